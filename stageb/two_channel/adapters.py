@@ -1,7 +1,7 @@
-"""Adapters: low-rank weights beside the model's own (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024), by peft.
+"""Low-rank adapters (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024), with peft.
 
-The embeddings of the coordinate tokens are trained beside them: where they are new to the checkpoint, no adapter could teach
-them. What a model with adapters comes to, a plain model holds too: ``merge_weights`` gives it.
+The embeddings of the coordinate tokens are trained too: if the checkpoint did not have them, no adapter could teach them.
+``merge_weights`` gives the weights of an equivalent model without adapters.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from stageb.two_channel.types import BINS
 
 
 def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
-    """Give ``model`` adapters, in place, and let nothing else of it learn but the coordinate tokens, from id ``first`` on;
-    ``seed`` names the adapters' beginnings, which are the same on every rank.
+    """Add adapters to ``model``, in place, and freeze everything else but the embeddings of the coordinate tokens, whose ids
+    begin at ``first``. ``seed`` determines the initial adapters, which are the same on every rank.
 
-    Raises ``ConfigError`` where no layer is named so.
+    Raises ``ConfigError`` if ``target_modules`` matches no layer.
     """
     names = {id(layer): name for name, layer in model.named_modules()}
     tables = [model.get_input_embeddings()]
@@ -51,15 +51,15 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
 
 
 def find_token_embeddings(model: Any) -> Iterator[Tensor]:
-    """The coordinate tokens' embeddings that are trained beside adapters; none where there are no adapters."""
+    """The trainable embeddings of the coordinate tokens in a model with adapters; none in a model without."""
     for layer in model.modules():
         if isinstance(layer, TrainableTokensLayer):
             yield from layer.trainable_tokens_delta.values()
 
 
 def merge_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """The weights that ``model`` comes to, by the names that a plain model has for them; adapters are merged, a layer at a
-    time and in a copy."""
+    """The weights of ``model`` under the names of a model without adapters; adapters are merged one layer at a time, in a
+    copy."""
     adapted = {name: layer for name, layer in model.named_modules() if isinstance(layer, BaseTunerLayer)}
     for name, tensor in model.state_dict().items():
         if not any(name.startswith(f"{layer}.") for layer in adapted):

@@ -1,15 +1,15 @@
-"""Views of images: mirrored, turned, scaled, in another light, so that few images teach as many.
+"""Data augmentation: random views of images, which are mirrored, transposed, scaled or lit differently.
 
-A view is drawn from a stream and noted in the image's name, ``photo.jpg#mirrored,crop=12:0:500:366``; whoever opens images
-by ``views.Views`` sees it so, the learner and the engine that rolls out alike, and nobody else need know. Boxes are moved
-with it.
+A view is drawn from a random stream and noted in the image's name: ``photo.jpg#mirrored,crop=12:0:500:366``. ``views.Views``
+opens such names, for the learner and for the engine that rolls out, and no other code needs to know. Boxes move with the
+view.
 
-Scaling keeps the aspect, as images to be judged by have theirs: what is scaled up is cropped, what is scaled down stands on
-grey, so a view is as large as its image and as many tokens. A view scaled up shows few objects at once, where looking is
-learnt; images to be judged by show all, so the range of scales may go from the one to the other over a run.
+Scaling keeps the aspect ratio. Images that are scaled up are cropped, images that are scaled down are padded with grey, so a
+view has the size and the number of tokens of its image. Views that are scaled up show few objects at once, which helps the
+model learn to look; test images show all objects, so the range of scales may change from one to the other over a run.
 
-Objects of other images may be pasted beside an image's own first (Dwibedi et al. 2017, "Cut, paste and learn"; Ghiasi et al.
-2021), where neither hides the other; a view names these images by their numbers among those that are learnt from.
+Objects of other images may be pasted first (Dwibedi et al. 2017, "Cut, paste and learn"; Ghiasi et al. 2021), where neither
+they nor the image's own objects are hidden. A view names these other images by their index in the training set.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from stageb.seeds import ahead, stream, uniform
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.types import Box, Object, Sample
 
-VISIBLE = 0.4  # the share of an object's area that a crop must show; of others it shows no box
-OVERLAP = 0.1  # that a pasted object may have with others, there and where it is from, as a share of the smaller box
-TRIES = 8  # to find an object and a place for it, before there is one fewer
+VISIBLE = 0.4  # the least fraction of an object's area within a crop; the boxes of other objects are dropped
+OVERLAP = 0.1  # largest overlap of a pasted object with others, here and in its image, as a fraction of the smaller box
+TRIES = 8  # to find an object and a place for it, before it is given up
 _VIEW = re.compile(r"#((?:paste=[\d:]+|mirrored|upended|turned|crop=[\d:]+|pad=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
 
 Corners = tuple[int, int, int, int]
@@ -34,55 +34,55 @@ Corners = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is done to an image, in this order."""
+    """The transformations of an image, in this order."""
 
-    paste: tuple[int, ...] = ()  # objects that are put into it, as numbers: those of ``Paste`` for each
-    crop: Corners | None = None  # what is kept of it, scaled up to the whole view, in pixels
-    pad: Corners | None = None  # where in the view the whole of it stands, scaled down, in pixels
-    mirrored: bool = False  # left is right
-    upended: bool = False  # top is bottom
-    turned: bool = False  # rows are columns
-    light: tuple[int, int] = (0, 0)  # brightness and contrast, in hundredths more
+    paste: tuple[int, ...] = ()  # pasted objects, as the seven numbers of ``Paste`` for each
+    crop: Corners | None = None  # the part that is scaled up to the whole view, in pixels
+    pad: Corners | None = None  # the part of the view that the scaled-down image takes, in pixels
+    mirrored: bool = False  # left and right swapped
+    upended: bool = False  # top and bottom swapped
+    turned: bool = False  # rows and columns swapped (transposed)
+    light: tuple[int, int] = (0, 0)  # change of brightness and contrast, in hundredths
 
     @property
     def pasted(self) -> list[Paste]:
-        """The objects that are put into the image, in order."""
+        """The pasted objects, in order."""
         return [Paste(*self.paste[place : place + 7]) for place in range(0, len(self.paste), 7)]
 
 
 @dataclass(frozen=True, slots=True)
 class Paste:
-    """An object of another image, in pixels."""
+    """An object of another image, to be pasted; in pixels."""
 
-    source: int  # the number of its image
+    source: int  # the index of its image in the training set
     x1: int  # its box there
     y1: int
     x2: int
     y2: int
-    left: int  # of its box in the image that it is put into
+    left: int  # of its box in the image that it is pasted into
     top: int
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """See ``View.paste``."""
+        """The fields in order, as ``View.paste`` holds them."""
         return self.source, self.x1, self.y1, self.x2, self.y2, self.left, self.top
 
     def moved(self, box: Box) -> Box:
-        """A box in the object's image as it stands in the other."""
+        """A box of the object's image, moved to where it lies in the other image."""
         right, down = self.left - self.x1, self.top - self.y1
         return box[0] + right, box[1] + down, box[2] + right, box[3] + down
 
 
 def scale_range(config: AugmentationConfig, done: float) -> tuple[float, float]:
-    """Least and greatest scale of views when the share ``done`` of a run lies behind, from 0 to 1."""
+    """Smallest and largest scale of views when the fraction ``done`` (0 to 1) of a run is over."""
     first, last = config.scale_jitter, config.scale_jitter_end or config.scale_jitter
     least, greatest = (begin ** (1 - done) * end**done for begin, end in zip(first, last, strict=True))
     return least, greatest
 
 
 def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float, sources: Sequence[Sample] = ()) -> Sample:
-    """``sample`` in a view drawn from the stream ``key`` when the share ``done`` of a run lies behind; itself where
-    ``config`` asks for none. Its scale is uniform in the logarithm. Objects of ``sources`` are pasted into it."""
+    """``sample`` in a view drawn from the stream ``key``, when the fraction ``done`` of a run is over; unchanged if
+    ``config`` asks for no augmentation. The scale is log-uniform. Objects of ``sources`` are pasted into it."""
     pasted = draw_pasted(sample, sources, config.copy_paste, key) if sources else []
     size = (sample.width, sample.height)
     draw = [uniform(key, position) for position in range(10)]
@@ -106,7 +106,8 @@ def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float,
 
 
 def draw_pasted(sample: Sample, sources: Sequence[Sample], most: int, key: int) -> list[tuple[Paste, Object]]:
-    """Up to ``most`` objects of ``sources`` to paste into ``sample``, and as they stand there; by the stream ``key``."""
+    """Up to ``most`` objects of ``sources`` to paste into ``sample``, each with its box there; drawn from the stream
+    ``key``."""
     found: list[tuple[Paste, Object]] = []
     standing = [each.box for each in (*sample.objects, *sample.crowds)]
     for number in range(int(uniform(key, 9) * (most + 1))):
@@ -121,7 +122,7 @@ def draw_pasted(sample: Sample, sources: Sequence[Sample], most: int, key: int) 
 
 
 def _draw_paste(sample: Sample, sources: Sequence[Sample], key: int) -> tuple[Paste, Object] | None:
-    """Any object of another of ``sources``, anywhere in ``sample``; none where others hide it or it finds no room."""
+    """A random object of another of ``sources`` at a random place in ``sample``; None if it is hidden or does not fit."""
     source = int(uniform(key, 0) * len(sources))
     other = sources[source]
     if other.key == sample.key or not other.objects:
@@ -138,7 +139,7 @@ def _draw_paste(sample: Sample, sources: Sequence[Sample], key: int) -> tuple[Pa
 
 
 def _is_hidden(box: Box, others: Sequence[Box]) -> bool:
-    """Whether ``box`` and any of ``others`` hide each other. Boxes are compared by the thousand for every step."""
+    """Whether ``box`` overlaps any of ``others`` by more than ``OVERLAP``. Plain Python: thousands of calls per step."""
     x1, y1, x2, y2 = box
     area = (x2 - x1) * (y2 - y1)
     for left, top, right, bottom in others:
@@ -152,7 +153,7 @@ def _is_hidden(box: Box, others: Sequence[Box]) -> bool:
 
 @lru_cache(1 << 10)
 def parse_name(image: str) -> tuple[str, View]:
-    """The path in an image's name, and the view."""
+    """The path and the view in an image's name, as ``note_view`` writes it."""
     if not _VIEW.search(image):
         return image, View()
     path, _, noted = image.rpartition("#")
@@ -165,8 +166,8 @@ def parse_name(image: str) -> tuple[str, View]:
 
 
 def _place_scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tuple[Corners | None, Corners | None]:
-    """The crop or the padding that scales an image of ``size`` by ``scale``, in a place by ``draw``; neither where that
-    leaves it as it is."""
+    """The crop (``scale`` above 1) or the padding (below 1) that scales an image of ``size``, placed by ``draw``, two
+    numbers from 0 to 1; neither if the size does not change."""
     width, height = (max(1, round(side * min(scale, 1 / scale))) for side in size)
     if (width, height) == size:
         return None, None
@@ -176,7 +177,7 @@ def _place_scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tup
 
 
 def _move(given: Object, view: View, size: tuple[int, int]) -> Object | None:
-    """An object where the view shows it, if enough of it."""
+    """An object with its box in the view; None if the view shows too little of it."""
     x1, y1, x2, y2 = given.box
     width, height = size
     if view.crop:
@@ -200,7 +201,7 @@ def _move(given: Object, view: View, size: tuple[int, int]) -> Object | None:
 
 
 def note_view(view: View) -> str:
-    """``view`` as it is noted in an image's name."""
+    """``view`` as text for an image's name; ``parse_name`` reads it."""
     parts = [f"paste={':'.join(map(str, view.paste))}"] if view.paste else []
     parts += [name for name in ("mirrored", "upended", "turned") if getattr(view, name)]
     parts += [f"crop={':'.join(map(str, view.crop))}"] if view.crop else []

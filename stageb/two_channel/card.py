@@ -1,4 +1,4 @@
-"""The model card of a run (Mitchell et al. 2019): what was learnt of what, how good it is, and what is not known of it."""
+"""The model card of a run (Mitchell et al. 2019): data, results, limits, use."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ FIGURES = {
 
 
 def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[str, Any]], best: Any, size: int) -> str:
-    """The card of a run, as Markdown, whose rows are ``rows``; ``best`` is what it holds of the checkpoint that was best on
-    val, None where there is no val, and ``size`` counts the model's parameters."""
-    from_what = config.model.model_name_or_path
-    began = f"fine-tuned from `{from_what}` ({config.tuner.kind})" if from_what else "with random weights to begin with"
+    """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
+    was best on val (None without val), ``size`` the number of the model's parameters."""
+    base = config.model.model_name_or_path
+    began = f"fine-tuned from `{base}` ({config.tuner.kind})" if base else "trained from random weights"
     steps = best["step"] if best else rows[-1]["step"]
     parts = {"train": inputs.train, "val": inputs.val, "test": inputs.test}
     lines = [
         f"# {config.output.run_name}",
         "",
-        f"A detector: a vision-language model of {short(size)} parameters, {began}, that writes the objects of an",
-        f"image with their boxes. It learnt from {len(inputs.train):,} images in {steps:,} steps of the loop `two_channel`.",
+        f"A detector: a vision-language model with {short(size)} parameters, {began}, that writes the objects of an",
+        f"image with their boxes. Trained on {len(inputs.train):,} images in {steps:,} steps of the loop `two_channel`.",
         "",
         "## Data",
         "",
         *_format_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_count_objects(parts)]),
         "",
-        f"Digest of all of it: `{inputs.digest}`. No image of val or test was learnt from.",
+        f"Digest of all data: `{inputs.digest}`. No image of val or test was trained on.",
         "",
         "## Results",
         "",
@@ -47,34 +47,34 @@ def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[
         "",
         "## Limits",
         "",
-        "- It knows the categories above and no other; what it says of images unlike those it learnt from was not measured.",
+        "- It knows the categories above and no others. Its answers to images unlike the training images were not measured.",
         "- A score is the probability of an object's words times the geometric mean of that of its coordinates. It ranks",
-        "  boxes; it does not say how often they are right.",
-        f"- Images of more than {config.model.image_pixels:,} pixels are made smaller: what is tiny there is lost.",
-        "- Boxes are written one after the other: one that was missed or told twice changes those behind it.",
+        "  boxes; it is not the probability that a box is right.",
+        f"- Images of more than {config.model.image_pixels:,} pixels are scaled down: tiny objects are lost.",
+        "- Boxes are written one after another: a missed or repeated object changes those that follow.",
         "",
         "## Use",
         "",
-        "`stageb predict RUN --images FOLDER --to FOLDER` boxes pictures, `stageb evaluate RUN --data FILE` measures it on",
-        "labelled ones; the checkpoint loads in transformers as it is.",
+        "`stageb predict RUN --images FOLDER --to FOLDER` detects objects in pictures, `stageb evaluate RUN --data FILE`",
+        "measures it on labelled ones; the checkpoint loads in transformers as it is.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _count_objects(parts: Mapping[str, Sequence[Sample]]) -> list[list[str]]:
-    """A row for each category: its objects in each part."""
+    """A row for each category: the number of its objects in each part of the data."""
     counts = {name: Counter(each.desc for sample in part for each in sample.objects) for name, part in parts.items()}
     names = sorted({desc for each in counts.values() for desc in each})
     return [[desc, *(f"{each[desc]:,}" for each in counts.values())] for desc in names]
 
 
 def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
-    """How good it is on val and test, as far as it was measured."""
+    """The figures on val and test, as far as they were measured."""
     judged = next((row for row in rows if best and row["step"] == best["step"]), {})
-    parts = {"val, by which it was chosen": (judged, "val"), "test": (rows[-1], "eval")}
+    parts = {"val, used to choose it": (judged, "val"), "test": (rows[-1], "eval")}
     held = {name: (row, prefix) for name, (row, prefix) in parts.items() if f"{prefix}/mAP" in row}
     if not held:
-        return ["It was judged on no image."]
+        return ["It was not evaluated on any image."]
     table = [
         [said, *(_format_figure(row.get(f"{prefix}/{name}")) for row, prefix in held.values())]
         for name, said in FIGURES.items()
@@ -82,7 +82,7 @@ def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
     lines = _format_table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
     if best and "threshold" in best:
         said = (
-            f"On val, F1 is largest with boxes of a score of at least {best['threshold']:.4g}: `stageb predict` keeps those."
+            f"On val, F1 is largest for boxes with scores of at least {best['threshold']:.4g}: `stageb predict` keeps those."
         )
         lines += ["", said]
     return lines

@@ -1,8 +1,8 @@
-"""Channel A: teaching on the truth, in a soft context of the model's own expectations where that is asked for.
+"""Channel A: training on the true answer, optionally in a soft context of the model's own expectations.
 
-With one pass this is plain teacher forcing. With more, all but the last are without gradient; from the second on, each
-coordinate's place is fed the embedding that the model expected there in the pass before, rather than that of the true
-coordinate. Cross-entropy is always taken on what the first pass came to, which saw the truth alone.
+With one pass this is plain teacher forcing. With more, only the last has gradients; from the second on, the input at a
+coordinate is the embedding that the model expected there in the pass before, instead of that of the true coordinate.
+Cross-entropy is always taken on the first pass, whose inputs are the truth alone.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from stageb.two_channel.types import BINS
 
 
 def forward(model: Any, pack: Pack) -> Tensor:
-    """The hidden states (rows, width) of a pack that are looked at.
+    """The hidden states (rows, width) of a pack at ``pack.keep``.
 
-    What the tower made of images is put into the text here: the model itself would look for their places on the device, and
-    the processor would wait for that.
+    Image features are put into the text here: the model itself would search for their places on the device, and the CPU
+    would wait for the result.
     """
     seen = model.get_image_features(**pack.images, return_dict=True)
     embedded = model.get_input_embeddings()(pack.ids)
@@ -37,9 +37,9 @@ def forward(model: Any, pack: Pack) -> Tensor:
 
 
 def run_passes(model: Any, pack: Pack, head: Head, iterations: int) -> tuple[Tensor, Tensor]:
-    """The hidden states of the first and of the last of ``iterations`` passes.
+    """The hidden states (rows, width) of the first and of the last of ``iterations`` passes; with one, the same tensor.
 
-    With one they are the same tensor. What only makes a context for the next pass is computed without gradient.
+    Passes in between, which only make the context of the next, are computed without gradient.
     """
     states = last = forward(model, pack)
     for iteration in range(1, iterations):
@@ -51,7 +51,7 @@ def run_passes(model: Any, pack: Pack, head: Head, iterations: int) -> tuple[Ten
 
 @torch.no_grad()
 def compute_expected_embeddings(model: Any, states: Tensor, head: Head) -> Tensor:
-    """(..., width): what ``states`` (..., width) expect of a coordinate, given that it is one."""
+    """The expected embeddings (..., width) of coordinates under ``states`` (..., width), given that the token is one."""
     ids = torch.arange(head.first, head.first + BINS, device=states.device)
     table: Tensor = model.get_input_embeddings()(ids)
     parts = [head.logits(part)[:, head.first : head.first + BINS] for part in torch.split(states.flatten(0, -2), head.rows)]
@@ -60,7 +60,7 @@ def compute_expected_embeddings(model: Any, states: Tensor, head: Head) -> Tenso
 
 @contextmanager
 def feed(model: Any, places: Tensor, vectors: Tensor) -> Iterator[None]:
-    """Within, a pass through ``model`` is fed ``vectors`` (..., width) at ``places`` (...) instead of what stands there."""
+    """Context in which passes through ``model`` get ``vectors`` (..., width) as input embeddings at ``places`` (...)."""
 
     def put(_layer: nn.Module, _ids: Any, found: Tensor) -> Tensor:
         return found.index_put((torch.zeros_like(places), places), vectors.to(found.dtype))
@@ -74,8 +74,8 @@ def feed(model: Any, places: Tensor, vectors: Tensor) -> Iterator[None]:
 
 @contextmanager
 def add_features(layers: Any, places: Tensor, features: Sequence[Tensor]) -> Iterator[None]:
-    """Within, what the first of ``layers`` make is added to at ``places``, by the ``features`` (1, places, width) for each
-    (Meng et al. 2024, "DeepStack")."""
+    """Context in which ``features``, (1, places, width) for each of the first layers, are added to the outputs of ``layers``
+    at ``places`` (Meng et al. 2024, "DeepStack")."""
 
     def adding(feature: Tensor) -> Any:
         return lambda _layer, _given, found: found.index_add(1, places, feature.to(found))

@@ -1,4 +1,4 @@
-"""A rollout set right: read, matched with the truth, turned into what is taught; and what rollouts came to."""
+"""From rollouts to training targets: parse, match with the truth, correct or weigh by reward; and figures of rollouts."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, T
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What one rollout came to."""
+    """The figures of one rollout."""
 
-    tokens: int  # that the model made
-    kept: int  # of these, what the model is taught behind
-    ended: bool  # the model closed its answer itself
-    truncated: bool  # it is a beginning of the form, cut off before its end
-    malformed: bool  # something in it is not of the form
-    unread: bool  # nothing of it could be, so that it counts as empty
-    overlong: bool  # with what it missed it would not fit into packing.max_length, so it counts as empty too
-    predicted: int  # objects that could be read
+    tokens: int  # that the model wrote
+    kept: int  # of these, how many the target begins with
+    ended: bool  # the model ended its answer itself
+    truncated: bool  # well-formed, but cut off before its end
+    malformed: bool  # not well-formed
+    unread: bool  # no object could be parsed, so it counts as empty
+    overlong: bool  # its target would not fit into packing.max_length, so it counts as empty too
+    predicted: int  # objects that were parsed
     true: int  # objects of the image
-    matched: int  # of both
-    duplicates: int  # pairs of predicted objects that are one, told twice
-    version: int  # steps of the optimiser behind the weights that wrote it
-    reward: float | None = None  # on channel C
+    matched: int  # pairs of these
+    duplicates: int  # pairs of predicted objects that are duplicates
+    version: int  # optimiser steps of the weights that wrote it
+    reward: float | None = None  # in channel C
 
     @property
     def f1(self) -> float:
-        """Of objects found; 1 where there is nothing and nothing was told."""
+        """F1 at ``channel_b.min_iou`` (IoU .5 in channel C); 1 if the image has no objects and none were predicted."""
         return _ratio(2 * self.matched, self.predicted + self.true)
 
 
 def correct_rollout(
     sample: Sample, rollout: Rollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
 ) -> tuple[Target, Correction]:
-    """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to; noise is drawn from the
-    stream ``key``."""
+    """Channel B: the target that ``rollout`` is corrected to, of at most ``room`` tokens, and its figures. Noise is drawn
+    from the stream ``key``. If the corrected answer does not fit, the target is the true answer."""
     true, parsed, gate = list_true_objects(sample), parse(rollout.ids, spelling), config.channel_b.min_iou
     predicted = drop_noise(parsed.objects) if config.answer.object_budget else parsed.objects
     matched = match(predicted, true, gate)
@@ -71,7 +71,7 @@ def correct_rollout(
 def reward_rollouts(
     sample: Sample, rollouts: Sequence[Rollout], spelling: Spelling, config: ChannelCConfig
 ) -> list[tuple[Target, Correction]]:
-    """What the answers to one image are turned into to be taught by their rewards, and what each came to."""
+    """Channel C: for each answer to one image, the target weighed by its reward, and its figures."""
     true, answers = list_true_objects(sample), [parse(each.ids, spelling) for each in rollouts]
     rewards = [compute_reward(sample, each.objects, config.duplicate_price) for each in answers]
     found = []
@@ -108,7 +108,7 @@ def _make_target(
     config: TwoChannelConfig,
     key: int,
 ) -> Target:
-    """What ``answer``, of which ``parsed`` could be read, is turned into."""
+    """The target for ``answer``, whose parsed part is ``parsed``, by ``channel_b.false_positives``."""
     treated, gate = config.channel_b.false_positives, config.channel_b.min_iou
     if treated == "noise":
         boxes = [replace(each, desc="") for each in parsed.objects]
@@ -120,10 +120,10 @@ def _make_target(
 
 
 def summarise(outcomes: Sequence[Correction]) -> dict[str, float | None]:
-    """What the rollouts of a step came to, by the names that records use; shares are from 0 to 1.
+    """The figures of the rollouts of a step, by their names in metrics.jsonl; rates are from 0 to 1.
 
-    ``precision`` and ``recall`` are over all objects together, the former none where nothing was predicted; ``match_rate``
-    is the mean over images of the share found; ``_p10`` and ``_p90`` are of the lowest and of the highest tenth of images.
+    ``precision`` (None if nothing was predicted) and ``recall`` are over all objects together; ``match_rate`` is the mean
+    over images of the fraction found; ``_p10`` and ``_p90`` are the 10th and 90th percentile over images.
     """
     count = len(outcomes)
     predicted, true, matched = (sum(getattr(each, name) for each in outcomes) for name in ("predicted", "true", "matched"))

@@ -1,4 +1,4 @@
-"""Answers with the most probable tokens for images that were not learnt from, and how good they are."""
+"""Evaluation of a detector with greedy decoding: answers to images, figures, pictures; ``stageb evaluate RUN``."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ COLUMNS = 2  # of pictures in a sheet
 
 
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
-    """``stageb evaluate RUN``: how good the boxes of a run's detector are, on images that it did not learn from."""
+    """Evaluate the detector of a run on images that it was not trained on."""
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--data", help="JSON Lines of images, such as the run's data.test")
-    parser.add_argument("--images", help="folder of the images (default: that of the file that names them)")
+    parser.add_argument("--images", help="folder of the images (default: the folder of --data)")
     parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
-    parser.add_argument("--to", help="PNG file to draw them into (default: RUN/boxes.png)")
-    parser.add_argument("--told", help="file to write what was found to, as JSON Lines")
-    parser.add_argument("--views", type=int, help="to answer each image in (default: the run's evaluation.views)")
-    parser.add_argument("--last", action="store_true", help="take the last checkpoint, not the one that was best on val")
+    parser.add_argument("--to", help="PNG file for these drawings (default: RUN/boxes.png)")
+    parser.add_argument("--told", help="JSON Lines file to write the predictions to")
+    parser.add_argument("--views", type=int, help="views of each image to fuse (default: the run's evaluation.views)")
+    parser.add_argument("--last", action="store_true", help="use the last checkpoint, not the one that was best on val")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
     given = parser.parse_args(arguments)
-    if not given.data:  # the folder may be somebody else's: it does not choose what is read, and drawn into it
+    if not given.data:  # the folder may be somebody else's: it must not choose which files are read and drawn
         options = (("data.test", "--data", config.data.test), ("data.images", "--images", config.data.images))
         trust.refuse(folder, [each for each in options if each[2]])
-    require(bool(given.data), "--data", given.data, "name the JSON Lines of images; the run's config names none")
+    require(bool(given.data), "--data", given.data, "name a JSON Lines file of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
     samples = data.read([given.data], given.images, config.data.polygons)
@@ -60,7 +60,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     for target in filter(None, (given.told, given.to)):
         check_target(Path(target), {"images' rows": [given.data]})
     alike = given.told and given.pictures and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
-    require(not alike, "--told", given.told, "another file than that of the pictures")
+    require(not alike, "--told", given.told, "a file other than that of the pictures")
     place, steps = find_model(folder, given.last)
     config, learnt = fusion.replace_views(config, find_learnt(folder), given.views)
     words = fill_prompt(config.data.prompt, learnt.categories)
@@ -79,7 +79,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
             if given.pictures:
                 path = Path(given.to or folder / "boxes.png")
                 draw(samples[: given.pictures], told, config.channel_b.min_iou, path)
-                print(f"pictures {path}: left what is true, right what was found; red what is amiss")
+                print(f"pictures {path}: left the truth, right the predictions; errors in red")
         return 0
 
     return worlds.run(fabric, on_ranks)
@@ -88,7 +88,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
 def evaluate_on_ranks(
     world: World, writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
 ) -> list[Detections]:
-    """What the model says of ``samples``, each rank's share by itself; all of it, on every rank."""
+    """Detections in all ``samples``, on every rank; each rank computes its share."""
     with world.at("evaluation"):
         descs = sorted({each.desc for sample in samples for each in sample.objects})
         mine = answer_images(writer, world.share(samples), spelling, config, descs)
@@ -114,8 +114,8 @@ def evaluate_on_ranks(
 def answer_images(
     writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
 ) -> list[Detections]:
-    """What the model says of each of ``samples``, in as many views as ``evaluation.views`` has; ``descs`` are what objects
-    may be called."""
+    """Detections in each of ``samples``, fused over ``evaluation.views`` views. ``descs`` are the names that boxes named
+    noise may get instead (``rename_noise``)."""
     answers = []
     for view in fusion.list_views(config.augmentation, config.evaluation.views):
         shown = [fusion.show(sample, view) for sample in samples]
@@ -126,7 +126,7 @@ def answer_images(
 def answer_view(
     writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
 ) -> list[Detections]:
-    """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
+    """Detections in each of ``samples`` with greedy decoding, as far as the answers can be parsed."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
     answers = [cut_before_special(each.ids, spelling) for each in rollouts]
@@ -147,8 +147,8 @@ def answer_view(
 
 
 def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequence[str]) -> Detections:
-    """What was ``told``, boxes named noise apart, as its tail: each by the likeliest of ``descs``. ``gains`` are how much
-    likelier than noise each of these is for each such box, as a logarithm; where they are none there is no tail."""
+    """``told`` with its boxes named noise moved into the tail, each under the most likely of ``descs``. ``gains`` holds, for
+    each such box and each of ``descs``, log p(desc) - log p(noise); if it is empty, there is no tail."""
     scored = list(zip(told.objects, told.scores, strict=True))
     kept = [each for each in scored if each[0].desc != NOISE]
     noise = [each for each in scored if each[0].desc == NOISE]
@@ -160,26 +160,27 @@ def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequ
 
 
 def format_table(samples: Sequence[Sample], told: Sequence[Detections], threshold: float | None) -> list[str]:
-    """How good what was told of images is, in lines; ``threshold`` is the score that the run chose on val, if it had any."""
+    """The figures of detections ``told`` in ``samples``, as lines of text; ``threshold`` is the score chosen on val, if
+    any."""
     found = metrics.compute_figures(samples, told)
     found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
     each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in found.items() if name.startswith("AP50/")]
     recalls = [f"{found[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
     return [
-        f"images   {len(samples):,}, with the most probable answers",
-        f"mAP      {found['mAP']:.3f} (COCO's), at IoU .50 {found['mAP50']:.3f}, at .75 {found['mAP75']:.3f}",
+        f"images   {len(samples):,}, greedy decoding",
+        f"mAP      {found['mAP']:.3f} (COCO), at IoU .50 {found['mAP50']:.3f}, at .75 {found['mAP75']:.3f}",
         f"at .50   {', '.join(each)}",
         f"by size  mAP {_format_by_size(found, 'mAP')}; AR {_format_by_size(found, 'AR')}",
-        f"AR       {', '.join(recalls)} objects of an image at most",
+        f"AR       {', '.join(recalls)} objects per image at most",
         f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
         *([] if threshold is None else [_format_kept(samples, told, threshold)]),
-        f"objects  {found['predicted_per_true']:.2f} told for each true one, {found['duplicates']:.0f} pairs told twice",
-        "scores   the probability of an object's words times the geometric mean of its four coordinates'",
+        f"objects  {found['predicted_per_true']:.2f} predicted per true one, {found['duplicates']:.0f} pairs of duplicates",
+        "scores   the probability of an object's words times the geometric mean of those of its four coordinates",
     ]
 
 
 def _format_kept(samples: Sequence[Sample], told: Sequence[Detections], threshold: float) -> str:
-    """F1 of the objects whose score is at least ``threshold``, in a line."""
+    """F1 of the objects with scores of at least ``threshold``, as a line of text."""
     scored = [zip(each.objects, each.scores, strict=True) for each in told]
     kept = [[one for one, score in each if score >= threshold] for each in scored]
     found = metrics.compute_f1([metrics.count_matches(sample, each) for sample, each in zip(samples, kept, strict=True)])
@@ -193,7 +194,8 @@ def _format_by_size(found: Mapping[str, float], name: str) -> str:
 
 
 def draw(samples: Sequence[Sample], told: Sequence[Detections], gate: float, path: Path) -> None:
-    """Write ``samples`` with their boxes, true and told, into one picture. Raises ``PictureError``, ``JournalError``."""
+    """Draw ``samples`` with their true and predicted boxes, matched at IoU ``gate``, into one picture. Raises
+    ``PictureError``, ``JournalError``."""
     drawn = []
     for sample, each in zip(samples, told, strict=False):
         true = list_true_objects(sample)

@@ -1,13 +1,13 @@
-"""Rollouts on their way from the ranks that make them to those that learn from them, and weights on their way back.
+"""Transport of rollouts from the ranks that generate them to the ranks that learn, and of weights back.
 
-Two ways, by ``topology``. *Shared*: every rank answers its share of a step's images, and all get all answers. *Split*: the
-last ranks of the world do nothing but answer. They take new weights by broadcast, answer all their images at once in a
-thread of their own, and send answers off in groups as they end; learners take these groups in one fixed order, so that what
-is learnt does not rest on who was faster.
+There are two ways, by ``topology``. *Shared*: every rank answers its share of a step's images, and all ranks get all
+answers. *Split*: the last ranks of the world only answer. They receive new weights by broadcast, answer all their images at
+once in a thread, and send answers in groups as they finish; learners receive these groups in one fixed order, so that
+training does not depend on which rank was faster.
 
-With ``topology.staleness`` 1 the rollouts of a step of channel B are begun when those of the step of channel B before it
-have been handed over, with the weights from before that step: they are made while that step and the steps up to their own
-are learnt.
+With ``topology.staleness`` 1, the rollouts of a channel B step begin when those of the previous channel B step have been
+received, with the weights from before that previous step. They are generated while the previous step, and the steps up to
+their own, are learnt.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.types import Rollout, Sample
 
-GROUPS = 16  # in which a rank sends off the answers of a step, at least one in each
-LOOK_S = 0.05  # between two looks whether answers have ended
+GROUPS = 16  # number of groups in which a rank sends the answers of a step, at least one answer in each
+LOOK_S = 0.05  # seconds between two checks whether answers have finished
 
 Answered = tuple[Sample, Rollout]
 OnRollout = Callable[[int, Rollout], None]
@@ -42,26 +42,27 @@ Weights = Callable[[bool], Iterator[tuple[str, Tensor]]]
 
 
 class SharedRanks:
-    """Every rank answers its share."""
+    """Every rank answers its share of the images and learns."""
 
     def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
-        """``samples`` gives the images of a step; ``weights`` those that learn, as they are at the step at hand, or their
-        average."""
+        """``samples`` gives the images of a step; ``weights`` the current weights of the learner or, if its argument is
+        true, their average."""
         self.world, self.writer, self.schedule = world, writer, schedule
-        self.times: dict[str, float] = {}  # seconds, by what they went to, until somebody clears it
+        self.times: dict[str, float] = {}  # seconds by phase, until the caller clears it
         self._samples, self._weights = samples, weights
-        self._averaged = False  # what the writer holds is an average
+        self._averaged = False  # whether the writer holds the average
         self._ahead = schedule.config.topology.staleness
         self._made: dict[int, list[Rollout]] = {}  # by step: answers that have not been learnt from
 
     def refresh(self, step: int, average: bool = False) -> None:
-        """Have the writer take the weights from before ``step``, the step at hand, or their ``average``."""
+        """Load the weights from before ``step``, the current step, or their ``average`` into the writer."""
         if (self.writer.version, self._averaged) != (step, average):
             self._take(step, average)
             self._averaged = average
 
     def recall(self, path: str, step: int) -> None:
-        """Have every rank's writer take the weights in the file ``path``, which rank 0 reads, from before ``step``."""
+        """Load the weights in the file ``path``, from before ``step``, into the writers of all ranks; rank 0 reads the
+        file."""
         if self.world.is_global_zero:
             self.writer.take(load_file(path).items(), step)
         if self.world.world_size > 1:
@@ -69,21 +70,21 @@ class SharedRanks:
                 self.writer.receive(step, lambda weight: dist.broadcast(weight, 0))
 
     def rollouts(self, step: int) -> Iterator[Answered]:
-        """The images of ``step``, the step at hand, which is of channel B, and their answers, as they come in."""
+        """The images of ``step``, the current step, which is of channel B or C, with their answers as they arrive."""
         if not self._begun(step):
             self._begin(step, step)
         return self._handed_over(step)
 
     def mine(self, step: int) -> Sequence[Sample]:
-        """The images of ``step``, of channel B, that this rank will look at first."""
+        """The images of ``step`` that this rank will need first."""
         return self.world.share(self._samples(step))
 
     def pending(self) -> dict[int, list[list[Any]]]:
-        """By step, the answers that are made or under way, and have not been learnt from; for a commit."""
+        """The answers, by step, that are finished or in progress and not yet learnt from; for a checkpoint."""
         return {step: _encode_rollouts(made) for step, made in self._made.items()}
 
     def take_up(self, pending: dict[int, list[list[Any]]]) -> None:
-        """Go on with what ``pending`` gave."""
+        """Resume with the result of ``pending``."""
         self._made = {step: _decode_rollouts(rows) for step, rows in pending.items()}
 
     def _take(self, step: int, average: bool) -> None:
@@ -94,15 +95,15 @@ class SharedRanks:
         if not self._ahead or following is None:
             yield from self._taken(step)
             return
-        taken = list(self._taken(step))  # all, before the first is learnt from: so nobody waits with the next
-        self._begin(following, step)  # with the weights as they are until this step is done
+        taken = list(self._taken(step))  # all of them before the first is learnt from, so that the next can begin at once
+        self._begin(following, step)  # with the current weights, which change at the end of this step
         yield from taken
 
     def _begun(self, step: int) -> bool:
         return step in self._made
 
     def _begin(self, step: int, version: int) -> None:
-        """Make the answers of ``step`` with the weights from before the step ``version``, the one at hand."""
+        """Generate the answers of ``step`` with the weights from before the step ``version``, the current step."""
         self.refresh(version)
         with self.world.at(f"rollout of step {step}"):
             mine = self._written(step, self.world.share(self._samples(step)))
@@ -119,7 +120,7 @@ class SharedRanks:
             return self.writer.write(samples, [self.schedule.key(step, each.key) for each in samples], self._how(step), told)
 
     def _how(self, step: int) -> Decode:
-        """How answers are drawn; on channel C as the model has them, or their rewards would be another's."""
+        """Decode settings; channel C samples from the model's own distribution, or its policy gradient would be biased."""
         settings = self.schedule.config.channel_b
         if self.schedule.channel(step) == "C":
             return Decode(1.0, max_new_tokens=settings.max_new_tokens)
@@ -133,7 +134,7 @@ class SharedRanks:
 
 
 class SplitRanks(SharedRanks):
-    """The last ranks answer, and the first learn."""
+    """The last ranks answer, the first ranks learn."""
 
     def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
         super().__init__(world, writer, schedule, samples, weights)
@@ -147,11 +148,11 @@ class SplitRanks(SharedRanks):
         self._ended: SimpleQueue[Group] = SimpleQueue()
 
     def mine(self, step: int) -> Sequence[Sample]:
-        """See ``SharedRanks``: those that it answers, or where it learns, those that it may learn from."""
+        """See ``SharedRanks``: the images that it answers, or for a learner, all that it may learn from."""
         return self._samples(step)[self._number :: len(self._writers)] if self._writes else self._samples(step)
 
     def pending(self) -> dict[int, list[list[Any]]]:
-        """See ``SharedRanks``: answers under way are waited for, and held on every rank."""
+        """See ``SharedRanks``: waits for answers in progress, and keeps them on every rank."""
         if self._under_way:
             (step, _), mine = self._under_way, list[Rollout]()
             if self._job:
@@ -166,7 +167,7 @@ class SplitRanks(SharedRanks):
         return super().pending()
 
     def _take(self, step: int, average: bool) -> None:
-        """By broadcast, when the answers under way are done."""
+        """Load new weights by broadcast, once the answers in progress are finished."""
         if self._job:
             with self.world.at("rollouts"):
                 self._job.result()
@@ -188,11 +189,11 @@ class SplitRanks(SharedRanks):
 
     @property
     def _number(self) -> int:
-        """Which of the ranks that answer this one is."""
+        """The index of this rank among those that answer."""
         return self.world.rank - self._writers[0]
 
     def _answer(self, step: int, samples: Sequence[Sample]) -> list[Rollout]:
-        """In a thread: answer this rank's images of ``step``, and hand on groups of answers as they end."""
+        """In a thread: answer this rank's images of ``step``, and queue groups of answers as they finish."""
         told: dict[int, Rollout] = {}
         size, sent = group_size(len(samples)), 0
 
@@ -218,7 +219,7 @@ class SplitRanks(SharedRanks):
         self._under_way = self._job = None
 
     def _hand_over(self, step: int) -> None:
-        """Send groups of answers to all learners as they end."""
+        """Send groups of answers to all learners as they finish."""
         assert self._job
         mine = len(self._samples(step)[self._number :: len(self._writers)])
         sent = 0
@@ -229,7 +230,7 @@ class SplitRanks(SharedRanks):
                     group = self._ended.get(timeout=LOOK_S)
                 except Empty:
                     if self._job.done():
-                        self._job.result()  # raises what broke it
+                        self._job.result()  # re-raises its error
                     continue
                 sent += len(group)
                 data = encode([[place, *_encode_rollouts([rollout])[0]] for place, rollout in group])
@@ -240,7 +241,7 @@ class SplitRanks(SharedRanks):
                 work.wait()
 
     def _received(self, step: int, version: int) -> Iterator[Answered]:
-        """Take a group from each rank in turn, until all have sent all."""
+        """Receive a group from each rank in turn, until all answers have arrived."""
         samples, ranks = self._samples(step), len(self._writers)
         left = {rank: len(samples[number::ranks]) for number, rank in enumerate(self._writers)}
         while any(left.values()):
@@ -258,34 +259,34 @@ class SplitRanks(SharedRanks):
 
 
 def group_size(answers: int) -> int:
-    """How many answers a rank that makes so many sends off together."""
+    """How many answers a rank with ``answers`` in all sends at a time."""
     return max(1, -(-answers // GROUPS))
 
 
 def _use_device(device: str) -> None:
-    """Have this thread use the device that the main thread uses: each thread begins at the first."""
+    """Select ``device`` in this thread: a new thread starts with the first GPU."""
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
 
 
 def _encode_rollouts(rollouts: Sequence[Rollout]) -> list[list[Any]]:
-    """``rollouts`` as JSON can hold them."""
+    """``rollouts`` as plain lists, for JSON."""
     return [[each.ids, each.ended, each.version] for each in rollouts]
 
 
 def _decode_rollouts(rows: Sequence[Sequence[Any]]) -> list[Rollout]:
-    """What ``_encode_rollouts`` was given."""
+    """The inverse of ``_encode_rollouts``."""
     return [Rollout(tuple(ids), ended, version) for ids, ended, version in rows]
 
 
 def _send(data: bytes, rank: int) -> list[tuple[Any, Tensor]]:
-    """``data`` on its way to ``rank``: what is under way, with what must live until it is there."""
+    """Begin to send ``data`` to ``rank``: the operations to wait for, each with the tensor that must live until then."""
     tensors = [torch.tensor([len(data)]), torch.frombuffer(bytearray(data), dtype=torch.uint8)]
     return [(dist.isend(tensor, rank), tensor) for tensor in tensors]
 
 
 def _receive(rank: int) -> bytes:
-    """What ``rank`` has sent."""
+    """The data that ``rank`` has sent with ``_send``."""
     length = torch.zeros(1, dtype=torch.int64)
     dist.recv(length, rank)
     data = torch.zeros(int(length), dtype=torch.uint8)

@@ -1,15 +1,15 @@
-"""Predicted boxes as other programs read them: COCO results, Label Studio tasks, YOLO text files.
+"""Export predicted boxes for other programs: COCO results, Label Studio tasks, YOLO text files.
 
-What is given are the rows that ``stageb predict`` writes: ``{"images": [NAME], "width", "height", "objects": [{"desc",
-"bbox_2d", "score"}]}``, or ``{"images": [NAME], "error"}`` of a picture that was left out.
+The input is the rows that ``stageb predict`` writes: ``{"images": [NAME], "width", "height", "objects": [{"desc", "bbox_2d",
+"score"}]}``, or ``{"images": [NAME], "error"}`` for a picture that was left out.
 
-- *COCO*: ``results.json``, which COCO's ``loadRes`` reads, and ``images.json``, which gives its ids names and sizes.
-- *Label Studio*: tasks with predictions, in per cent of the image (its pre-annotations), and an interface for them.
-- *YOLO*: a file of ``class x_center y_center width height confidence`` an image, in shares of it, as Ultralytics saves them,
-  and ``classes.txt``.
+- *COCO*: ``results.json``, which COCO's ``loadRes`` reads, and ``images.json``, which maps its ids to names and sizes.
+- *Label Studio*: tasks with predictions (pre-annotations), in per cent of the image, and a labelling interface for them.
+- *YOLO*: per image a file of ``class x_center y_center width height confidence``, in fractions of the image, as Ultralytics
+  saves them, and ``classes.txt``.
 
-People go on working in such files, and correct boxes there: a file that is not as it was written here (``.exports.json``
-notes what was) is set aside as ``NAME.1`` before another takes its place.
+People edit such files, so a file that was changed since it was written here (``.exports.json`` has the digests) is renamed
+to ``NAME.1`` before it is written again.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from stageb.store import disk
 
 Row = Mapping[str, Any]
 NOTES = ".exports.json"
-LABEL, IMAGE = "label", "image"  # what Label Studio's labels and pictures are called
+LABEL, IMAGE = "label", "image"  # the names of the label and image controls in Label Studio's interface
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which boxes are written, and how."""
+    """Which boxes are exported, and how."""
 
-    categories: tuple[str, ...]  # in the order of their ids; boxes of other names are left out
-    threshold: float  # the least score of a box
-    url: str  # what Label Studio finds a picture at, but for its name
-    model: str  # that predicted, for Label Studio
+    categories: tuple[str, ...]  # in the order of their ids; boxes with other names are left out
+    threshold: float  # the smallest score of a box
+    url: str  # prefix of a picture's URL for Label Studio
+    model: str  # name of the model, for Label Studio
 
     def kept(self, row: Row) -> Iterator[tuple[str, Sequence[float], float]]:
-        """The boxes of ``row`` that are written: name, corners in pixels, score."""
+        """The boxes of ``row`` to export: name, corners in pixels, score."""
         for each in row.get("objects", ()):
             if each["score"] >= self.threshold and each["desc"] in self.categories:
                 yield each["desc"], each["bbox_2d"], each["score"]
 
 
 class ExportFolder:
-    """Where exports go."""
+    """The folder that exports are written to."""
 
     def __init__(self, folder: Path) -> None:
         self.aside: list[str] = []  # files that were set aside
@@ -57,7 +57,7 @@ class ExportFolder:
         self._written: dict[str, str] = {}
 
     def write(self, name: str, text: str) -> None:
-        """Make ``text`` the content of a file of the folder."""
+        """Write ``text`` to the file ``name``; if somebody has changed that file, it is renamed first."""
         path, data = self._folder / name, disk.encode(text)
         self._written[name] = _compute_digest(data)
         before = path.read_bytes() if path.is_file() else None
@@ -69,12 +69,12 @@ class ExportFolder:
         disk.replace_unsynced(path, data)
 
     def note(self) -> None:
-        """Note what was written, once all of it is."""
+        """Save the digests of all files, once they are written."""
         disk.replace(self._notes, disk.encode(disk.json_text(self._known | self._written) + "\n"))
 
 
 def _read_notes(path: Path) -> dict[str, str]:
-    """What is noted; nothing where that cannot be read: then all that is there counts as somebody's own."""
+    """The saved digests, by file; empty if they cannot be read, so that every existing file counts as changed."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -87,7 +87,7 @@ def _compute_digest(data: bytes) -> str:
 
 
 def write_coco(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
-    """Write ``coco/results.json`` and ``coco/images.json``; an image's id is its place among all, from 1."""
+    """Write ``coco/results.json`` and ``coco/images.json``; the id of an image is its number among all rows, from 1."""
     ids = {desc: number for number, desc in enumerate(selection.categories, 1)}
     images = [
         {"id": at, "file_name": row["images"][0], "width": row["width"], "height": row["height"]}
@@ -143,7 +143,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Row], Selection, ExportFolder], None]] 
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise ``InputError`` where two of the images ``names`` would share a YOLO file."""
+    """Raise ``InputError`` if two of the images ``names`` would share a YOLO file."""
     taken: dict[str, str] = {}
     for name in names:
         if (first := taken.setdefault(_name_label_file(name), name)) != name:
@@ -156,7 +156,7 @@ def _name_label_file(name: str) -> str:
 
 
 def _make_results(row: Row, selection: Selection) -> list[dict[str, Any]]:
-    """The boxes of a row as Label Studio has them."""
+    """The boxes of a row in Label Studio's format."""
     width, height = row["width"], row["height"]
     common = {"type": "rectanglelabels", "from_name": LABEL, "to_name": IMAGE, "image_rotation": 0}
     found = []

@@ -1,10 +1,10 @@
-"""What a detector says of one image in several views, fused into one answer.
+"""Test-time augmentation: detections in several views of one image, fused into one answer.
 
-A model that writes boxes names most objects once and is sure of each by its own words alone. Shown the same image mirrored,
-upended and turned it errs elsewhere: boxes that views agree on are likelier, and nearer to the truth, than any one of them.
+A model that writes boxes names most objects once. In a mirrored or transposed view of the same image it makes other errors,
+so boxes on which views agree are more likely, and more accurate, than those of any single view.
 
-Fusion is that of weighted boxes (Solovyev, Wang & Gabruseva 2021, "Weighted boxes fusion: ensembling boxes from different
-object detection models", section 3).
+Boxes are fused as in Solovyev, Wang & Gabruseva 2021, "Weighted boxes fusion: ensembling boxes from different object
+detection models", section 3.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from stageb.two_channel.metrics import Detections
 from stageb.two_channel.stored import Learnt
 from stageb.two_channel.types import BINS, Bins, Detection, Sample
 
-LEAST_IOU = 0.55  # from which a box is one of a cluster (ibid.)
-LEAST_SHARE = 0.5  # of the views that tell of an object which counts; of fewer it stands in the tail
+LEAST_IOU = 0.55  # with the mean of a cluster, above which a box joins it (ibid.)
+LEAST_SHARE = 0.5  # of the views that must contain an object; otherwise it goes into the tail
 
 
 def replace_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -> tuple[TwoChannelConfig, Learnt]:
-    """``config`` with ``count`` views, where that is given; ``learnt`` without its threshold, where that is of another
-    number of views. Raises ``ConfigError`` for more views than augmentation makes."""
+    """``config`` with ``count`` views, and ``learnt`` without its threshold, which was chosen for another number of views;
+    both unchanged if ``count`` is None or the config's. Raises ``ConfigError`` for more views than augmentation allows."""
     if count in (None, config.evaluation.views):
         return config, learnt
     return replace(config, evaluation=replace(config.evaluation, views=count)), replace(learnt, threshold=None)
 
 
 def list_views(config: AugmentationConfig, most: int) -> list[View]:
-    """The image as it is first, then what ``config`` lets training images be: mirrored, upended, turned and all of these
-    together; ``most`` of them at most."""
+    """The first ``most`` views: the image as it is, then all combinations of mirrored, upended and turned that ``config``
+    enables."""
     kinds = product(*((False, True) if may else (False,) for may in (config.turn, config.upend, config.mirror)))
     return [View(mirrored=mirrored, upended=upended, turned=turned) for turned, upended, mirrored in kinds][:most]
 
 
 def show(sample: Sample, view: View) -> Sample:
-    """``sample`` as ``view`` shows it, which crops and pads nothing, and without its objects where that is not as it is."""
+    """``sample`` in ``view``, which must not crop or pad; without its objects unless the view changes nothing."""
     if view == View():
         return sample
     size = (sample.height, sample.width) if view.turned else (sample.width, sample.height)
@@ -49,17 +49,17 @@ def show(sample: Sample, view: View) -> Sample:
 
 
 def restore(told: Detections, view: View) -> Detections:
-    """What was ``told`` of a view, where the image itself has it."""
+    """Detections in ``view``, with their boxes moved back to the image itself."""
     objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in told.objects)
     tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in told.tail)
     return Detections(objects, told.scores, tail)
 
 
 def fuse(answers: Sequence[Detections]) -> Detections:
-    """One answer from those of several views, the surest object first.
+    """Fuse the detections of several views into one answer, highest score first.
 
-    Boxes of one desc gather about the surest of them, at most one of a view. An object's box is their mean, weighted by
-    scores; its score is the sum of theirs over the number of views.
+    Boxes with one desc form clusters around the one with the highest score, at most one box per view. The fused box is their
+    mean, weighted by score; the fused score is the sum of their scores divided by the number of views.
     """
     boxes = [(score, view, one) for view, each in enumerate(answers) for one, score in _list_scored(each)]
     clusters: list[_Cluster] = []
@@ -81,7 +81,7 @@ def fuse(answers: Sequence[Detections]) -> Detections:
 
 @dataclass
 class _Cluster:
-    """Boxes that views have of one object."""
+    """The boxes of one object in several views."""
 
     desc: str
     scores: list[float] = field(default_factory=list)
@@ -104,7 +104,7 @@ class _Cluster:
 
 
 def _list_scored(told: Detections) -> list[tuple[Detection, float]]:
-    """The objects that were told, and what was named noise, by the likeliest other name."""
+    """All objects of an answer with their scores, the tail included."""
     return [*zip(told.objects, told.scores, strict=True), *told.tail]
 
 

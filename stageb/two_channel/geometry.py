@@ -1,7 +1,7 @@
-"""Where the patches of images lie, as a tower of Qwen3-VL's kind wants to know it: worked out once for each grid.
+"""Positions of image patches for a vision tower of the Qwen3-VL kind, computed once per grid.
 
-Left to itself, the tower works it out of the grids on its device, for every batch anew, and the processor waits for the
-device several times. It takes what is worked out already under names of its own.
+The tower itself would compute them from the grids for every batch, on its device, and the CPU would wait for the device
+several times. It accepts precomputed values as extra inputs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 from stageb.engines.transfer import send
 from stageb.engines.vision import Grid
 
-GRIDS = 64  # that are kept
+GRIDS = 64  # whose positions are cached
 
 
 class Geometry:
-    """Of the tower ``visual``."""
+    """Patch positions for the vision tower ``visual``."""
 
     def __init__(self, visual: Any) -> None:
         self._visual = visual
@@ -30,12 +30,12 @@ class Geometry:
 
     @staticmethod
     def known(visual: Any) -> bool:
-        """Whether ``visual`` is of that kind."""
+        """Whether ``visual`` is a tower of this kind."""
         return all(hasattr(visual, name) for name in ("num_grid_per_side", "interpolation_mode"))
 
     def inputs(self, grids: Sequence[Grid]) -> dict[str, Any]:
-        """For images of ``grids`` (times, rows, columns) behind each other: what the tower's inputs have beside pixels. The
-        grids themselves stay on the CPU, where they are read."""
+        """The tower's inputs besides pixels, for concatenated images of ``grids`` (times, rows, columns). The grids
+        themselves stay on the CPU, where they are read."""
         positions, indices, weights = (torch.cat(parts) for parts in zip(*map(self._of, grids), strict=True))
         frames = [rows * columns for times, rows, columns in grids for _ in range(times)]
         return {
@@ -48,7 +48,7 @@ class Geometry:
         }
 
     def _worked_out(self, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
-        """Of an image: rows and columns, and where in the learnt positions it looks, and how much for each."""
+        """For one image: positions (rows and columns), and indices and weights that interpolate the learnt positions."""
         visual, given = self._visual, torch.tensor([grid])
         indices, weights = get_vision_interpolation_indices_and_weights(
             given,

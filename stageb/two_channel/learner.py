@@ -1,10 +1,10 @@
-"""Learning from the targets of a step: packs, a pass forward and back for each, and exactly one step of the optimiser.
+"""A training step: packs, a forward and a backward pass for each, and exactly one step of the optimiser.
 
-Every learning rank is given all targets of a step and cuts the same packs of them; each learns from its share. Ranks may
-have unequal numbers of packs, and none: gradients are summed where they arise and reduced over ranks once, when all packs of
-the step are done. So nobody need know beforehand which pack is the last, packs are learnt from while answers are still
-coming in, and how samples are dealt out to packs and ranks changes rounding alone. DDP's own hooks are not used: they would
-want the same number of backward passes everywhere.
+Every learning rank gets all targets of a step and forms the same packs; each rank trains on its share of them. Ranks may
+have different numbers of packs, or none: gradients accumulate locally and are reduced over ranks once, after all packs of
+the step. So no rank needs to know in advance which pack is the last, packs are trained on while answers are still arriving,
+and the assignment of samples to packs and ranks affects rounding only. DDP's hooks are not used: they need the same number
+of backward passes on every rank.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ BETAS = (0.9, 0.98)
 
 @dataclass(frozen=True)
 class StepFigures:
-    """What a step came to, over all learning ranks; times are this rank's."""
+    """The figures of a step over all learning ranks; times are this rank's."""
 
-    losses: dict[str, float]  # by name: sums over the step, in the shares of ``packing``
+    losses: dict[str, float]  # by name: means over the step (see ``losses.py``)
     grad_norm: float
-    skipped: bool  # the optimiser's step was left out, since the gradient was not finite
-    set_aside: int  # samples left out, since they were too long
+    skipped: bool  # the optimiser's step was skipped because the gradient was not finite
+    set_aside: int  # samples that were left out because they were too long
     packs: int
     tokens: int  # of all packs
-    fill: float  # tokens, as a share of what all packs but the last have room for; 1 where there is no other
-    pack_s: float  # seconds, making packs and waiting for targets
-    forward_s: float  # seconds, passes forward and back
-    reduce_s: float  # seconds, waiting for the other ranks and for the device, and the optimiser's step
+    fill: float  # used fraction of the tokens that all packs but the last have room for; 1 for a single pack
+    pack_s: float  # seconds of making packs and waiting for targets
+    forward_s: float  # seconds of forward and backward passes
+    reduce_s: float  # seconds of waiting for other ranks and the device, and of the optimiser's step
 
 
 @dataclass
 class _Tally:
-    """A step so far: the losses of this rank's packs; the lengths of all packs."""
+    """Running sums of a step: the losses of this rank's packs, the lengths of all packs."""
 
     sums: Tensor
     lengths: list[int] = field(default_factory=list)
@@ -71,19 +71,19 @@ class _Tally:
 
 @dataclass
 class PlannedStep:
-    """A step: what this rank learns in it."""
+    """A step and this rank's packs of it."""
 
     step: int
     totals: StepTotals
     tally: _Tally
     packs: Iterable[list[Line]]
-    first: Pack | None = None  # where it is made already
+    first: Pack | None = None  # the first pack, if it is made already
 
 
 class Learner:
-    """Teaches ``detector``, which is the same on all learning ranks: the first ``ranks`` of the world, or all of it.
+    """Trains ``detector``, which is the same on all learning ranks: the first ``ranks`` of the world, or all of it.
 
-    ``summed`` gives the sum of a tensor over them; where they are not the whole world it must be given.
+    ``summed`` returns the sum of a tensor over these ranks; it is required if they are not the whole world.
     """
 
     def __init__(
@@ -120,33 +120,33 @@ class Learner:
         totals: StepTotals,
         learning_rate: float,
     ) -> StepFigures:
-        """A step on ``targets``, the same on all learning ranks; ``totals`` are of their images.
+        """One step on ``targets``, which are the same on all learning ranks; ``totals`` are those of their images.
 
-        Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
+        Raises ``NonFiniteError`` (on all ranks), ``InputError`` for an overlong sample, ``PictureError``.
         """
         self.teach(step, targets, channel, totals)
         return self.finish(step, learning_rate)
 
     def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> PlannedStep:
-        """A step to come, its images not yet looked at. Raises as ``step`` does."""
+        """Plan a later step; its images are not decoded yet. Raises as ``step`` does."""
         tally = self._tally()
         return PlannedStep(step, totals, tally, list(self._mine(targets, tally)))
 
     def images(self, plan: PlannedStep) -> list[int]:
-        """The names of the images that this rank will be shown in a step."""
+        """The names of the images in this rank's packs of a step."""
         return [name for lines in plan.packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
 
     def prepare(self, plan: PlannedStep) -> None:
-        """Make the first pack of a step that comes next: while a GPU still learns the packs of the step before, which it is
-        told of and not waited for. Raises ``PictureError``."""
+        """Make the first pack of the next step, while a GPU still computes the packs of the current one. Raises
+        ``PictureError``."""
         mark = time.perf_counter()
         plan.first = next((packing.pack(self.detector, lines, plan.totals) for lines in plan.packs), None)
         plan.tally.pack_s += time.perf_counter() - mark
         self._next = plan
 
     def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], channel: Channel, totals: StepTotals) -> None:
-        """The packs of a step, forward and back; raises as ``step`` does. ``finish`` is to follow."""
-        if self.config.tuner.dropout:  # drawn from torch's own stream, which a run that goes on would find elsewhere
+        """Forward and backward passes over the packs of a step; raises as ``step`` does. ``finish`` must follow."""
+        if self.config.tuner.dropout:  # drawn from torch's global generator, whose state a resumed run does not have
             torch.manual_seed(seeds.stream(self.config.seed, "two_channel", "dropout", step, self.world.rank) >> 1)
         plan, self._next = self._next, None
         if plan is None or plan.step != step:
@@ -161,7 +161,7 @@ class Learner:
             mark = time.perf_counter()
 
     def finish(self, step: int, learning_rate: float) -> StepFigures:
-        """Reduce the gradients of what was taught over ranks, and take the optimiser's step. Raises ``NonFiniteError``."""
+        """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``."""
         for group in self._groups:
             group["lr"] = learning_rate
         figures = self._finish(self._taught)
@@ -172,7 +172,7 @@ class Learner:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Within, the model holds the average of its weights, where one is kept."""
+        """Context in which the model holds the average of its weights, if one is kept."""
         raw = [each.data for each in self._weights]
         for weight, average in zip(self._weights, self._average, strict=False):
             weight.data = average
@@ -183,14 +183,14 @@ class Learner:
                 weight.data = kept
 
     def state(self) -> dict[str, Any]:
-        """All that a learner goes on from: weights that are trained, by name, their average, and the optimisers'."""
+        """The state to resume from: the trained weights by name, their average, and the optimisers' states."""
         trained = {name: each.detach() for name, each in self._trained()}
         states = [optimizer.state_dict() for optimizer in self.optimizers]
         broken = self._skipped_steps.in_a_row
         return {"weights": trained, "average": self._average, "optimizers": states, "broken": broken}
 
     def take_up(self, state: dict[str, Any]) -> None:
-        """Go on from what ``state`` gave."""
+        """Resume from the result of ``state``."""
         with torch.no_grad():
             for name, weight in self._trained():
                 weight.copy_(state["weights"][name])
@@ -202,22 +202,22 @@ class Learner:
 
     @property
     def _groups(self) -> list[dict[str, Any]]:
-        """Made anew by a checkpoint that is taken up."""
+        """The parameter groups of all optimisers. Not cached: loading a checkpoint replaces them."""
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
 
     def _tally(self) -> _Tally:
-        """Of a step that begins."""
+        """Empty sums for a new step."""
         return _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
 
     def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
-        """The packs of a step that this rank learns from."""
+        """This rank's packs of a step."""
         return islice(self._packs(targets, tally), self.world.rank, None, self.ranks)
 
     def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
-        """The packs of a step, in their order."""
+        """All packs of a step, in order."""
         config = self.config.packing
 
         def fitting() -> Iterator[Line]:
@@ -233,7 +233,7 @@ class Learner:
             yield lines
 
     def _learn(self, pack: Pack, channel: Channel, tally: _Tally) -> None:
-        """Add a pack's gradient to what there is."""
+        """Accumulate the gradient of a pack."""
         begun = time.perf_counter()
         iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
         with self.world.fabric.autocast():
@@ -246,7 +246,7 @@ class Learner:
         heartbeat.tick()
 
     def _finish(self, tally: _Tally) -> StepFigures:
-        """Reduce gradients, and step."""
+        """Reduce the gradients, and take the optimiser's step."""
         begun = time.perf_counter()
         sums = self._reduced(tally.sums)
         total_norm = torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm)
@@ -277,7 +277,7 @@ class Learner:
         for each in self._weights:
             each.grad = torch.zeros_like(each) if each.grad is None else each.grad
         gradients = [each.grad for each in self._weights]
-        with self.world.together("gradients"):  # on a GPU the wait for the other ranks is that for the device
+        with self.world.together("gradients"):  # on a GPU, waiting for other ranks shows as waiting for the device
             total = self._summed(torch.cat([each.flatten() for each in gradients]))
             found = self._summed(sums)
         parts = torch.split(total, [each.numel() for each in gradients])
@@ -287,8 +287,8 @@ class Learner:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Within, equal passes back on a GPU leave equal bytes: attention would else sum the gradients of a text of more than a
-    block in any order. Where torch only warned of operations without such a form, attention would keep to that order."""
+    """Context in which equal backward passes on a GPU give equal bytes: otherwise attention sums the gradients of texts
+    longer than a block in any order. (With ``warn_only``, attention would keep its nondeterministic form.)"""
     if device.type != "cuda":
         yield
         return
@@ -301,8 +301,8 @@ def deterministic(device: torch.device) -> Iterator[None]:
 
 
 def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bool:
-    """Whether layers can be recorded: where attention is one kernel, layers of a tower are told the same of sequences, all
-    weights learn, and one pass goes forward and back at a time."""
+    """Whether layers can be recorded as CUDA graphs: attention must be one kernel, all layers of a tower must get the same
+    sequence lengths, all weights must be trained, and one forward and backward pass must run at a time."""
     return (
         torch.device(world.device).type == "cuda"
         and Geometry.known(detector.model.model.visual)
@@ -314,10 +314,10 @@ def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bo
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are. Raises
-    ``ConfigError`` where there is no compiler.
+    """Compile each layer of ``model`` with torch.compile, once for all lengths; weights keep their names. Raises
+    ``ConfigError`` if there is no compiler.
 
-    On a GPU a compiled pass back runs only in the order of sums that its pass forward was compiled in.
+    On a GPU, the forward pass is compiled within ``deterministic`` too: the compiled backward pass checks for that setting.
     """
     device = next(model.parameters()).device
     variable, usual = ("CXX", ["g++"]) if device.type == "cpu" else ("CC", ["gcc", "clang"])
@@ -330,13 +330,13 @@ def compile_layers(model: nn.Module) -> None:
 
 
 def average_decay(config: ScheduleConfig, step: int) -> float:
-    """How much of the average of weights stays at ``step``: less at first, or it would hold on to where the run began."""
+    """The decay of the average of weights at ``step``: lower at first, or the initial weights would dominate the average."""
     return min(config.average_weights, (1 + step) / (10 + step))
 
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
-    """What takes the steps of the weights of ``model`` that are trained: matrices decay; vectors and embeddings do not, and
-    are never Muon's, nor are the embeddings that are trained beside adapters."""
+    """The optimisers of the trained weights of ``model``. Matrices have weight decay and, if ``config`` asks for it, Muon;
+    vectors and embeddings, those trained beside adapters included, have neither."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     embeddings |= set(map(id, adapters.find_token_embeddings(model)))
     trained = [each for each in model.parameters() if each.requires_grad]

@@ -1,9 +1,9 @@
-"""The two-channel loop, as every rank runs it: ask or roll out, teach, measure; rank 0 records and commits.
+"""The two-channel loop, as every rank runs it: make targets or roll out, learn, evaluate; rank 0 records and commits.
 
-Fabric has launched the ranks (``world.py``). A step of channel A teaches the truth of its images; one of channel B has the
-model answer them first, keeps of each answer what can be read, and teaches what was wrong and what is missing; one of
-channel C has it answer each several times, and teaches what made some answers better. Either way a step is one step of the
-optimiser, on the same targets at every world size. Any commit holds what a run goes on from.
+Fabric has launched the ranks (``world.py``). A channel A step trains on the true answers. A channel B step first lets the
+model answer, keeps what can be parsed of each answer, and trains on its corrections and on what is missing. A channel C step
+lets the model answer each image several times, and trains by reward. In each case a step is one optimiser step, on the same
+targets at every world size. Every commit holds all that a run needs to resume.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stageb.two_channel.run import Run
 
 
 def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
-    """Run, or go on with, the run that ``config`` names. Returns the exit code."""
+    """Start or resume the run that ``config`` names. Returns the exit code."""
     inputs = read(config)
     return launch(config, lambda world: main(world, config, inputs, resolved_yaml, fresh))
 
@@ -39,7 +39,7 @@ def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: 
 
 
 def steps(world: World, run: Run, ranks: Ranks, done: int) -> None:
-    """The steps behind those that are done."""
+    """The steps that follow the first ``done``."""
     schedule = ranks.schedule
     for step in range(done, schedule.steps):
         result = ranks.learn(step, ranks.targets(step))

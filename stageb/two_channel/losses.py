@@ -1,15 +1,15 @@
-"""The losses: functions of hidden states, of the layer that makes logits of them, and of what is taught.
+"""The losses, as functions of hidden states, the output layer, and the labels of a pack.
 
-Coordinates are weighed over the whole vocabulary: with a softmax over coordinate tokens alone, nothing would keep text out
-of boxes. Where a coordinate is needed as a number (L1, GIoU), it is the expectation under the model, given that the token
-is a coordinate.
+The cross-entropy of coordinates is over the whole vocabulary: with a softmax over coordinate tokens only, nothing would keep
+text out of boxes. If a coordinate is needed as a number (L1, GIoU), it is its expectation under the model, given that the
+token is a coordinate.
 
-Every term is a sum whose parts carry their shares already: one over the text tokens, or the objects, that the true answers
-of the step's images hold together. So sums over packs and ranks are means over the step, however its samples are laid out,
-and a token weighs the same on either channel and in every image.
+Every term is a sum whose parts are already divided by the number of text tokens, or of objects, in the true answers of all
+images of the step. So sums over packs and ranks are means over the step, however its samples are packed, and a token has the
+same weight in every channel and image.
 
-Logits are made of a bounded number of rows at a time, and again on the way back (Chen et al. 2016), so that memory does not
-grow with the vocabulary: of 150,000 words and a pack's 5,000 rows they would take 3 GB in single precision, several times.
+Logits are computed for a bounded number of rows at a time, and again in the backward pass (Chen et al. 2016), so that memory
+does not grow with the vocabulary: 150,000 words and 5,000 rows would take 3 GB in single precision, several times over.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from stageb.engines.transfer import send
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.types import BINS
 
-_TINY = 1e-9  # an area that stands in for none
+_TINY = 1e-9  # the smallest area to divide by
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The layer that makes logits of hidden states."""
+    """The output layer."""
 
     logits: Callable[[Tensor], Tensor]  # hidden states (rows, width) to (rows, vocabulary)
-    first: int  # the id of the coordinate token of bin 0
-    rows: int  # whose logits may be there at a time
+    first: int  # the id of the coordinate token of bin 0; the others follow
+    rows: int  # most rows whose logits are computed at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """What is taught of a pack. A *row* is one of its hidden states that are looked at: of the token it should bring."""
+    """The labels of a pack. A *row* is a hidden state that carries a loss: the one before the token that it predicts."""
 
     tokens: Tensor  # int64 (rows,): that token
-    words: Tensor  # int64 (words,): rows of taught text
+    words: Tensor  # int64 (words,): rows of text with cross-entropy
     slots: Tensor  # int64 (objects, 4): rows of an object's coordinates
-    bins: Tensor  # int64 (objects, 4): the true ones
-    against: Tensor  # int64 (coordinates,): rows whose token is taught against
-    weighed: Tensor  # int64 (tokens,): rows whose token's log-probability is weighed
-    weights: Tensor  # (tokens,): by how much, of either sign
-    word_share: float  # of a word in its term
-    object_share: float  # of an object in its terms
+    bins: Tensor  # int64 (objects, 4): the true bins
+    against: Tensor  # int64 (coordinates,): rows with unlikelihood loss
+    weighed: Tensor  # int64 (tokens,): rows with policy-gradient loss
+    weights: Tensor  # (tokens,): the weights of their log-probabilities, of either sign
+    word_share: float  # weight of a word in its term: 1 / text tokens of the step
+    object_share: float  # weight of an object in its terms: 1 / objects of the step
 
     def to(self, device: torch.device) -> Taught:
         """The same, on ``device``."""
@@ -68,7 +68,7 @@ class Taught:
 
 @dataclass(frozen=True, slots=True)
 class DetectionLosses:
-    """Terms of the loss, unweighted, and what they sum to with their weights."""
+    """The terms of the loss, unweighted, and their weighted sum."""
 
     total: Tensor
     text: Tensor
@@ -77,15 +77,15 @@ class DetectionLosses:
     giou: Tensor
     against: Tensor
     reward: Tensor  # its gradient is minus that of the expected reward
-    mass: Tensor  # mean probability, where a coordinate belongs, of all coordinate tokens together; no loss
+    mass: Tensor  # mean probability of all coordinate tokens together at coordinates; not a loss
 
 
 NAMES = tuple(field.name for field in fields(DetectionLosses))
 
 
 def compute_losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: LossConfig) -> DetectionLosses:
-    """The losses of a pack whose ``passes`` came to hidden states (rows, width): cross-entropies are taken on the first
-    pass's, expected coordinates on the last's."""
+    """The losses of a pack. ``passes`` are the hidden states (rows, width) of the first and the last pass: cross-entropies
+    are taken on the first, expected coordinates on the last."""
 
     def text(states: Tensor, tokens: Tensor) -> Tensor:
         return cross_entropy(head.logits(states).float(), tokens, reduction="none")
@@ -99,7 +99,7 @@ def compute_losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, we
         return torch.stack([soft_cross_entropy(chances, bins, weights.soft_width), mass, expected_coordinates(among)], -1)
 
     def against(states: Tensor, tokens: Tensor) -> Tensor:
-        """-log(1 - p): by what all other tokens hold, which stays finite where the model is sure."""
+        """-log(1 - p), computed from the logits of all other tokens, which stays finite as p approaches 1."""
         logits = head.logits(states).float()
         return logits.logsumexp(-1) - logits.scatter(-1, tokens[:, None], -torch.inf).logsumexp(-1)
 
@@ -130,8 +130,8 @@ def compute_losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, we
 
 
 def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tensor:
-    """Cross-entropy of ``chances`` (..., bins), log-probabilities, with a Gaussian around ``bins`` (...), whose standard
-    deviation is ``soft_width`` and whose sum over the bins is 1; 0: with that bin alone."""
+    """Cross-entropy (...) of log-probabilities ``chances`` (..., BINS) with a discretised Gaussian around ``bins`` (...) of
+    standard deviation ``soft_width``, normalised to 1; for 0, with ``bins`` themselves."""
     if not soft_width:
         return -chances.gather(-1, bins[..., None])[..., 0]
     away = torch.arange(BINS, device=bins.device) - bins[..., None]
@@ -140,20 +140,20 @@ def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tens
 
 
 def expected_coordinates(logits: Tensor) -> Tensor:
-    """Expected coordinates, from 0 to 1, under ``logits`` (..., bins)."""
+    """Expected coordinates (...), from 0 to 1, under ``logits`` (..., BINS)."""
     places = torch.linspace(0, 1, BINS, device=logits.device)
     return logits.softmax(-1) @ places
 
 
 def sort_corners(boxes: Tensor) -> Tensor:
-    """``boxes`` (..., 4) with the lesser x and y first: expectations may come in any order."""
+    """``boxes`` (..., 4) with the smaller x and y first: expected corners may be in any order."""
     corners = boxes.reshape(*boxes.shape[:-1], 2, 2)
     return torch.cat([corners.amin(-2), corners.amax(-2)], -1)
 
 
 def giou(boxes: Tensor, others: Tensor) -> Tensor:
-    """Generalised IoU of each box (..., 4) with its own of ``others``, from -1 to 1 (Rezatofighi et al. 2019, algorithm 1);
-    0 where both and what encloses them have no area. transformers' function weighs every box with every other."""
+    """Generalised IoU (...), from -1 to 1, of each box (..., 4) with its counterpart in ``others`` (Rezatofighi et al. 2019,
+    algorithm 1); 0 if both and the box that encloses them have no area. The function in transformers compares all pairs."""
     (low, high), (others_low, others_high) = torch.split(boxes, 2, -1), torch.split(others, 2, -1)
     shared = _area((torch.minimum(high, others_high) - torch.maximum(low, others_low)).clamp(min=0))
     union = _area(high - low) + _area(others_high - others_low) - shared
@@ -166,8 +166,8 @@ def _area(sides: Tensor) -> Tensor:
 
 
 def _apply_in_chunks(function: Callable[[Tensor, Tensor], Tensor], most: int, states: Tensor, others: Tensor) -> Tensor:
-    """What ``function`` makes of each row of ``states`` and ``others``, at most so many at a time; where they are more,
-    what it holds on the way is made again on the way back."""
+    """``function`` of the rows of ``states`` and ``others``, at most ``most`` at a time; if there are more, its activations
+    are recomputed in the backward pass."""
     if len(states) <= most:
         return function(states, others)
     parts = zip(torch.split(states, most), torch.split(others, most), strict=True)

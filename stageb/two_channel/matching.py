@@ -1,6 +1,6 @@
-"""Which predicted object is which true one: one to one, of one desc, at the largest sum of IoU over the gate.
+"""Match predicted to true objects: one to one, within a desc, such that the sum of IoU above a gate is largest.
 
-IoU is taken on bins: it is the same for pixels, since both axes are only scaled.
+IoU is computed on bins, which gives the same result as on pixels, since each axis is only scaled.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from scipy.optimize import linear_sum_assignment
 
 from stageb.two_channel.types import Detection, Match
 
-DUPLICATE = 0.9  # IoU from which two objects of one desc are one, told twice
-_NEVER = 1e6  # what it costs to pair what may not be paired
-_EDGE = 1e-9  # by which a pair right at the gate is better than none
+DUPLICATE = 0.9  # IoU at which two predicted objects with one desc count as duplicates
+_NEVER = 1e6  # the cost of a pair that is not allowed
+_EDGE = 1e-9  # by which a pair exactly at the gate is better than none
 
 Matrix = NDArray[np.float64]
 
 
 def match(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
-    """Pair ``predicted`` with ``true``; ``gate`` is the least IoU of a pair, above 0.
+    """Pair ``predicted`` with ``true``; ``gate`` is the smallest IoU of a pair, above 0.
 
-    The assignment of least cost, 1 - IoU for a pair and 1 - gate for a predicted object left to a dummy: so the sum of
-    (IoU - gate) over pairs is as large as it can be.
+    This is the assignment of least cost, with 1 - IoU for a pair and 1 - gate for a predicted object that is assigned to a
+    dummy, so it maximises the sum of (IoU - gate) over pairs.
     """
     n, m = len(predicted), len(true)
     cost = np.concatenate([_costs(predicted, true, gate), np.full((n, n), 1 - gate + _EDGE)], axis=1)
@@ -34,8 +34,8 @@ def match(predicted: Sequence[Detection], true: Sequence[Detection], gate: float
 
 
 def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
-    """Pair the longest beginning of ``predicted`` whose objects can all be paired, with the largest sum of IoU; what
-    follows it is left unpaired. So no object loses its partner to one that was predicted after it."""
+    """Pair the longest prefix of ``predicted`` whose objects can all be paired, with the largest sum of IoU; the rest stays
+    unpaired. So no object loses its partner to one that was predicted after it."""
     costs = _costs(predicted, true, gate)
 
     def pairs_of(count: int) -> list[tuple[int, int]] | None:
@@ -53,9 +53,10 @@ def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate
 
 
 def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
-    """``matched``, but of ``objects`` that are one, told twice, the first is paired and a later one a duplicate.
+    """``matched``, changed such that of duplicates among ``objects`` the first is paired and the later one is a false
+    positive.
 
-    The later one may lie nearer to the truth by a hair. Were it taught, and the first let pass, telling twice would be.
+    The later one may be slightly nearer to the truth; but if it were the one that is kept, repeating would be rewarded.
     """
     pairs = dict(matched.pairs)
     twice = find_duplicates(objects)
@@ -73,18 +74,18 @@ def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
 
 
 def find_duplicates(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]:
-    """Pairs (earlier, later) of objects that are one, told twice: of one desc, with an IoU of ``DUPLICATE`` or more."""
+    """Pairs (earlier, later) of duplicates: objects with one desc and an IoU of ``DUPLICATE`` or more."""
     return _find_duplicates(tuple(objects))
 
 
-@lru_cache(maxsize=1)  # pairing asks at every gate, and what counts or teaches the same objects asks again
+@lru_cache(maxsize=1)  # matching calls it at every gate, and metrics and targets call it again for the same objects
 def _find_duplicates(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
     close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
     return tuple((int(i), int(j)) for i, j in np.argwhere(close))
 
 
 def ious(ones: Sequence[Detection], others: Sequence[Detection]) -> Matrix:
-    """Intersection over union of each of ``ones`` (rows) with each of ``others``; 0 where neither has area."""
+    """Intersection over union of each of ``ones`` (rows) with each of ``others`` (columns); 0 if neither has area."""
     a = np.array([each.bins for each in ones], dtype=np.float64).reshape(-1, 1, 4)
     b = np.array([each.bins for each in others], dtype=np.float64).reshape(1, -1, 4)
     sides = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None)
@@ -95,14 +96,14 @@ def ious(ones: Sequence[Detection], others: Sequence[Detection]) -> Matrix:
 
 
 def _costs(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Matrix:
-    """1 - IoU of each pair that may be; ``_NEVER`` of any other."""
+    """1 - IoU for each allowed pair, ``_NEVER`` for any other."""
     overlap = ious(predicted, true)
     costs: Matrix = np.where(_same(predicted, true) & (overlap >= gate), 1 - overlap, _NEVER)
     return costs
 
 
 def _make_match(pairs: Sequence[tuple[int, int]], predicted: Sequence[Detection], true: int) -> Match:
-    """``pairs`` of ``predicted`` and of as many ``true`` objects, and what they leave."""
+    """The match that consists of ``pairs``; ``true`` is the number of true objects."""
     taken, found = {i for i, _ in pairs}, {j for _, j in pairs}
     false_positives = tuple(i for i in range(len(predicted)) if i not in taken)
     twice = {later for _, later in find_duplicates(predicted)}

@@ -1,4 +1,4 @@
-"""How good predicted objects are: COCO's mAP, F1 at one IoU and over many, and objects told twice.
+"""Metrics of predicted objects: COCO's mAP and AR, F1 at one IoU and over many, duplicates.
 
 - **mAP** is COCO's (IoU .50 to .95, at most 100 objects an image), by faster-coco-eval. A language model has no score for a
   box, so the score of an object is the probability of its own tokens (``score_objects``). A desc that no true object has is
@@ -7,9 +7,10 @@
 - **By size** and **AR** are COCO's, too (pycocotools, ``cocoeval.Params.setDetParams``): small objects have an area of up to
   32^2 pixels, medium ones up to 96^2, large ones more, where an area is the box's; AR is recall at 1, 10 or 100 objects an
   image, mean over the same IoUs and over descs.
-- **F1** at an IoU needs no score: every predicted object counts, paired as in training (``matching.match``), over all images
-  and descs together. **mIoU-F1** is its mean over the IoUs .50, .55, ..., .95.
-- **Crowds** count neither way: what is told in one, by the share of its own area, is left out (pycocotools, ``iscrowd``).
+- **F1** at an IoU needs no scores: every predicted object counts, matched as in training (``matching.match``), over all
+  images and descs together. **mIoU-F1** is its mean over the IoUs .50, .55, ..., .95.
+- **Crowds** are ignored: unmatched predictions that lie in one, by the fraction of their own area, are left out
+  (pycocotools, ``iscrowd``).
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ IOUS = tuple((50 + 5 * step) / 100 for step in range(10))
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """What a detector said of one image."""
+    """The objects that a detector found in one image."""
 
     objects: tuple[Detection, ...]
-    scores: tuple[float, ...]  # of each object, the higher the surer
-    tail: tuple[tuple[Detection, float], ...] = ()  # boxes named noise, by the likeliest other name; for mAP alone
+    scores: tuple[float, ...]  # one per object; higher is more confident
+    tail: tuple[tuple[Detection, float], ...] = ()  # boxes named noise, under the likeliest other name; for mAP only
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What F1 is made of, for one image; sums of these are counts of many."""
+    """The counts of one image from which F1 is computed; counts of several images add up."""
 
     pairs: tuple[int, ...]  # at each of ``IOUS``
-    ignored: tuple[int, ...]  # at each, predicted objects that are paired with none and lie in a crowd
+    ignored: tuple[int, ...]  # at each of ``IOUS``, unmatched predicted objects that lie in a crowd
     predicted: int
     true: int
-    duplicates: int  # pairs of objects of one desc, told twice
+    duplicates: int  # pairs of duplicates (``matching.find_duplicates``)
 
 
 def score_objects(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> tuple[float, ...]:
-    """How sure a model was of each object in the kept beginning ``ids`` of an answer.
+    """The score of each object in ``ids``, the parsed prefix of an answer.
 
-    ``chances`` are the tokens' log-probabilities. The score is the probability of the object's words (that it is there, and
-    what it is) times the geometric mean of those of its four coordinates.
+    ``chances`` are the log-probabilities of the tokens. The score is the probability of the object's words (that it exists,
+    and its name) times the geometric mean of the probabilities of its four coordinates.
     """
     found, begin = [], len(spelling.opening)
     for places, end in zip(find_boxes(ids, spelling), parse(ids, spelling).ends, strict=True):
@@ -63,13 +64,13 @@ def score_objects(ids: Sequence[int], chances: Sequence[float], spelling: Spelli
 
 
 def compute_figures(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
-    """All figures for what was ``told`` of ``samples``, one for each."""
+    """All metrics of the detections ``told``, one for each of ``samples``, by name."""
     counts = [count_matches(sample, each.objects) for sample, each in zip(samples, told, strict=True)]
     return {**compute_average_precision(samples, told), **compute_f1(counts)}
 
 
 def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:
-    """What F1 is made of, for one image."""
+    """The counts for F1 of the predicted ``objects`` of one image."""
     true = list_true_objects(sample)
     matches = [match(objects, true, gate) for gate in IOUS]
     within = _compute_shares_in_crowds(sample, objects)
@@ -81,7 +82,7 @@ def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:
 
 
 def compute_f1(counts: Sequence[Count]) -> dict[str, float]:
-    """F1 and what belongs to it, over all images of ``counts``."""
+    """F1, precision, recall and duplicates over all images of ``counts``, by name."""
     true = sum(each.true for each in counts)
     told = [sum(each.predicted - each.ignored[at] for each in counts) for at in range(len(IOUS))]
     right = [sum(each.pairs[at] for each in counts) for at in range(len(IOUS))]
@@ -97,9 +98,9 @@ def compute_f1(counts: Sequence[Count]) -> dict[str, float]:
 
 
 def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> float:
-    """The score from which on objects are best kept: that of the largest F1 at IoU .50, half-way to the next lower score; of
-    equals the lowest, 0 where all are best kept."""
-    gains: list[tuple[float, int]] = []  # of each object's score: pairs that it adds to those of its image's surer ones
+    """The score threshold with the largest F1 at IoU .50, half-way to the next lower score; the lowest on ties, 0 if it is
+    best to keep all objects."""
+    gains: list[tuple[float, int]] = []  # for each object: its score, and the pairs it adds to those of higher scores
     for sample, each in zip(samples, told, strict=True):
         scored = sorted(zip(each.scores, each.objects, strict=True), key=lambda pair: -pair[0])
         true, before = list_true_objects(sample), 0
@@ -120,8 +121,8 @@ def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> f
 
 
 def compute_average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
-    """COCO's mAP, mAP at IoU .50 and .75, and the AP at .50 of each desc; mAP by size, and AR. 0 where nothing is true or
-    nothing was told; a size of which nothing is true has no figure."""
+    """COCO's mAP, mAP at IoU .50 and .75, AP at .50 of each desc, AR, and mAP and AR by size, by name. All are 0 without
+    true or without predicted objects; a size without true objects is left out."""
     from faster_coco_eval import COCO, COCOeval_faster
 
     descs = sorted({each.desc for sample in samples for each in sample.objects})
@@ -148,12 +149,12 @@ def compute_average_precision(samples: Sequence[Sample], told: Sequence[Detectio
 
 
 def _mean(values: Any) -> float:
-    """Of those of ``values`` that are figures: a desc without such objects has -1."""
+    """The mean without -1, which stands for a desc without objects of a size."""
     return float(values[values > -1].mean())
 
 
 def _list_sizes(samples: Sequence[Sample]) -> list[str]:
-    """The sizes that true objects have, small ones first. One right at a border is of both."""
+    """The sizes of true objects, small first. An object exactly at a border has both sizes, as in COCO."""
     areas = [(x2 - x1) * (y2 - y1) for sample in samples for x1, y1, x2, y2 in (each.box for each in sample.objects)]
     borders = (0, 32**2, 96**2, math.inf)
     return [
@@ -164,7 +165,7 @@ def _list_sizes(samples: Sequence[Sample]) -> list[str]:
 
 
 def _compute_shares_in_crowds(sample: Sample, objects: Sequence[Detection]) -> list[float]:
-    """Of each of ``objects`` the share of its area in the crowd of its desc that holds most of it."""
+    """For each of ``objects``, the largest fraction of its area that lies in a crowd of its desc."""
     crowds = [(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.crowds]
 
     def share(one: Detection, other: tuple[int, int, int, int]) -> float:

@@ -1,8 +1,8 @@
-"""Boxes that show none of an image's objects, to be told behind them and named noise: sequence augmentation (Chen et al.
+"""Noise boxes, which show no object and follow the true objects under the name noise: sequence augmentation (Chen et al.
 2022, Pix2Seq, section 2.3).
 
-Where the truth alone is taught, a model learns that an answer ends once all is told, and what it is unsure of it either
-tells or never reaches. With answers filled up to a budget it learns to go on, and to say of each box whether it is one.
+A model that is trained on true objects only learns to end its answer early, and misses objects that it is unsure of. With
+answers filled up to a budget it learns to continue, and to decide for each box whether it is an object.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from stageb.seeds import bits, uniform
 from stageb.two_channel.types import BINS, Bins, Detection
 
 NOISE = "noise"  # the name of a box that shows no object
-JITTER = 0.1  # of the sides of an object that is told twice
-SIDES = (0.02, 0.5)  # of a box drawn anywhere, in shares of the image
-_DRAWS = 6  # numbers that a box takes of its stream
+JITTER = 0.1  # largest shift of the sides of a repeated object, as a fraction of its size
+SIDES = (0.02, 0.5)  # smallest and largest side of a random box, as fractions of the image
+_DRAWS = 6  # numbers of its stream that a box uses
 
 
 def draw_noise(true: Sequence[Detection], count: int, key: int) -> tuple[Detection, ...]:
-    """``count`` boxes named noise from the stream ``key``, in even parts: of ``true`` objects told a second time, moved by a
-    little; of their size in other places; and of any size anywhere."""
+    """``count`` noise boxes from the stream ``key``, a third each on average: ``true`` objects shifted slightly, boxes of
+    their sizes at random places, boxes of random sizes at random places (only these if there are no true objects)."""
     return tuple(Detection(NOISE, _draw_box(true, key, _DRAWS * number)) for number in range(count))
 
 
 def drop_noise(objects: Sequence[Detection]) -> tuple[Detection, ...]:
-    """Those of ``objects`` that are not named noise."""
+    """``objects`` without those named noise."""
     return tuple(each for each in objects if each.desc != NOISE)
 
 
@@ -50,7 +50,7 @@ def _draw_box(true: Sequence[Detection], key: int, position: int) -> Bins:
 
 
 def _place_box(x: float, y: float, width: float, height: float) -> Bins:
-    """The bins of a box around (``x``, ``y``), cut at the image's edges, with area."""
+    """The bins of a box with its centre at (``x``, ``y``), clipped to the image, at least one bin wide and high."""
     (x1, x2), (y1, y2) = (_place_interval(centre, side) for centre, side in ((x, width), (y, height)))
     return x1, y1, x2, y2
 

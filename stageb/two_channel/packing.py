@@ -1,11 +1,11 @@
-"""Sequences laid behind each other, so that no place of a pass through the model is lost to padding.
+"""Sequence packing: sequences are concatenated, so that no token of a forward pass is padding.
 
-Sequences of a pack do not see each other: attention is told where each begins and ends (``Apart``, which the engine's own
-attention heeds), and each has positions of its own from 0 on, three coordinates to a token where images are among them. On a
-GPU in half precision that is one flash kernel for all of them.
+Sequences of a pack do not attend to each other: attention gets their boundaries (``Apart``, which the engine's attention
+supports), and each has its own positions from 0 on, with three coordinates per token if there are images. On a GPU in half
+precision that is one flash attention kernel for all of them.
 
-The order of sequences says nothing: packs are made best fit decreasing (Johnson 1973), and every term of the loss is a sum
-that does not know what else stands in its pack.
+The order of sequences has no meaning: packs are formed by best fit decreasing (Johnson 1973), and no term of the loss
+depends on what else is in a pack.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from stageb.two_channel.losses import Taught
 from stageb.two_channel.model import Detector
 from stageb.two_channel.types import Sample, StepTotals, Target
 
-AHEAD = 2  # packs' worth of lines that wait, so that there is choice; more would have the first pack wait longer
+AHEAD = 2  # lines wait until they would fill this many packs, to have a choice; more would delay the first pack
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sample as the model is given it: the prompt, its picture's tokens included, and the answer to be taught."""
+    """A training sequence: the prompt, including its image's tokens, and the target answer."""
 
     key: str  # of the sample
     prompt: Ids
@@ -43,23 +43,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Lines that go through the model together, on its device."""
+    """Lines that go through the model together, as tensors on its device."""
 
     ids: Tensor  # int64 (1, tokens)
-    places: Tensor  # int64 (image tokens,): where the tokens of images stand
-    inputs: dict[str, Any]  # of the text model's forward pass, beside what the tokens are
-    images: dict[str, Any]  # of its vision tower's
-    keep: Tensor  # int64 (rows,): the places whose hidden states are looked at, each before the token that it should bring
+    places: Tensor  # int64 (image tokens,): the indices of image tokens in ``ids``
+    inputs: dict[str, Any]  # of the text model's forward pass, besides the ids
+    images: dict[str, Any]  # inputs of the vision tower
+    keep: Tensor  # int64 (rows,): indices in ``ids`` of the hidden states that carry a loss, each before its token
     taught: Taught
 
 
 def make_line(detector: Detector, sample: Sample, target: Target) -> Line:
-    """``sample`` as a line. Raises ``PictureError``."""
+    """The line of ``sample`` with ``target``. Raises ``PictureError``."""
     return Line(sample.key, detector.prompt_ids(sample.image), target)
 
 
 def fits(line: Line, longest: int, set_aside: bool) -> bool:
-    """Whether a line has at most ``longest`` tokens. Raises ``InputError`` where not, unless such are ``set_aside``."""
+    """Whether a line has at most ``longest`` tokens. If it has more, raises ``InputError`` unless ``set_aside``."""
     if len(line) > longest and not set_aside:
         raise InputError(
             f"{line.key}: its prompt has {len(line.prompt)} tokens and its answer {len(line.target.ids)}, together more "
@@ -69,10 +69,10 @@ def fits(line: Line, longest: int, set_aside: bool) -> bool:
 
 
 def make_packs(lines: Iterable[Line], room: int) -> Iterator[list[Line]]:
-    """``lines`` in packs of at most ``room`` tokens, handed over while lines are still coming in.
+    """Group ``lines`` into packs of at most ``room`` tokens, while lines are still arriving.
 
-    As soon as more lines wait than ``AHEAD`` packs hold, the fullest pack that can be made of them goes. Which lines share a
-    pack is given by the lines' lengths and order alone.
+    As soon as the waiting lines exceed ``AHEAD`` packs, the fullest pack that they can form is yielded. The grouping depends
+    only on the lengths and the order of the lines.
     """
     waiting: list[Line] = []
     for line in lines:
@@ -87,7 +87,7 @@ def make_packs(lines: Iterable[Line], room: int) -> Iterator[list[Line]]:
 
 
 def fit_decreasing(lengths: Sequence[int], room: int) -> list[list[int]]:
-    """Places in ``lengths`` in few packs of at most ``room`` together: best fit decreasing."""
+    """Bin packing by best fit decreasing: the indices of ``lengths`` in few groups, each of at most ``room`` in total."""
     found: list[list[int]] = []
     left: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
@@ -103,14 +103,14 @@ def fit_decreasing(lengths: Sequence[int], room: int) -> list[list[int]]:
 
 
 def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
-    """``lines`` as one pack; ``totals`` are of the step, over all packs and ranks. Raises ``PictureError``."""
+    """The pack of ``lines``; ``totals`` are those of the step, over all packs and ranks. Raises ``PictureError``."""
     eyes = detector.eyes
-    lines = sorted(lines, key=lambda line: len(line.prompt))  # images of one size together: the vision tower batches them
+    lines = sorted(lines, key=lambda line: len(line.prompt))  # puts images of one size together, which the tower batches
     device = detector.model.get_input_embeddings().weight.device
     texts = [line.prompt + line.target.ids for line in lines]
     edges = [0, *accumulate(map(len, texts))]
     names = [name for line in lines for name in eyes.names_in(line.prompt)]
-    named = torch.tensor(list(chain.from_iterable(texts)))  # tokens of images have the image's name
+    named = torch.tensor(list(chain.from_iterable(texts)))  # an image token is the name of its image here
     ids = torch.where(named >= PICTURE, detector.model.config.image_token_id, named)
     keep, taught = _gather_taught(lines, edges, totals)
     inputs = {
@@ -131,23 +131,23 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A view of sequences that do not see each other, in one pass that gradients go back through."""
+    """A view (``cascade.View``) of packed sequences that do not attend to each other; it supports gradients."""
 
-    edges: list[int]  # where they begin and end
+    edges: list[int]  # boundaries of the sequences
     sent: Tensor  # int32 (sequences + 1,): the same on the device
-    longest: int  # of them, at least
+    longest: int  # upper bound of their lengths
 
     @classmethod
     def between(cls, edges: list[int], device: torch.device) -> Apart:
-        """Sequences between ``edges``, seen on ``device``."""
+        """The view of sequences with the boundaries ``edges``, on ``device``."""
         longest = max(end - start for start, end in pairwise(edges))
         return cls(edges, send(torch.tensor(edges, dtype=torch.int32), device), longest)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """See ``View``. Under autocast in its type, as torch's own attention: norms may have left another.
+        """See ``View``. Under autocast, inputs are cast to its dtype, as in torch's own attention: norms may return float32.
 
-        ``varlen_attn`` of ``torch.nn.attention.varlen`` is the same call as here on a GPU, under a name whose arguments
-        change from release to release: grouped heads must be asked for in some and cannot be in others.
+        On a GPU this is the same call as ``torch.nn.attention.varlen.varlen_attn``, whose arguments change from release to
+        release: some need an option for grouped heads, others do not have it.
         """
         if torch.is_autocast_enabled(query.device.type):
             query, key, value = (each.to(torch.get_autocast_dtype(query.device.type)) for each in (query, key, value))
@@ -161,7 +161,7 @@ class Apart:
 
 
 def _find_positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
-    """(3, 1, tokens): those of each prompt by the model's own rule, then counted on."""
+    """Positions (3, 1, tokens): those of a prompt by the model's own rule, then counting up through the answer."""
     parts: list[Tensor] = []
     for line in lines:
         prompt, after = detector.eyes.places(line.prompt)
@@ -170,8 +170,9 @@ def _find_positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
 
 
 def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, Taught]:
-    """What is looked at, and what is taught there. A word has the same share of its term, and an object of its terms,
-    whatever else its image shows, and on either channel; a false object weighs as a true one."""
+    """The indices of the hidden states that carry a loss, and the labels there. Every word has the same weight in its term,
+    and every object in its terms, whatever else is in its image and in every channel; a false object weighs as a true
+    one."""
     keep: list[int] = []
     tokens: list[int] = []
     words: list[int] = []

@@ -1,4 +1,4 @@
-"""Pictures of what is true beside what was predicted, boxes drawn."""
+"""Drawings of images with their true and predicted boxes, side by side."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from stageb.two_channel.text import to_pixels
 from stageb.two_channel.types import Detection, Match, Object, Sample
 from stageb.untrusted.pictures import opened, pillow, read
 
-WIDTH = 400  # of an image in a picture, in pixels
+WIDTH = 400  # of an image in a drawing, in pixels
 GAP = 8
 GROUND, WORDS = (24, 26, 27), (235, 235, 235)
-GREEN, RED = (74, 201, 126), (232, 73, 66)  # what was found, and what was missed or is not there
+GREEN, RED = (74, 201, 126), (232, 73, 66)  # correct boxes; missed objects and false positives
 
 
 def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match) -> Any:
-    """The image twice, as a ``PIL.Image``: on the left with the ``true`` boxes, missed ones red; on the right with the
-    ``predicted``, those that are paired with none red.
+    """The image twice, as a ``PIL.Image``: on the left with the ``true`` boxes, missed ones in red; on the right with the
+    ``predicted`` boxes, false positives in red.
 
     Raises ``PictureError``.
     """
@@ -32,7 +32,7 @@ def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Det
 
 
 def arrange(pictures: Sequence[Any], columns: int) -> Any:
-    """Pictures of one width in rows of ``columns``."""
+    """One picture of ``pictures`` in rows of ``columns``."""
     rows = [pictures[start : start + columns] for start in range(0, len(pictures), columns)]
     width = max(sum(each.width for each in row) + 3 * GAP * (len(row) - 1) for row in rows)
     heights = [max(each.height for each in row) for row in rows]
@@ -53,7 +53,7 @@ def save(picture: Any, path: Path) -> None:
 
 
 def _draw_boxes(image: Any, objects: Sequence[Object], wrong: Sequence[int]) -> Any:
-    """``image`` with the boxes of ``objects``, in its pixels, drawn on it, and what each is."""
+    """``image`` with the boxes and names of ``objects``, in its pixels, drawn on it; indices in ``wrong`` are red."""
     from PIL import ImageDraw
 
     pen = ImageDraw.Draw(image)

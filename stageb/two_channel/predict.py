@@ -1,8 +1,9 @@
-"""``stageb predict RUN``: boxes for the pictures of a folder, round by round, into files that an interruption leaves whole.
+"""``stageb predict RUN``: detect objects in the pictures of a folder, round by round, such that an interrupted call resumes.
 
-Pictures go through the model in groups, cut by their order alone, and groups are dealt out to ranks: so every world size
-writes the same bytes. Rank 0 commits a round's rows before the next begins (``store/output.py``); when all are there it
-writes what other programs read (``exports.py``), which a later call with another threshold writes anew from the same rows.
+Pictures go through the model in groups that depend only on their order, and groups are distributed over ranks, so every
+world size writes the same bytes. Rank 0 commits the rows of a round before the next begins (``store/output.py``). At the end
+it writes exports for other programs (``exports.py``); a later call with another threshold writes them again from the same
+rows.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.pictures import PictureError, examined
 
 ROWS = "predictions.jsonl"
-LOCAL_FILES = "/data/local-files/?d="  # where Label Studio serves files of its own machine
-TOLD = 5  # broken pictures that the last lines name
+LOCAL_FILES = "/data/local-files/?d="  # the path at which Label Studio serves files of its own machine
+TOLD = 5  # most files that a summary line names
 
 
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
-    """The command. Raises ``InputError`` before any picture is answered where something cannot be used."""
+    """The command. Raises ``InputError``, before the model sees any picture, if an input cannot be used."""
     given = make_parser().parse_args(arguments)
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.batch >= 1, "--batch", given.batch, "at least 1")
@@ -78,36 +79,40 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The words of the command."""
-    made = WordParser(prog="stageb predict RUN", description="Boxes for the pictures of a folder, by a run's detector.")
-    made.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="of the pictures, folders in it included")
-    made.add_argument(
-        "--to", type=Path, required=True, metavar="FOLDER", help="to write to; a call that broke goes on there"
+    """The parser of the command's arguments."""
+    made = WordParser(
+        prog="stageb predict RUN", description="Detect objects in the pictures of a folder with a run's detector."
     )
     made.add_argument(
-        "--threshold", type=float, help="least score of a box (default: as chosen on the run's val with as many views, or 0)"
+        "--images", type=Path, required=True, metavar="FOLDER", help="folder of the pictures, with its subfolders"
     )
     made.add_argument(
-        "--formats", type=_split_names, default=tuple(FORMATS), help=f"to write beside {ROWS} (default {','.join(FORMATS)})"
+        "--to", type=Path, required=True, metavar="FOLDER", help="folder to write to; an interrupted call resumes there"
     )
     made.add_argument(
-        "--categories", type=_split_names, metavar="A,B", help="in the order of their ids (default: all that the run learnt)"
+        "--threshold", type=float, help="smallest score of a box (default: as chosen on val with as many views, or 0)"
     )
     made.add_argument(
-        "--image-url", default=LOCAL_FILES, metavar="URL", help=f"of pictures, for Label Studio (default {LOCAL_FILES})"
+        "--formats", type=_split_names, default=tuple(FORMATS), help=f"exports besides {ROWS} (default {','.join(FORMATS)})"
     )
-    made.add_argument("--skip-broken", action="store_true", help="leave pictures out that cannot be used")
-    made.add_argument("--views", type=int, help="to answer each picture in (default: the run's evaluation.views)")
-    made.add_argument("--last", action="store_true", help="take the last checkpoint, not the one that was best on val")
-    made.add_argument("--batch", type=int, default=16, help="pictures that are answered together (default 16)")
-    made.add_argument("--fresh", action="store_true", help="begin anew; what an earlier call left is set aside")
+    made.add_argument(
+        "--categories", type=_split_names, metavar="A,B", help="in the order of their ids (default: all of the run)"
+    )
+    made.add_argument(
+        "--image-url", default=LOCAL_FILES, metavar="URL", help=f"URL prefix for Label Studio (default {LOCAL_FILES})"
+    )
+    made.add_argument("--skip-broken", action="store_true", help="leave out pictures that cannot be used")
+    made.add_argument("--views", type=int, help="views of each picture to fuse (default: the run's evaluation.views)")
+    made.add_argument("--last", action="store_true", help="use the last checkpoint, not the one that was best on val")
+    made.add_argument("--batch", type=int, default=16, help="pictures per batch (default 16)")
+    made.add_argument("--fresh", action="store_true", help="start over; the rows of an earlier call are renamed")
     made.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     made.add_argument("--devices", type=int, default=1, help="devices that share the pictures (default 1)")
     return made
 
 
 class Answerer:
-    """What a rank holds to answer its share."""
+    """A rank's model, which answers its share of the pictures."""
 
     def __init__(self, config: TwoChannelConfig, place: Path, learnt: Learnt, device: str) -> None:
         """``place`` is the folder of the checkpoint."""
@@ -120,7 +125,7 @@ class Answerer:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What rows rest on beside the pictures."""
+        """All that rows depend on besides the pictures."""
         weights = hashlib.blake2b(digest_size=16)
         for path in sorted(self._place.glob("*.safetensors")):
             with path.open("rb") as file:
@@ -136,7 +141,7 @@ class Answerer:
         }
 
     def answer(self, group: Sequence[Picture]) -> Json:
-        """A row for each picture of a group; what is wrong with one stands in its row."""
+        """A row for each picture of a group; the row of a broken picture has its error."""
         errors = {each.name: each.fault for each in group if each.sample is None}
         samples = [each.sample for each in group if each.sample]
         try:
@@ -157,7 +162,7 @@ class Answerer:
 
 
 class RowWriter:
-    """The rows of all pictures, on rank 0 while they are written."""
+    """Writes the rows of all pictures, on rank 0."""
 
     def __init__(self, given: argparse.Namespace, pictures: Sequence[Picture]) -> None:
         self._path, self._fresh, self._skips = given.to / ROWS, given.fresh, given.skip_broken
@@ -174,21 +179,23 @@ class RowWriter:
                 held.close()
 
     def begin(self, fingerprint: Callable[[], Mapping[str, Any]]) -> int:
-        """Go on where the last commit is; how many pictures are done. Raises ``InputError`` where they were others."""
+        """Resume from the last commit. Returns how many pictures are done. Raises ``InputError`` if these pictures have
+        changed."""
         if self._fresh:
             set_aside(self._path)
         self._output = Output(self._path, fingerprint(), {"pictures": compute_digest([])})
         done = self._output.done
         if self._output.state["pictures"] != compute_digest(self._pictures[:done]):
-            what = f"{self._path}: the pictures that it is of, the first {done} by name, are others now"
-            raise InputError(f"{what}; give --fresh to set it aside and begin anew, or another --to")
+            what = f"{self._path}: the first {done} pictures by name, which it is about, have changed"
+            raise InputError(f"{what}; give --fresh to set it aside and start over, or another --to")
         if done < len(self._pictures):
             lifetime.set_resume("" if done else None)
             self._progress = ItemProgress(str(self._path), "pictures", len(self._pictures), done)
         return done
 
     def commit(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> int:
-        """Bring a round's rows to the disk; how many pictures are done. Raises ``InputError`` where one is broken."""
+        """Commit the rows of a round. Returns how many pictures are done. Raises ``BadInputError`` if pictures are broken
+        and ``--skip-broken`` was not given."""
         assert self._output
         rows = [row for group in groups for row in group]
         bad = [BadLine(str(self._images / row["images"][0]), 0, row["error"], LEAVE_OUT) for row in rows if "error" in row]
@@ -204,7 +211,8 @@ class RowWriter:
 
 
 def make_row(sample: Sample, told: Detections) -> dict[str, Any]:
-    """What was ``told`` of a picture, in its pixels; a box without area is none, and one told twice is the surer."""
+    """The row of detections ``told`` in a picture, in its pixels, without boxes of no area; of equal boxes the higher score
+    counts."""
     boxes: dict[tuple[str, Box], float] = {}
     for each, score in zip(to_pixels(told.objects, sample.width, sample.height), told.scores, strict=True):
         x1, y1, x2, y2 = (round(at, 2) for at in each.box)
@@ -216,7 +224,7 @@ def make_row(sample: Sample, told: Detections) -> dict[str, Any]:
 
 
 def find_fault(sample: Sample) -> str:
-    """What keeps a picture from being shown; empty where nothing does."""
+    """Why a picture cannot be opened; empty if it can."""
     try:
         examined(sample.image)
     except PictureError as error:
@@ -225,7 +233,7 @@ def find_fault(sample: Sample) -> str:
 
 
 def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learnt) -> None:
-    """Write what other programs read of the rows, and say what came of it."""
+    """Write the exports for other programs, and print a summary."""
     path = given.to / ROWS
     rows = list(read_rows(path))
     into = ExportFolder(given.to)
@@ -237,7 +245,7 @@ def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learn
     told = [each for row in rows for each in row.get("objects", ())]
     strange = sorted({each["desc"] for each in told} - {*selection.categories})
     kept = sum(len(list(selection.kept(row))) for row in rows)
-    chosen = "chosen on val" if learnt.threshold is not None else "the run chose none on val"
+    chosen = "chosen on val" if learnt.threshold is not None else "none was chosen on val"
     by = chosen if given.threshold is None else "as given"
     print(shown(f"{path}: {len(rows) - len(broken):,} pictures, {len(told):,} boxes with scores"))
     if given.formats:
@@ -245,20 +253,21 @@ def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learn
         print(shown(f"{', '.join(f'{given.to}/{each}' for each in given.formats)}: {of}"))
     if into.aside:
         more = f" and {len(into.aside) - TOLD} more" if len(into.aside) > TOLD else ""
-        print(shown(f"set aside, since they were not as written here: {', '.join(into.aside[:TOLD])}{more} (as NAME.1)"))
+        print(shown(f"renamed to NAME.1, since they were changed: {', '.join(into.aside[:TOLD])}{more}"))
     if strange:
-        print(shown(f"left out there: boxes of names that are none of the categories, such as {strange[0]!r}", 200))
+        print(shown(f"left out there: boxes with names that are not among the categories, such as {strange[0]!r}", 200))
     if broken:
         more = f" and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
         print(shown(f"left out: {len(broken)} broken pictures: {', '.join(broken[:TOLD])}{more}; the rows say why"))
 
 
 def _find_categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tuple[str, ...]:
-    """The names in the order of their ids: those ``given``, or those learnt."""
+    """The category names in the order of their ids: those ``given``, or the run's. Raises ``InputError``,
+    ``ConfigError``."""
     names = learnt.categories if given is None else tuple(given)
     require(given is None or bool(names), "--categories", "", "names, with commas between, or leave it out")
     if not names:
-        raise InputError(f"{folder}: it was made before runs kept the names of their categories; give --categories A,B")
+        raise InputError(f"{folder}: it is from before runs stored the names of their categories; give --categories A,B")
     for each in names:
         require(not text_fault(each) and names.count(each) == 1, "--categories", each, "each name once, in plain letters")
     return names

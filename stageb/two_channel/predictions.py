@@ -1,7 +1,7 @@
-"""What a detector said of images, as JSON Lines: ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
+"""Predictions as JSON Lines: ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
 
-Boxes are in bins, so that what is read is what was said. Boxes that were named noise, by the likeliest other name, are the
-``tail``, in the same form.
+Boxes are in bins, so that they are read back exactly. Boxes that were named noise are the ``tail``, in the same form, under
+the likeliest other name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'
 
 
 def write(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> None:
-    """Write what was ``told`` of ``samples``, a line for each. Raises ``JournalError``."""
+    """Write the detections ``told`` in ``samples``, a line for each. Raises ``JournalError``."""
     rows = [
         {
             "image": sample.key,
@@ -38,7 +38,7 @@ def write(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> 
 
 
 def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
-    """What a file of ``write``'s says of each of ``samples``. Raises ``BadInputError`` with all that is wrong with it."""
+    """The detections for each of ``samples`` in a file that ``write`` wrote. Raises ``BadInputError`` with every fault."""
     found: dict[str, Detections] = {}
     bad: list[BadLine] = []
     try:

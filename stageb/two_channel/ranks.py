@@ -1,7 +1,6 @@
-"""What every rank does for the loop: answer its share of the images, learn from its share of the packs, and bring together
-what only all know.
+"""What every rank does for the loop: answer its share of the images, train on its share of the packs, and gather results.
 
-Every method is for all ranks, in the same order. Rank 0 alone decides and writes: ``run.py``.
+All ranks must call these methods, in the same order. Only rank 0 decides and writes: ``run.py``.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
 
 Example = tuple[Sample, Target]
 
-AHEAD = 2  # steps that are planned: the images of one are decoded while the pack of the one before it is made
+AHEAD = 2  # steps to plan ahead: the images of one are decoded while the pack of the one before it is made
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step came to."""
+    """The result of a step."""
 
-    figures: StepFigures | None  # none on ranks that do not learn
-    outcomes: list[Correction]  # of all rollouts; none in a step of channel A
-    times: list[dict[str, float]]  # seconds by name, of every rank
+    figures: StepFigures | None  # None on ranks that do not learn
+    outcomes: list[Correction]  # of all rollouts; empty in a step of channel A
+    times: list[dict[str, float]]  # for every rank, seconds by phase
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the model said of images."""
+    """The detections of the model in some images."""
 
     samples: Sequence[Sample]
     detections: Sequence[Detections]
@@ -62,35 +61,35 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class BestWeights:
-    """Those that were best on val, as a commit holds them."""
+    """The weights that were best on val, as committed."""
 
     path: str
-    step: int  # how many steps they have learnt from
+    step: int  # how many steps they were trained for
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a run goes on from; empty but on rank 0."""
+    """All that a run resumes from; empty except on rank 0."""
 
-    weights: dict[str, Tensor]  # of the checkpoint that others load, on the CPU
-    state: dict[str, Any]  # of what learns
+    weights: dict[str, Tensor]  # of the exported checkpoint, on the CPU
+    state: dict[str, Any]  # of the learner and the exchange
 
 
 class Ranks:
     """The ranks of a run, as the loop sees them."""
 
     def __init__(self, config: TwoChannelConfig, inputs: Inputs, world: World, folder: str) -> None:
-        """``folder`` is that, or the name, of the checkpoint to begin with."""
+        """``folder`` is the folder or the hub name of the checkpoint to start from."""
         self.config, self.inputs, self.world = config, inputs, world
         allocator.keep_freed(world.device)
-        torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
+        torch.backends.cudnn.deterministic = True  # a resumed run must leave the same bytes as an uninterrupted one
         dtype = model.find_answering_dtype(config.fabric, world.device)
         self._words = text.fill_prompt(config.data.prompt, inputs.descs)
         self.reader = model.load(folder, config.model, self._words, world.device, dtype)
         self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
         text.check_descs(inputs.train, self.spelling)
         if config.answer.object_budget and NOISE in inputs.descs:
-            raise InputError(f"data.train names objects {NOISE!r}: call them otherwise, or set answer.object_budget to 0")
+            raise InputError(f"data.train has objects named {NOISE!r}: rename them, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
         self.reader.eyes.sources = [sample.image for sample in self.train]
         self.schedule = Schedule(config, len(self.train))
@@ -103,11 +102,11 @@ class Ranks:
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._plans: dict[int, PlannedStep] = {}  # of steps to come
-        self._outcomes: list[Correction] = []  # of the step at hand, as these
-        self._parse_s = self._drawn_s = 0.0  # seconds of it
+        self._outcomes: list[Correction] = []  # of the current step
+        self._parse_s = self._drawn_s = 0.0  # seconds of the current step: parsing answers, waiting for targets
 
     def _learner(self, folder: str) -> Learner | None:
-        """What learns on this rank, if anything does."""
+        """This rank's learner; None on ranks that only roll out."""
         world, topology = self.world, self.config.topology
         if not topology.rollout:
             ranks, summed = world.world_size, None
@@ -131,13 +130,13 @@ class Ranks:
         return Learner(world, detector, self.config, ranks, summed)
 
     def _weights(self, average: bool) -> Iterator[tuple[str, Tensor]]:
-        """Those that learn, or their ``average``, as a plain model would hold them."""
+        """The learner's weights, or their ``average``, with adapters merged."""
         assert self.learner
         with self.learner.averaged() if average else nullcontext():
             yield from adapters.merge_weights(self.learner.detector.model)
 
     def take_up(self, path: str | None) -> None:
-        """Go on from a checkpoint's file; None: from the beginning."""
+        """Resume from a checkpoint's file; None: start from the beginning."""
         if path:
             state = torch.load(path, map_location="cpu", weights_only=True)
             self.exchange.take_up(state["pending"])
@@ -147,7 +146,7 @@ class Ranks:
     # A step
 
     def _samples(self, step: int) -> list[Sample]:
-        """The images of a step, each in a view of its own where ``augmentation`` says so."""
+        """The images of a step, each in its own random view if ``augmentation`` asks for it."""
         views, done = self.config.augmentation, self.schedule.done(step)
         shown = [
             make_view(self.train[place], self.schedule.view_key(step, number), views, done, self.train)
@@ -159,29 +158,29 @@ class Ranks:
         return [replace(each, key=f"{each.key} {at} {number}") for at, each in enumerate(shown) for number in again]
 
     def targets(self, step: int) -> Iterable[Example]:
-        """What is taught in a step."""
+        """The training targets of a step."""
         channel = self.schedule.channel(step)
         if channel == "A":
             return self.truth(step)
         return (self.corrected if channel == "B" else self.rewarded)(self.rollouts(step))
 
     def _truth(self, step: int) -> list[Example]:
-        """Channel A: the truth."""
+        """Channel A: the true answers."""
         numbered = enumerate(self.samples(step))
         return [(sample, self._true(sample, self.schedule.answer_key(step, number))) for number, sample in numbered]
 
     def _true(self, sample: Sample, key: int) -> Target:
-        """The true answer to ``sample``, its order and its noise drawn from the stream ``key``."""
+        """The true answer to ``sample``; its order and its noise are drawn from the stream ``key``."""
         answer, true = self.config.answer, text.list_true_objects(sample)
         noise = draw_noise(true, answer.object_budget - len(true), key)
         return make_true_target(shuffled(true, key) if answer.order == "random" else true, self.spelling, noise)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
-        """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
+        """Channels B and C: the images of a step with the model's answers; on ranks that learn, as answers arrive."""
         return self.exchange.rollouts(step)
 
     def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
-        """Channel B: the answers set right."""
+        """Channel B: the corrected answers."""
         room = self.config.packing.max_length
         for sample, rollout in rollouts:
             began = time.perf_counter()
@@ -193,7 +192,7 @@ class Ranks:
             yield sample, target
 
     def rewarded(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
-        """Channel C: the answers, weighed by their rewards, once all are there; the others to its image follow each."""
+        """Channel C: the answers, weighed by their rewards, once all have arrived; grouped by image."""
         answered = {sample.key: (sample, rollout) for sample, rollout in rollouts}
         began, size = time.perf_counter(), self.config.channel_c.answers_per_image
         ordered = sorted(answered.values(), key=lambda each: _image_and_number(each[0]))
@@ -207,7 +206,7 @@ class Ranks:
         yield from examples
 
     def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
-        """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
+        """One step of the optimiser; ranks that only roll out send their answers meanwhile."""
         channel, rate = self.schedule.channel(step), self.schedule.learning_rate(step)
         self._next.submit(self._prepare_answers, step + 1)
         figures = None
@@ -218,13 +217,13 @@ class Ranks:
                 figures = self.learner.finish(step, rate)
         elif channel != "A":
             collections.deque(targets, maxlen=0)
-        came = StepResult(figures, self._outcomes, self._gathered_times(figures))
+        result = StepResult(figures, self._outcomes, self._gathered_times(figures))
         self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
-        return came
+        return result
 
     def _prepare_answers(self, step: int) -> None:
-        """In a thread, while the step before is learnt: have the images cut that this rank will be shown to answer. What is
-        wrong with one is told when it is its turn."""
+        """In a thread, while the previous step is learnt: prepare the images that this rank will answer. Errors are raised
+        when their step comes."""
         if step < self.schedule.steps and self.schedule.answers(step):
             with suppress(StagebError):
                 eyes = self.reader.eyes
@@ -232,8 +231,8 @@ class Ranks:
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
 
     def _look_ahead(self, learner: Learner, step: int) -> None:
-        """While a GPU learns ``step``, which it was told of: plan the steps behind it that teach the truth, so that threads
-        decode their images, and make the first pack of the next. What is wrong with an image is told when it is its turn."""
+        """While the GPU works on ``step``: plan the next channel A steps, so that threads decode their images, and make the
+        first pack of the next step. Errors are raised when their step comes."""
         for later in range(step + 1, min(step + 1 + AHEAD, self.schedule.steps)):
             if later not in self._plans and not self.schedule.answers(later):
                 with suppress(StagebError):
@@ -244,11 +243,11 @@ class Ranks:
                 learner.prepare(plan)
 
     def _totals(self, step: int) -> StepTotals:
-        """Of the images of a step."""
+        """The totals of the images of a step."""
         return count_totals(target for _, target in self.truth(step))
 
     def _drawn(self, targets: Iterable[Example]) -> Iterator[Example]:
-        """``targets``, timed."""
+        """``targets``, counting the time spent waiting for them."""
         began = time.perf_counter()
         for each in targets:
             self._drawn_s += time.perf_counter() - began
@@ -257,44 +256,44 @@ class Ranks:
         self._drawn_s += time.perf_counter() - began
 
     def _gathered_times(self, figures: StepFigures | None) -> list[dict[str, float]]:
-        """Seconds of a step by what they went to, of every rank."""
+        """For every rank, the seconds of a step by phase."""
         mine = {**self.exchange.times, "parse_match_s": self._parse_s}
         for name in ("pack_s", "forward_s", "reduce_s") if figures else ():
             mine[name] = getattr(figures, name)
-        if figures:  # which counts waiting for targets as making packs
+        if figures:  # the learner counts waiting for targets as making packs
             mine["pack_s"] -= self._drawn_s
         self.exchange.times.clear()
         parts = self.world.gather(encode({name: round(value, 6) for name, value in mine.items()}))
         return [{"rank": rank, **decode(part)} for rank, part in enumerate(parts)]
 
-    # Apart from learning
+    # Evaluation and checkpoints
 
     def evaluate_val(self, step: int) -> Evaluation | None:
-        """What the model says of val after ``step``; None where there is none."""
+        """The detections in val after ``step``; None without val."""
         self._judged(step + 1)
         return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
 
     def evaluate_test(self, step: int, best: BestWeights | None) -> Evaluation | None:
-        """What the model says of the test images after the last ``step``, with the ``best`` weights where they are not the
-        last; None where there are none."""
+        """The detections in test after the last ``step``, with the ``best`` weights if they are not the last; None without
+        test."""
         self._judged(step + 1)
         if best and self.inputs.test:
             self.exchange.recall(best.path, best.step)
         return self._evaluate(self.inputs.test)
 
     def _judged(self, step: int) -> None:
-        """Have the writer hold what is judged and saved before ``step``: the weights, or the average where one is kept."""
+        """Load the weights from before ``step`` that are evaluated and saved into the writer: the average if one is kept."""
         self.exchange.refresh(step, average=self.config.schedule.average_weights > 0)
 
     def _evaluate(self, samples: Sequence[Sample]) -> Evaluation | None:
-        """What the writer's weights say of ``samples`` with the most probable tokens."""
+        """The detections of the writer's weights in ``samples``, with greedy decoding; None without samples."""
         if not samples:
             return None
         told = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
         return Evaluation(samples, told)
 
     def checkpoint(self, step: int) -> Checkpoint:
-        """All that a run goes on from, after the steps before ``step``."""
+        """All that a run resumes from, when ``step`` steps are done."""
         self._judged(step)
         pending = self.exchange.pending()
         if not self.world.is_global_zero:
@@ -303,7 +302,7 @@ class Ranks:
         return Checkpoint(self.writer.weights(), {"learner": self.learner.state(), "pending": pending})
 
     def describe(self, folder: Path) -> None:
-        """Write into ``folder`` all of the checkpoint but its weights."""
+        """Write the exported checkpoint, without its weights, into ``folder``."""
         detector = self.reader
         for each in (detector.model.config, detector.model.generation_config, detector.tokenizer, detector.eyes.process):
             each.save_pretrained(folder)
@@ -311,8 +310,9 @@ class Ranks:
     # Before the first step
 
     def _fitting(self, samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
-        """The samples that fit, and the keys of those set aside. Raises ``InputError`` unless the longest prompt fits
-        with any answer that the model may write, and each with its true answer or ``packing.overlong`` sets it aside."""
+        """The samples that fit into ``packing.max_length``, and the keys of those set aside. Raises ``ConfigError`` if the
+        longest prompt with the longest possible answer does not fit, and ``InputError`` if a sample does not fit with its
+        true answer and ``packing.overlong`` is refuse."""
         packing = self.config.packing
         prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
         objects = (each for sample in samples for each in sample.objects)
@@ -335,6 +335,6 @@ class Ranks:
 
 
 def _image_and_number(sample: Sample) -> tuple[int, int]:
-    """Which image of a step of channel C this is, and which of its answers."""
+    """The index of a channel C sample's image in its step, and the number of the answer."""
     _, image, number = sample.key.rsplit(" ", 2)
     return int(image), int(number)

@@ -1,14 +1,15 @@
-"""Channel C: several answers to an image, each worth a reward, teach what made one better than the others (REINFORCE,
-Williams 1992; for detectors Pinto et al. 2023, "Tuning computer vision models with task rewards").
+"""Channel C: policy gradients from the rewards of several answers to an image (REINFORCE, Williams 1992; for detectors Pinto
+et al. 2023, "Tuning computer vision models with task rewards").
 
-- The *reward* of an answer is F1, mean over the IoUs .50, .55, ..., .95, less a price for each object told again.
+- The *reward* of an answer is F1, averaged over the IoUs .50, .55, ..., .95, less a price for each repeated object.
 - Its *advantage* is its reward less the mean of the other answers to the image (leave-one-out, Kool et al. 2019). It is not
-  divided by a deviation, which would blow up images whose answers are all alike.
-- An *object's credit* is what its answer would lose without it (difference reward, Wolpert & Tumer 2002), less the mean of
-  its answer's objects: so credits move weight between objects, which keep the answer's advantage on average.
+  divided by the standard deviation, which would amplify images whose answers are nearly equal.
+- The *credit* of an object is what its answer would lose without it (difference reward, Wolpert & Tumer 2002), less the mean
+  over the answer's objects: credits shift weight between objects and keep their mean at the answer's advantage.
 
-Every token of an answer is weighed by its advantage, those of an object also by its credit. What is taught is the sum of
-weighted log-probabilities, which the learner computes anew: its gradient, credits apart, is that of the expected reward.
+Every token is weighed by the advantage of its answer, and the tokens of an object also by its credit. The loss is minus the
+weighted sum of log-probabilities, which the learner recomputes; without credits, its gradient is minus that of the expected
+reward.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ def compute_reward(sample: Sample, objects: Sequence[Detection], duplicate_price
 
 
 def compute_advantages(rewards: Sequence[float]) -> list[float]:
-    """Of each of an image's answers its reward less the mean of the others'."""
+    """For each answer to an image, its reward less the mean reward of the others (at least two answers)."""
     total, others = sum(rewards), len(rewards) - 1
     return [each - (total - each) / others for each in rewards]
 
 
 def compute_credits(sample: Sample, objects: Sequence[Detection], duplicate_price: float) -> list[float]:
-    """What the answer would lose without each of its ``objects``, less the mean of these."""
+    """For each of ``objects``, the reward that the answer would lose without it, less the mean of these losses."""
     whole = compute_reward(sample, objects, duplicate_price)
     rests = [(*objects[:at], *objects[at + 1 :]) for at in range(len(objects))]
     losses = [whole - compute_reward(sample, rest, duplicate_price) for rest in rests]
@@ -54,10 +55,8 @@ def compute_credits(sample: Sample, objects: Sequence[Detection], duplicate_pric
 def make_rewarded_target(
     rollout: Rollout, parsed: ParsedAnswer, advantage: float, object_credits: Sequence[float], spelling: Spelling
 ) -> Target:
-    """An answer as it was written, each token weighed by the ``advantage``, those of an object also by its credit.
-
-    It goes as far as a model can be fed it again (``text.cut_before_special``).
-    """
+    """The target of an answer as it was written: each token is weighed by the ``advantage``, the tokens of an object also by
+    its credit. It ends before tokens that the model cannot be fed (``text.cut_before_special``)."""
     ids = cut_before_special(rollout.ids, spelling)
     weights = [advantage] * len(ids)
     begin = len(spelling.opening)

@@ -1,8 +1,8 @@
-"""Answers of the model as it stands, by the default engine, on a copy of the weights that learn.
+"""Rollouts: answers of the current model, with the default engine, on a copy of the learner's weights.
 
-A copy and not the learner's own module: the engine puts an attention of its own into a model, and reads half-precision
-weights at full speed where learning keeps whole ones. It costs two bytes a weight beside the dozen that learning takes, and
-ranks that do nothing but roll out hold theirs in the same way.
+It is a copy because the engine replaces a model's attention, and is fast with half-precision weights, while the learner
+keeps float32. The copy takes two bytes per weight, besides about a dozen for learning; ranks that only roll out have just
+this copy.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Ids = tuple[int, ...]
 
 
 class Writer:
-    """Writes answers with a detector of its own, whose weights it takes anew from time to time."""
+    """Writes answers with its own detector, whose weights the caller updates."""
 
     def __init__(self, detector: Detector, spelling: Spelling) -> None:
-        """``spelling`` is the detector's; what it tells of an answer beforehand costs no pass of its own."""
-        self.version = -1  # of no weights yet
+        """``spelling`` is the detector's; the tokens that it determines are drafted, which saves forward passes."""
+        self.version = -1  # no weights yet
         self._draft = partial(expect, spelling=spelling)
         self._detector = detector
         self._engine = TransformersEngine(detector.model, detector.tokenizer, {}, lambda: detector.eyes)
@@ -37,7 +37,7 @@ class Writer:
 
     @torch.no_grad()
     def take(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Answer with ``weights`` from now on, by name: every one of the model's, tied ones once."""
+        """Load ``weights`` by name: all of the model's, tied ones once."""
         own = self._detector.model.state_dict()
         for name, weight in weights:
             own[name].copy_(weight)
@@ -46,14 +46,14 @@ class Writer:
 
     @torch.no_grad()
     def receive(self, version: int, each: Callable[[Tensor], object]) -> None:
-        """Answer with what ``each`` makes of every weight, in place, from now on; called in one order everywhere."""
+        """Update every weight in place with ``each``, such as a broadcast; the order is the same on every rank."""
         for weight in self._weights.values():
             each(weight)
         self._engine.forget()
         self.version = version
 
     def weights(self) -> dict[str, Tensor]:
-        """What it answers with, by name, on the CPU; tied ones once."""
+        """The current weights by name, on the CPU; tied ones once."""
         return {name: weight.cpu() for name, weight in self._weights.items()}
 
     def write(
@@ -63,8 +63,8 @@ class Writer:
         decode: Decode,
         told: Callable[[int, Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """An answer for each of ``samples``, drawn from the stream of its key alone. ``told`` is called with a sample's
-        place and its answer as soon as that has ended."""
+        """An answer to each of ``samples``, drawn from the stream of its key alone. ``told`` is called with the index of a
+        sample and its answer as soon as that has finished."""
         version = self.version
 
         def tell(place: int, answer: Answer) -> None:
@@ -77,13 +77,13 @@ class Writer:
         return [_make_rollout(answer, version) for (answer,) in self._engine.answers(requests, tell, self._draft)]
 
     def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
-        """The log-probability of every token of an answer for each of ``samples``, at temperature 1."""
+        """For each of ``samples``, the log-probabilities of all tokens of its answer, at temperature 1."""
         prompts = (self._detector.prompt(sample.image) for sample in samples)
         return self._engine.chances(list(zip(prompts, answers, strict=True)))
 
     @torch.no_grad()
     def chances_of(self, sample: Sample, answer: Ids, places: Sequence[int], tokens: Sequence[int]) -> list[list[float]]:
-        """The log-probability of each of ``tokens`` at each of ``places`` of an ``answer``, behind what stands before it."""
+        """The log-probability of each of ``tokens`` at each of ``places`` of an ``answer``, given the tokens before it."""
         line = packing.make_line(self._detector, sample, Target(answer, (False,) * len(answer), ()))
         states = channel_a.forward(self._detector.model, packing.pack(self._detector, [line], StepTotals(0, 0)))
         chances = self._detector.head().logits(states[list(places)]).float().log_softmax(-1)
@@ -92,7 +92,7 @@ class Writer:
 
     @property
     def _weights(self) -> dict[str, Tensor]:
-        """The model's own, by name; tied ones once."""
+        """The model's weights by name; tied ones once."""
         first = {weight.data_ptr(): (name, weight) for name, weight in reversed(self._detector.model.state_dict().items())}
         return dict(reversed(first.values()))
 

@@ -1,4 +1,4 @@
-"""What a step comes to, as rows of a run's files hold it."""
+"""The rows of a run's files: the figures of a step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_row(
     val: Evaluation | None,
     test: Evaluation | None,
 ) -> dict[str, Any]:
-    """The row after a step: ``skipped`` steps of the optimiser since the run began, and evaluations."""
+    """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps since the run began."""
     figures, channel = result.figures, schedule.channel(step)
     assert figures  # rank 0 learns
     rewards = "C" in schedule.config.schedule.pattern
@@ -73,7 +73,7 @@ def make_row(
 
 
 def summarise_times(result: StepResult, seconds: float) -> dict[str, float]:
-    """What of the times of a step is shown: of each the slowest rank's, by the names that records use."""
+    """The times of a step by their names in the logs: for each, that of the slowest rank; ``seconds`` is the whole step."""
     names = sorted({name for each in result.times for name in each if name != "rank"})
     times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _find_slowest(result.times, name) for name in names}}
     if result.outcomes and times.get("time/rollout_generate_s"):

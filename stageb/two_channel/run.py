@@ -1,4 +1,4 @@
-"""What rank 0 does with what the ranks bring: record, log, commit, say."""
+"""What rank 0 does with the results of the ranks: record, log, commit, print."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ FILES = ("data.train", "data.val", "data.test", "data.images")  # may have moved
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run goes on from."""
+    """Where a run starts or resumes."""
 
     done: int  # steps
-    model: str  # folder or name of the checkpoint that it began with
-    checkpoint: str | None  # the file to go on from; None: from the beginning
-    ended: bool  # no step is left
+    model: str  # folder or name of the checkpoint that it started from
+    checkpoint: str | None  # the file to resume from; None: from the beginning
+    ended: bool  # whether no step is left
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What follows from a step's evaluation on val."""
+    """The consequences of a step's evaluation on val."""
 
-    ends: bool  # the step was the last
-    best: BestWeights | None  # where others than the step's were better on val
+    ends: bool  # whether the step was the last
+    best: BestWeights | None  # the best weights on val, if they are not those after this step
 
 
 class Run(LearningRun):
-    """One run: where it stands, and what is written and said of it."""
+    """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: TwoChannelConfig
     schedule: Schedule  # from ``ready`` on
@@ -49,12 +49,12 @@ class Run(LearningRun):
     packages = ("torch", "lightning", "transformers", "peft")
 
     def __init__(self, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
-        """``facts`` are of the machine."""
+        """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
         self.config, self.inputs = config, inputs
         self.folder = config.output.folder
         self._skipped = 0  # steps of the optimiser, since the run began
-        self._best: dict[str, Any] | None = None  # on val: its step, its F1 and threshold, evaluations since
+        self._best: dict[str, Any] | None = None  # best on val: step, F1, threshold, number of evaluations since
         self._f1: float | None = None  # of the last rollouts
 
     def shaping(self) -> Mapping[str, Any]:
@@ -66,7 +66,7 @@ class Run(LearningRun):
         return progress.describe_result(row, self.config)
 
     def begin(self, fresh: bool) -> Start | None:
-        """Open the folder, and make the small model where none is named; None where nothing is left to do."""
+        """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""
         if self.is_finished(fresh):
             return None
         done, path = self._open(fresh), self.journal.path(CHECKPOINT)
@@ -84,7 +84,7 @@ class Run(LearningRun):
         return Start(done, named, str(path) if path else None, self._ends(done))
 
     def ready(self, ranks: Ranks, done: int) -> None:
-        """``ranks`` are; ``done`` steps lie behind."""
+        """Called once ``ranks`` have loaded their models; ``done`` steps are done."""
         self.schedule, aside = ranks.schedule, ranks.aside
         self._size = sum(weight.numel() for weight in ranks.reader.model.parameters())
         for name in (stored.MODEL, stored.BEST) if self.inputs.val else (stored.MODEL,):
@@ -113,7 +113,7 @@ class Run(LearningRun):
         return Choice(ends, best)
 
     def record(self, step: int, result: StepResult, val: Evaluation | None, test: Evaluation | None) -> None:
-        """Write down what a step came to; on rank 0 ``result`` holds all ranks' rollouts and times."""
+        """Record the result of a step; on rank 0 it has the rollouts and the times of all ranks."""
         self._skipped += int(result.figures is not None and result.figures.skipped)
         row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())
         self._add(row, times, {**times, "ranks": result.times})
@@ -131,7 +131,7 @@ class Run(LearningRun):
             self.progress.tells(f"val F1 has not risen for {patience} evaluations: ended after step {step + 1}")
 
     def commit(self, step: int, checkpoint: Checkpoint) -> None:
-        """Make this the point to go on from."""
+        """Commit: from now on the run resumes here."""
         is_best = self._best is not None and self._best["step"] == step + 1
         for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
             self.journal.put(stored.weights_in(name), lambda path: stored.write_weights(checkpoint.weights, path))
@@ -147,12 +147,12 @@ class Run(LearningRun):
         super().end()
 
     def _index(self) -> None:
-        """Have the checkpoints' folders say where their newest weights lie."""
+        """Update the index files of the checkpoints' folders, which name their newest weights."""
         for name in (stored.MODEL, stored.BEST):
             if path := self.journal.path(stored.weights_in(name)):
                 self.journal.replace(stored.index_in(name), stored.make_index(path))
 
     def _ends(self, done: int) -> bool:
-        """Whether no step follows when so many are ``done``."""
+        """Whether the run ends when ``done`` steps are done."""
         patience = self.config.evaluation.patience
         return done >= self.config.schedule.steps or bool(patience and self._best and self._best["since"] >= patience)

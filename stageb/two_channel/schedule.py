@@ -1,4 +1,4 @@
-"""What each step of a run goes by: channel, images, learning rate. Functions of the step, and of nothing else."""
+"""The schedule of a run: channel, images, random streams and learning rate of each step, as functions of the step alone."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from stageb.two_channel.config import Channel, TwoChannelConfig
 
 @dataclass(frozen=True)
 class Schedule:
-    """The same on every rank. Steps count from 0."""
+    """The schedule of a run, the same on every rank. Steps count from 0."""
 
     config: TwoChannelConfig
-    samples: int  # to learn from
+    samples: int  # number of training samples
 
     @property
     def steps(self) -> int:
-        """Of the run."""
+        """Number of steps of the run."""
         return self.config.schedule.steps
 
     def channel(self, step: int) -> Channel:
-        """What a step teaches by."""
+        """The channel of a step."""
         pattern = self.config.schedule.pattern
         return pattern[step % len(pattern)]
 
@@ -31,7 +31,7 @@ class Schedule:
         return self.channel(step) != "A"
 
     def next_answered(self, step: int) -> int | None:
-        """The next step behind ``step`` whose images the model answers; None where there is none."""
+        """The next step after ``step`` whose images the model answers; None if there is none."""
         later = range(step + 1, min(self.steps, step + 1 + len(self.config.schedule.pattern)))
         return next((each for each in later if self.answers(each)), None)
 
@@ -40,8 +40,8 @@ class Schedule:
         return self._sizes[self.channel(step)]
 
     def chosen(self, step: int) -> list[int]:
-        """The places in the data of a step's images. All images come once before any comes again, epoch by epoch; each
-        epoch's order is drawn from a stream of its own."""
+        """The indices of a step's images in the training set. Every epoch goes through all images once, in an order drawn
+        from its own stream."""
         begins, found = self._begins(step), list[int]()
         for place in range(begins, begins + self.size(step)):
             epoch, within = divmod(place, self.samples)
@@ -51,11 +51,11 @@ class Schedule:
         return found
 
     def epoch(self, step: int) -> float:
-        """How often the data has been gone through before a step."""
+        """Epochs before a step."""
         return self._begins(step) / self.samples
 
     def learning_rate(self, step: int) -> float:
-        """Grows from 0, then falls along half a cosine."""
+        """Learning rate at a step: linear warm-up from 0, then half a cosine."""
         config = self.config.schedule
         return warmed_cosine(config.learning_rate, config.learning_rate_end, step, self.steps, config.warmup_steps)
 
@@ -64,7 +64,7 @@ class Schedule:
         return seeds.stream(self.config.seed, "two_channel", "rollout", step, sample)
 
     def done(self, step: int) -> float:
-        """How much of the run lies before a step: from 0 at the first to 1 at the last."""
+        """The fraction of the run before a step, from 0 at the first to 1 at the last."""
         return share_done(step, self.steps)
 
     def view_key(self, step: int, number: int) -> int:
@@ -76,7 +76,7 @@ class Schedule:
         return seeds.stream(self.config.seed, "two_channel", "answer", step, number)
 
     def commits(self, step: int) -> bool:
-        """Whether a commit follows a step, as it does every evaluation, whose weights may be the best."""
+        """Whether a commit follows a step. It does after every evaluation, whose weights may be the best."""
         return is_due(step, self.config.schedule.commit_every, self.steps) or self.evaluates(step)
 
     def evaluates(self, step: int) -> bool:
@@ -90,7 +90,7 @@ class Schedule:
         return {"A": sizes[0], "B": sizes[1], "C": sizes[2]}
 
     def _begins(self, step: int) -> int:
-        """Images before a step."""
+        """Number of images of all steps before a step."""
         pattern = [self._sizes[channel] for channel in self.config.schedule.pattern]
         rounds, rest = divmod(step, len(pattern))
         return rounds * sum(pattern) + sum(pattern[:rest])

@@ -1,7 +1,7 @@
-"""Attention of the vision tower over the images of a pack, as few calls as may be: transformers makes one for each image.
+"""Attention of the vision tower over the images of a pack, in as few calls as possible: transformers makes one per image.
 
-Its name says "flash", by which Qwen's towers know to hand over all images at once and where each begins. On a GPU in half
-precision that is one kernel over all; elsewhere images of one size that stand together are one batch.
+Its registered name has "flash" in it, which makes Qwen's towers pass all images at once, with their boundaries. On a GPU in
+half precision it is one kernel for all images; elsewhere adjacent images of one size form a batch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NAME = "stageb_flash_sight"
 def attend_within_images(
     _module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Attend within each image: (1, heads, patches, dim) to (1, patches, heads, dim). ``options["cu_seq_lens_q"]`` holds
-    where images begin and end, ``options["scaling"]`` what scores are multiplied by."""
+    """Attend within each image: (1, heads, patches, dim) to (1, patches, heads, dim). ``options["cu_seq_lens_q"]`` holds the
+    boundaries of images, ``options["scaling"]`` the factor of the scores."""
     edges: Tensor = options["cu_seq_lens_q"]
     scaling: float = options["scaling"]
     if flashes(query):

@@ -1,8 +1,8 @@
-"""A vision tower of Qwen3-VL's kind that begins with convolutions in place of a linear map of each patch (Xiao et al. 2021,
-"Early convolutions help transformers see better").
+"""A Qwen3-VL vision tower with a convolutional stem instead of a linear map of each patch (Xiao et al. 2021, "Early
+convolutions help transformers see better").
 
-To transformers it is an architecture of its own, ``qwen3_vl_convolution``: once this is imported, its checkpoints load by
-the auto classes as all others do; programs that do not know it say so.
+It is registered with transformers as its own architecture, ``qwen3_vl_convolution``: once this module is imported, the auto
+classes load its checkpoints; programs that do not know the architecture refuse them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TYPE = "qwen3_vl_convolution"
 
 
 class Qwen3VLConvolutionVisionConfig(Qwen3VLVisionConfig):  # type: ignore[no-untyped-call]
-    """Of the tower; ``patch_size`` is a power of two."""
+    """Config of the tower; ``patch_size`` is a power of two."""
 
     model_type = f"{TYPE}_vision"
 
 
 class Qwen3VLConvolutionConfig(Qwen3VLConfig):  # type: ignore[no-untyped-call]
-    """Of the whole model."""
+    """Config of the whole model."""
 
     model_type = TYPE
     sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
@@ -44,14 +44,14 @@ class Qwen3VLConvolutionConfig(Qwen3VLConfig):  # type: ignore[no-untyped-call]
 
 
 class ImageNorm(nn.GroupNorm):
-    """Over all of an image (Wu and He 2018), and so no image rests on those beside it. torch's own has a GPU sum up an image
-    in one block of threads."""
+    """Group normalisation with one group, over all of an image (Wu and He 2018), so that images do not depend on each other.
+    torch's own kernel uses only one block of GPU threads per image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(1, channels)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Of (images, channels, rows, columns), in their precision; summed up in single precision."""
+        """(images, channels, rows, columns) to the same, in their precision; statistics are computed in float32."""
         numbers = images.float()
         variance, mean = torch.var_mean(numbers, (1, 2, 3), correction=0, keepdim=True)
         scale = (variance + self.eps).rsqrt() * self.weight[:, None, None]
@@ -60,8 +60,8 @@ class ImageNorm(nn.GroupNorm):
 
 
 class Stem(nn.Module):
-    """Convolutions of 3 x 3 that halve height and width until a patch is one place, each twice as wide as the one before,
-    and one of 1 x 1."""
+    """3 x 3 convolutions of stride 2, each twice as wide as the one before, down to one position per patch, then a 1 x 1
+    convolution."""
 
     def __init__(self, config: Any) -> None:
         """``config`` is the tower's."""
@@ -76,8 +76,8 @@ class Stem(nn.Module):
         self.proj = nn.Conv2d(width, width, 1)
 
     def forward(self, patches: Tensor, grids: Tensor) -> Tensor:
-        """(patches, channels * side * side) to (patches, width), of images behind each other, and in each those patches
-        that become one token; ``grids`` (images, 3) are theirs. Images of one grid are convolved together."""
+        """(patches, channels * side * side) to (patches, width), for concatenated images with ``grids`` (images, 3); within
+        an image, patches that are merged into one token are adjacent. Images with equal grids are convolved together."""
         shapes = [tuple(grid) for grid in grids.tolist()]
         parts = torch.split(patches, [times * rows * columns for times, rows, columns in shapes])
         found: dict[int, Tensor] = {}
@@ -88,7 +88,7 @@ class Stem(nn.Module):
         return torch.cat([found[place] for place in range(len(shapes))])
 
     def _embed(self, patches: Tensor, rows: int, columns: int) -> Tensor:
-        """The same, of images that are of ``rows`` and ``columns``."""
+        """``forward`` for images that all have ``rows`` x ``columns`` patches."""
         side, merged = self._side, self._merged
         blocks = patches.view(-1, rows // merged, columns // merged, merged, merged, self._channels, side, side)
         images = blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(-1, self._channels, rows * side, columns * side)
@@ -98,13 +98,13 @@ class Stem(nn.Module):
 
 
 class Qwen3VLConvolutionVisionModel(Qwen3VLVisionModel):  # type: ignore[no-untyped-call]
-    """The tower, whose stem makes what the layers are given."""
+    """The tower; its stem computes the embeddings of patches."""
 
     config_class = Qwen3VLConvolutionVisionConfig
 
     def __init__(self, config: Any, *inputs: Any, **options: Any) -> None:
         super().__init__(config, *inputs, **options)
-        self.patch_embed: Any = nn.Identity()  # what it is given are embeddings
+        self.patch_embed: Any = nn.Identity()  # its inputs are embeddings already
         self.stem = Stem(config)
 
     def forward(self, hidden_states: Tensor, grid_thw: Tensor, **options: Any) -> Any:

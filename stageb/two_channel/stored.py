@@ -1,8 +1,8 @@
-"""The checkpoints of a run, as transformers and vLLM load them: ``{run}/model``, the last, and ``{run}/best``, the one that
-was best on val.
+"""The checkpoints of a run, as transformers and vLLM load them: ``{run}/model``, the last, and ``{run}/best``, the best on
+val.
 
-Weights belong to a commit, so their file's name changes with every one, ``model/weights-00000012.safetensors``; which it is
-the checkpoint's own index says, which transformers and vLLM read for checkpoints in several files.
+Weights belong to a commit, so the name of their file changes with every commit, ``model/weights-00000012.safetensors``. The
+checkpoint's index, which transformers and vLLM read for checkpoints of several files, names the current one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
 from stageb.untrusted.clean_text import text_fault
 
-MODEL, BEST = "model", "best"  # the folders, in the run's
-BASE = "base"  # the folder of a small model as it was made, in the run's
+MODEL, BEST = "model", "best"  # folders of the checkpoints, in the run's folder
+BASE = "base"  # folder of the untrained small model, in the run's folder
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What a run has learnt beside its weights."""
+    """What a run has learnt besides its weights."""
 
-    categories: tuple[str, ...]  # what objects to learn from are called, in order; none in runs from before these were kept
-    threshold: float | None  # the score from which on boxes were best kept on val; None where nothing was judged
+    categories: tuple[str, ...]  # the names of the training objects, sorted; empty in runs from before these were stored
+    threshold: float | None  # the score threshold that was best on val; None without an evaluation
 
 
 def find_learnt(folder: Path) -> Learnt:
-    """What the last commit of the run in ``folder``, which anybody may have written, says of it. Raises ``InputError``."""
+    """The categories and threshold in the last commit of the run in ``folder``. The folder is not trusted: raises
+    ``InputError`` if they are malformed."""
     state = read_commit(folder)["state"]
     state = state if isinstance(state, dict) else {}
     names, best = state.get("categories", []), state.get("best") or {}
@@ -43,27 +44,27 @@ def find_learnt(folder: Path) -> Learnt:
     sound = isinstance(names, list) and all(isinstance(each, str) and not text_fault(each) for each in names)
     number = threshold is None or (isinstance(threshold, int | float) and not isinstance(threshold, bool))
     if not (sound and number and (threshold is None or 0 <= threshold <= 1)):
-        raise InputError(f"{folder}: its commit names no sound categories and threshold, as runs do; take another run")
+        raise InputError(f"{folder}: the categories or the threshold in its commit are invalid; name another run")
     return Learnt(tuple(names), threshold)
 
 
 def weights_in(folder: str) -> str:
-    """The file of weights of a checkpoint's folder, as commits name it."""
+    """The weights file of a checkpoint's folder, by its name in commits (without a version)."""
     return f"{folder}/weights.safetensors"
 
 
 def index_in(folder: str) -> str:
-    """The file that says which version of the weights is the newest."""
+    """The index file of a checkpoint's folder, which names the current version of the weights."""
     return f"{folder}/model.safetensors.index.json"
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write ``weights`` as transformers does."""
+    """Write ``weights`` as safetensors, with the metadata that transformers writes."""
     save_file({name: each.contiguous() for name, each in weights.items()}, path, metadata={"format": "pt"})
 
 
 def make_index(path: Path) -> str:
-    """The index of a checkpoint whose weights lie in ``path``."""
+    """The text of the index of a checkpoint whose weights are in ``path``."""
     with safe_open(path, "pt") as file:
         names = sorted(file.keys())
     found = {"metadata": {"total_size": path.stat().st_size}, "weight_map": dict.fromkeys(names, path.name)}
@@ -71,7 +72,7 @@ def make_index(path: Path) -> str:
 
 
 def clear(folder: Path) -> None:
-    """Remove a checkpoint's folder, if it is there. Raises ``JournalError``."""
+    """Remove a checkpoint's folder if it exists. Raises ``JournalError``."""
     with disk.reporting(folder):
         for path in folder.iterdir() if folder.is_dir() else ():
             path.unlink()
@@ -80,16 +81,15 @@ def clear(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a write of a tokenizer left half done in a checkpoint's folder when it was killed. Raises
-    ``JournalError``."""
+    """Remove temporary files that a killed write of a tokenizer left in a checkpoint's folder. Raises ``JournalError``."""
     with disk.reporting(folder):
         for path in folder.glob(".tmp*"):
             path.unlink()
 
 
 def find_model(folder: Path, last: bool = False) -> tuple[Path, int]:
-    """Where the checkpoint of the run in ``folder`` lies that was best on val, or the ``last`` one, which it is where there
-    was no val; and how many steps it has learnt from. Raises ``InputError`` where there is none."""
+    """The folder of the run's checkpoint that was best on val, or of the ``last`` one (always without val), and the number
+    of steps it was trained for. Raises ``InputError`` if there is none or its folder is inconsistent."""
     commit = read_commit(folder)
     name = MODEL if last or weights_in(BEST) not in commit["versions"] else BEST
     weights, index = weights_in(name), folder / index_in(name)
@@ -100,9 +100,7 @@ def find_model(folder: Path, last: bool = False) -> tuple[Path, int]:
     named = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
     held = Path(commit["versions"][weights].name).name
     if set(named.values()) != {held}:
-        raise InputError(f"{index}: does not name {held}; run the command that made this run again, which mends it")
+        raise InputError(f"{index}: does not name {held}; to repair it, repeat the command that made this run")
     if (folder / name / "adapter_config.json").exists():
-        raise InputError(
-            f"{folder / name}: holds adapter_config.json, which no run writes and which names another checkpoint"
-        )
+        raise InputError(f"{folder / name}: has adapter_config.json, which no run writes and which names another checkpoint")
     return folder / name, commit["state"]["step"] if name == MODEL else commit["state"]["best"]["step"]

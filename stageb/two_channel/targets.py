@@ -1,11 +1,11 @@
-"""What is taught: on channel A the truth, on channel B a rollout set right.
+"""Training targets: in channel A the true answer, in channel B a corrected rollout.
 
-A rollout is kept as far as it can be read and is right, not a token of it changed, and what it missed is appended: so the
-model is taught behind its own beginnings, as it will answer. Of the kept part only boxes are taught: those of matched
-objects towards the truth, and those of false positives, where they are kept and it is asked for, against themselves.
+A rollout is kept, token by token, as far as it can be parsed and is right, and the objects that it missed are appended. So
+the model is trained on continuations of its own prefixes, as at inference. In the kept part only boxes carry a loss: matched
+boxes are pulled towards the truth, and false positives, if they are kept, may get an unlikelihood loss.
 
-False positives that are kept teach to go on: behind an answer that told as many objects as there are, some of them wrong,
-the truth goes on with those it missed, and the model learns that where it would end it must not.
+False positives that are kept teach the model to continue: after as many objects as the image has, some of them wrong, the
+target continues with the missed ones where the model would have ended.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAns
 
 
 def make_true_target(true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection] = ()) -> Target:
-    """Channel A: the answer that lists ``true``, all of it taught, and behind it ``noise``, but for its coordinates."""
+    """Channel A: the answer that lists ``true`` and then ``noise``. All of it is trained on except the coordinates of
+    noise."""
     made = write_answer((*true, *noise), spelling)
     slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=False))
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
 
 
 def count_totals(truths: Iterable[Target]) -> StepTotals:
-    """What ``truths``, made by ``make_true_target`` of all images of a step, hold."""
+    """The totals of ``truths``, the results of ``make_true_target`` for all images of a step."""
     counts = [(len(each.slots), sum(each.taught)) for each in truths]
     return StepTotals(sum(objects for objects, _ in counts), sum(text for _, text in counts))
 
@@ -41,12 +42,12 @@ def make_corrected_target(
     spelling: Spelling,
     false_positives: FalsePositives,
 ) -> Target:
-    """Channel B: what is kept of ``answer``, then those of ``true`` that this misses, then the closing.
+    """Channel B: the kept part of ``answer``, then the objects of ``true`` that it misses, then the end.
 
-    ``parsed`` is what of its tokens could be read, and ``matched`` how that was paired with ``true``, by ``match_prefix``
-    for ``cut``. Text is taught from the end of the kept part on; boxes of matched objects and of appended ones. False
-    positives end the kept part before the first of them (``cut``); otherwise they stay, and their coordinates are taught
-    against: those of near-duplicates, of all of them, or of none.
+    ``parsed`` is the parsed part of ``answer``, and ``matched`` its match with ``true``, by ``match_prefix`` for ``cut``.
+    Text after the kept part is trained on, and the boxes of matched and appended objects. With ``cut``, the kept part ends
+    before the first false positive; otherwise false positives stay, and the coordinates of near-duplicates (``duplicates``),
+    of all of them (``all``) or of none (``neutral``) get an unlikelihood loss.
     """
     matched = prefer_first(matched, parsed.objects)
     wrong = {"duplicates": matched.duplicates, "all": matched.false_positives}.get(false_positives, ())
@@ -70,11 +71,11 @@ def make_corrected_target(
 def make_renamed_target(
     parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection]
 ) -> Target:
-    """Channel B, where false positives are ``noise``: the boxes of an answer as they were told, then those of ``true`` that
-    they miss, then ``noise``.
+    """Channel B with ``false_positives: noise``: the boxes of an answer, renamed, then the objects of ``true`` that they
+    miss, then ``noise``.
 
-    ``matched`` says which box is which true object, whatever either is called. Boxes of true objects are given their names
-    and taught their coordinates, others are named noise and taught none; all text is taught.
+    ``matched`` pairs boxes with true objects regardless of names. Matched boxes get the names of their objects, and their
+    coordinates are trained on; the others are named noise, and theirs are not. All text is trained on.
     """
     pairs = dict(matched.pairs)
     names = [true[pairs[number]].desc if number in pairs else NOISE for number in range(len(parsed.objects))]

@@ -1,4 +1,4 @@
-"""The words of the two-channel loop and its records, as they pass between its stages. Standard library alone.
+"""The records that pass between the stages of the two-channel loop. Only the standard library is imported.
 
 A *bin* is a coordinate token: ``BINS`` of them along each axis of an image. A *box* is (x1, y1, x2, y2).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BINS = 1000  # per axis
-CUT_SHORT = "cut short"  # why the rest of a well-formed answer that stops before its end is not read
+CUT_SHORT = "cut short"  # the reason for a well-formed answer that stops before its end
 
 Box = tuple[float, float, float, float]  # pixels, x1 < x2, y1 < y2
 Bins = tuple[int, int, int, int]  # 0 to BINS - 1, x1 <= x2, y1 <= y2; of a true object, both below
@@ -18,7 +18,7 @@ Bins = tuple[int, int, int, int]  # 0 to BINS - 1, x1 <= x2, y1 <= y2; of a true
 class Object:
     """One object of an image, in pixels."""
 
-    desc: str  # what it is; not empty
+    desc: str  # its name; not empty
     box: Box
 
 
@@ -31,12 +31,12 @@ class Sample:
     width: int
     height: int
     objects: tuple[Object, ...]
-    crowds: tuple[Object, ...] = ()  # of which nothing is taught; what is told there counts neither way
+    crowds: tuple[Object, ...] = ()  # not trained on; predictions in them are ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """One object as text has it."""
+    """One object in bins, as an answer holds it."""
 
     desc: str
     bins: Bins
@@ -46,28 +46,28 @@ class Detection:
 class Rollout:
     """An answer that the model wrote."""
 
-    ids: tuple[int, ...]  # its tokens, the closing one included where it came
-    ended: bool  # the model closed it; otherwise it grew too long
-    version: int  # steps of the optimiser behind the weights that wrote it
+    ids: tuple[int, ...]  # its tokens, including the end token if there is one
+    ended: bool  # whether the model ended it; otherwise it reached the token limit
+    version: int  # optimiser steps of the weights that wrote it
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """What of an answer can be read: the longest well-formed prefix."""
+    """The longest well-formed prefix of an answer."""
 
     objects: tuple[Detection, ...]
-    ends: tuple[int, ...]  # of each object: tokens of the answer up to and with its end
-    complete: bool  # it closed as it must
-    refused: str = ""  # why the rest was not read
+    ends: tuple[int, ...]  # for each object: the number of tokens up to and including its end
+    complete: bool  # whether the whole answer is well-formed
+    refused: str = ""  # why the rest was not parsed
 
     @property
     def tokens(self) -> int:
-        """Of the answer, up to and with the end of the last whole object."""
+        """The number of tokens up to and including the end of the last whole object."""
         return self.ends[-1] if self.ends else 0
 
     @property
     def truncated(self) -> bool:
-        """It is well-formed up to where it stops, before its end."""
+        """Whether the answer is well-formed but stops before its end."""
         return self.refused == CUT_SHORT
 
 
@@ -83,26 +83,26 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class CoordinateSlot:
-    """Where in a target four coordinate tokens stand, and what they should be."""
+    """The four coordinate tokens of an object in a target, and their true values."""
 
-    positions: tuple[int, int, int, int]  # of the coordinate tokens of x1, y1, x2, y2, in the answer's tokens
-    bins: Bins  # the truth
+    positions: tuple[int, int, int, int]  # indices of the coordinate tokens of x1, y1, x2, y2 in the answer
+    bins: Bins  # the true box
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An answer to be taught: token ids, and which of them carry a loss."""
+    """An answer to train on: token ids, and which of them carry a loss."""
 
-    ids: tuple[int, ...]  # the answer's tokens, the closing ones included
-    taught: tuple[bool, ...]  # per token: whether text cross-entropy is taken on it; never on a coordinate
+    ids: tuple[int, ...]  # the answer's tokens, including the end
+    taught: tuple[bool, ...]  # per token: whether it has text cross-entropy; never for a coordinate
     slots: tuple[CoordinateSlot, ...]  # every true object exactly once, matched or appended
-    against: tuple[int, ...] = ()  # positions whose token is taught against: coordinates of false positives
-    weights: tuple[float, ...] = ()  # per token: what its log-probability is weighed by, of either sign; none: 0
+    against: tuple[int, ...] = ()  # positions with unlikelihood loss: coordinates of false positives
+    weights: tuple[float, ...] = ()  # per token: the weight of its log-probability, of either sign; empty: all 0
 
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """What the true answers of a step's images hold, and losses are divided by: known before anything is answered."""
+    """The totals of the true answers of a step's images, by which losses are divided; known before the model answers."""
 
     objects: int
-    text: int  # their tokens, but for coordinates
+    text: int  # text tokens, without coordinates
