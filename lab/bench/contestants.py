@@ -262,7 +262,7 @@ def _vllm(workload: Workload, device: str, **options: Any) -> VllmEngine:
         options = {"load_format": "dummy", **options}
     quantize = options.pop("quantize", None)
     config = ModelConfig(engine="vllm", model_name_or_path=folder, torch_dtype=workload.dtype, quantize=quantize)
-    return vllm.load(vllm.imported(), folder, config, device, **options)
+    return vllm.load(vllm.import_vllm(), folder, config, device, **options)
 
 
 def _vllm_n(workload: Workload, device: str, **options: Any) -> Answers:

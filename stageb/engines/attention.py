@@ -54,10 +54,10 @@ def stemmed_attention(
     scaling = options.get("scaling") or query.shape[-1] ** -0.5
     assert attention_mask is not None  # the decode loop always gives one for a single column
     shared = [each[module.layer_idx] for each in (stems, prompts) if each is not None]
-    return one_step(query, [*shared, (key, value)], attention_mask, scaling), None
+    return attend_one_step(query, [*shared, (key, value)], attention_mask, scaling), None
 
 
-def one_step(query: Tensor, levels: list[Stem], mask: Tensor, scaling: float) -> Tensor:
+def attend_one_step(query: Tensor, levels: list[Stem], mask: Tensor, scaling: float) -> Tensor:
     """Attention of one query per row, or a few, to its line of each of ``levels``: the stem, prompts where there are any,
     own parts.
 
@@ -68,16 +68,16 @@ def one_step(query: Tensor, levels: list[Stem], mask: Tensor, scaling: float) ->
     rows, heads, columns, dim = query.shape
     key_heads, length = levels[0][0].shape[1:3]  # of the stem, which all rows see whole
     grouped = query.reshape(rows, key_heads, heads // key_heads * columns, dim)
-    scores = torch.cat([_unfolded(_folded(grouped, len(keys)) @ keys.transpose(2, 3), rows) for keys, _ in levels], -1)
+    scores = torch.cat([_unfold(_fold(grouped, len(keys)) @ keys.transpose(2, 3), rows) for keys, _ in levels], -1)
     apart = scores.view(rows, key_heads, heads // key_heads, columns, -1)
     apart[..., length:].masked_fill_(~mask[:, :, None, :, length:], -torch.inf)
     weights = (scores * scaling).softmax(-1, dtype=torch.float32).to(query.dtype)
     parts = torch.split(weights, [keys.shape[2] for keys, _ in levels], -1)
-    found = [_unfolded(_folded(part, len(values)) @ values, rows) for part, (_, values) in zip(parts, levels, strict=True)]
+    found = [_unfold(_fold(part, len(values)) @ values, rows) for part, (_, values) in zip(parts, levels, strict=True)]
     return sum(found[1:], start=found[0]).reshape(rows, heads, columns, -1).transpose(1, 2)
 
 
-def _folded(tensor: Tensor, lines: int) -> Tensor:
+def _fold(tensor: Tensor, lines: int) -> Tensor:
     """(rows, key heads, per key, n) to (lines, key heads, rows / lines * per key, n)."""
     rows, key_heads, per_key, columns = tensor.shape
     if lines == rows:
@@ -85,7 +85,7 @@ def _folded(tensor: Tensor, lines: int) -> Tensor:
     return tensor.view(lines, rows // lines, key_heads, per_key, columns).transpose(1, 2).flatten(2, 3)
 
 
-def _unfolded(tensor: Tensor, rows: int) -> Tensor:
+def _unfold(tensor: Tensor, rows: int) -> Tensor:
     """The way back."""
     lines, key_heads, _, columns = tensor.shape
     if lines == rows:

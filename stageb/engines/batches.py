@@ -22,7 +22,7 @@ ROWS = 256  # answers that step together at most
 TOKENS = 1 << 18  # keys and values held at once at most, counted in tokens of all rows
 
 
-def batches_of(sizes: Sequence[Size], most: int = TOKENS) -> Iterator[list[int]]:
+def make_batches(sizes: Sequence[Size], most: int = TOKENS) -> Iterator[list[int]]:
     """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS``, ``TOKENS``, and ``most``
     tokens of answers."""
     batch, new = list[int](), 0

@@ -106,7 +106,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         filled, added = self.keys.shape[-2], key_states.shape[-2]
         if self._stores is None or self._stores[0].shape[-2] < filled + added:
             room = ROOM if filled else 0  # what is read first is forked or grown next in any case
-            self._stores = _grown(self.keys, added + room), _grown(self.values, added + room)
+            self._stores = _grow(self.keys, added + room), _grow(self.values, added + room)
         for store, states in zip(self._stores, (key_states, value_states), strict=True):
             store[:, :, filled : filled + added] = states
         self.keys, self.values = (store[:, :, : filled + added] for store in self._stores)
@@ -123,7 +123,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._stores = None
 
 
-def _grown(filled: Tensor, columns: int) -> Tensor:
+def _grow(filled: Tensor, columns: int) -> Tensor:
     """A copy of ``filled`` (rows, heads, columns, dim) with ``columns`` more columns of no meaning."""
     rows, heads, length, dim = filled.shape
     store = filled.new_empty(rows, heads, length + columns, dim)

@@ -30,14 +30,14 @@ GROUP_LINES = 64  # queries of one key head that a group of rows may bring: more
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PromptStore:
     """Room for the keys and values of all prompts' own parts, packed; in float8 where there are scales."""
 
     states: Tensor | list[Tensor]  # (layers, 2, key heads, tokens, dim)
     scales: Tensor | None = None  # float32 (layers, 2, key heads, tokens)
 
     @classmethod
-    def of(cls, like: Tensor, layers: int, tokens: int, float8: bool) -> Kept:
+    def of(cls, like: Tensor, layers: int, tokens: int, float8: bool) -> PromptStore:
         """Room for ``tokens`` whose keys are ``like`` (1, key heads, any, dim)."""
         shape = (layers, 2, like.shape[1], tokens, like.shape[3])
         if not float8:
@@ -74,7 +74,7 @@ class Reading:
     stems: list[Stem] | None  # one per layer
     edges: list[int]  # where the texts that are packed in the line begin and end
     tiles: Tensor  # see ``tiles_of``, on the device
-    store: Kept | None = None  # where to keep their keys and values
+    store: PromptStore | None = None  # where to keep their keys and values
     start: int = 0  # from which token of it
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
@@ -82,14 +82,14 @@ class Reading:
         if self.store is not None:
             self.store.keep(layer, self.start, (key, value))
         stem = None if self.stems is None else self.stems[layer]
-        if flashes(query):
+        if has_flash(query):
             from stageb.engines import kernels
 
             return kernels.read_attention(query, key, value, self.tiles, stem and (stem[0][0], stem[1][0]), scaling)
         own = attend_apart(query, key, value, self.edges, scaling)
         if stem is None:
             return own[0]
-        return _merged(own, stem_attention(query, stem, scaling))
+        return _merge(own, stem_attention(query, stem, scaling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Stepping:
     """Rows that step together: each sees the stem, its prompt, its earlier new tokens, and the token being fed."""
 
     stems: list[Stem] | None
-    prompts: Kept
+    prompts: PromptStore
     new: Tensor  # (layers, 2, slots, key heads, room, dim): of the rows' new tokens; a row keeps its slot to its end
     groups: Tensor  # int32 (groups, 4): where the prompt starts in ``prompts``, its length, the first row, how many rows
     members: int  # rows of the largest group
@@ -131,7 +131,7 @@ class Stepping:
                     seen.append(torch.cat([prompt[:, start : start + length], store[slot, :, : count + 1]], 1))
                 found.append(_dense(query[row : row + 1], seen[0], seen[1], scaling))
         own = torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)
-        return _merged(own, stem) if stem else own[0]
+        return _merge(own, stem) if stem else own[0]
 
 
 class View(Protocol):
@@ -164,7 +164,7 @@ def tiles_of(edges: list[int]) -> list[tuple[int, int, int]]:
     return [(start, first, length) for start, length in texts for first in range(0, length, TILE)]
 
 
-def grouped(prompt_of: list[int], lines: int) -> list[tuple[int, int, int]]:
+def group_rows(prompt_of: list[int], lines: int) -> list[tuple[int, int, int]]:
     """Runs of rows with one prompt as (prompt, first row, rows), none of more rows than bring GROUP_LINES queries.
 
     ``prompt_of`` names each row's prompt, rows of one prompt standing together; ``lines`` are the queries of one row and key
@@ -183,7 +183,7 @@ def grouped(prompt_of: list[int], lines: int) -> list[tuple[int, int, int]]:
 def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
     """All of ``query`` (queries, heads, dim) against all of ``stem``."""
     key, value = stem[0][0], stem[1][0]
-    if not flashes(query):
+    if not has_flash(query):
         return _whole(query, key, value, scaling)
     # Lines of one text: no edges are needed, and none could be made while a graph is being captured.
     found = torch.ops.aten._flash_attention_forward(
@@ -193,7 +193,7 @@ def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
     return found[0][0], found[1][0]
 
 
-def flashes(query: Tensor) -> bool:
+def has_flash(query: Tensor) -> bool:
     """Whether torch's flash attention takes such queries."""
     return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] in range(8, 257, 8)
 
@@ -227,7 +227,7 @@ def _dense(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bo
     return out.reshape(queries, heads, -1).contiguous(), scores.logsumexp(-1).reshape(heads, queries)
 
 
-def _merged(one: Found, other: Found) -> Tensor:
+def _merge(one: Found, other: Found) -> Tensor:
     """Attention over the keys of both: a mean weighted by each one's share of the sum of exponentials."""
     share = torch.sigmoid(other[1] - one[1]).to(one[0].dtype)
     return torch.lerp(one[0], other[0], share.t()[..., None])

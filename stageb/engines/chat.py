@@ -21,7 +21,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast
 
 from stageb.engines.protocol import Completion, Finish, Prompt
-from stageb.engines.thinking import Thoughts, is_told, tag_in
+from stageb.engines.thinking import Thoughts, find_closing_tag, is_configured
 from stageb.errors import EngineError
 
 _MARKER = "user-words-go-here"
@@ -61,7 +61,7 @@ class Chat:
         self._template = _A_DAY + tokenizer.get_chat_template() if tokenizer.chat_template else ""
         self._variables = variables
         special = sorted(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
-        tags = Thoughts(closes or tag_in(self._template))
+        tags = Thoughts(closes or find_closing_tag(self._template))
         self._tags = {  # of thoughts, that a decoder would leave out
             place: str(token)
             for place, token in tokenizer.added_tokens_decoder.items()
@@ -113,14 +113,14 @@ class Chat:
     @cached_property
     def thoughts(self) -> Thoughts:
         """How the model thinks aloud."""
-        closes = self._closes or tag_in(self._template)
+        closes = self._closes or find_closing_tag(self._template)
         ends = self._frame("You judge.").closing.rstrip()
         return Thoughts(closes, opened=ends.endswith(Thoughts(closes).opens) and not ends.endswith(closes))
 
     @property
     def thinks(self) -> bool:
         """Whether the model thinks aloud, as far as its template and the config tell."""
-        return is_told(self._closes, self._variables) or self.thoughts.opened
+        return is_configured(self._closes, self._variables) or self.thoughts.opened
 
     def _said(self, ids: Sequence[int]) -> str:
         if self._plain:

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from stageb.engines import attention
-from stageb.engines.batches import Bounded, Size, batches_of
+from stageb.engines.batches import Bounded, Size, make_batches
 from stageb.engines.caches import Cache, Past, empty_cache, fork_stems, graft_stems, shareable, stems_of, unpack
-from stageb.engines.cascade import Kept, Stem
+from stageb.engines.cascade import PromptStore, Stem
 from stageb.engines.float8 import is_quantized
 from stageb.engines.packed import NOTHING, Packed
-from stageb.engines.products import halved
+from stageb.engines.products import has_half_products
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import (
     Answer,
@@ -41,9 +41,9 @@ from stageb.engines.rows import (
     ScoreRequest,
     TextOf,
     check_not_nan,
-    picked,
     seen_of,
     settings_of,
+    sum_picked,
 )
 from stageb.engines.stepping import Draft, step_to_the_end, step_with_drafts
 from stageb.engines.vision import ImageInputs, TextInputs
@@ -109,7 +109,7 @@ class Decoder:
         """How far logits of two ways may lie apart, as a share of their norm."""
         if is_quantized(self._model):
             return ALIKE_IN_FLOAT8
-        return ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)
+        return ALIKE_HALVED if has_half_products(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)
 
     @torch.inference_mode()
     def see(self, eyes: ImageInputs) -> None:
@@ -157,7 +157,7 @@ class Decoder:
             shared, rows, told = (), whole, (lambda row, answer: tell(given[row], answer)) if tell else None
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
-        batches = self._stepping.batches(rows) if self._stepping else batches_of(sizes)
+        batches = self._stepping.batches(rows) if self._stepping else make_batches(sizes)
         return self._in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, told, draft))
 
     def scores(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
@@ -170,7 +170,7 @@ class Decoder:
             shared, choices = (), [ScoreRequest(shared + choice.own, choice.answers) for choice in choices]
         sizes = [(len(shared) + len(choice.own), max(map(len, choice.answers))) for choice in choices]
         self._check_lengths(sizes)
-        return self._in_batches(choices, sizes, batches_of(sizes), lambda batch: self._score_batch(shared, batch))
+        return self._in_batches(choices, sizes, make_batches(sizes), lambda batch: self._score_batch(shared, batch))
 
     def chances(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
         """The log-probability of every token of the one answer of each of ``choices``; otherwise as ``scores``."""
@@ -179,7 +179,7 @@ class Decoder:
         sizes = [(len(shared) + len(choice.own), len(choice.answers[0])) for choice in choices]
         self._check_lengths(sizes)
         most = max(1, LOGITS // self._model.get_input_embeddings().num_embeddings)
-        return self._in_batches(choices, sizes, batches_of(sizes, most), lambda batch: self._weigh_batch(shared, batch))
+        return self._in_batches(choices, sizes, make_batches(sizes, most), lambda batch: self._weigh_batch(shared, batch))
 
     def forget(self) -> None:
         """The model's weights have changed: let go of what was read with the old ones."""
@@ -217,11 +217,11 @@ class Decoder:
         check_not_nan(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         # A row's last columns are those of the token before its common part and of that part itself.
-        start = picked(chances, [(*common, None) for common in commons], from_the_end=True)
+        start = sum_picked(chances, [(*common, None) for common in commons], from_the_end=True)
         rests = [[ids[len(common) :] for ids in choice.answers] for choice, common in zip(choices, commons, strict=True)]
         flat = [(index, ids) for index, group in enumerate(rests) for ids in group]
         fork = self._on_device([index for index, _ in flat])
-        scores = start[fork] + picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
+        scores = start[fork] + sum_picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
         if longer := [place for place, (_, ids) in enumerate(flat) if len(ids) > 1]:
             tails = [flat[place][1] for place in longer]
             rows = fork[self._on_device(longer)]
@@ -257,7 +257,7 @@ class Decoder:
         # Padding on the right, where no row looks at it: its columns need no mask, but must stay within the context.
         mask = torch.cat([mask, mask.new_ones(len(tails), width)], 1)
         logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, past, keep=width)
-        return picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
+        return sum_picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
     def _answer_batch(self, shared: Ids, rows: list[Row], told: OnAnswer | None, draft: Draft | None) -> list[Answer]:
@@ -327,7 +327,7 @@ class Decoder:
             return mask, logits[:, -1]
         lengths = [len(prompt) for prompt in prompts]
         stores = self._packed.layer_stores(sum(lengths))
-        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, Kept(stores))
+        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, PromptStore(stores))
         unpack(stores, lengths, cache)
         longest = max(lengths)
         own = torch.arange(longest) >= longest - torch.tensor(lengths)[:, None]

@@ -21,7 +21,7 @@ HUGE_PAGE = 2 << 20
 
 
 @functools.cache
-def keep() -> None:
+def keep_freed() -> None:
     """Have this process keep on its heap what it frees from now on. Does nothing without glibc."""
     if platform.libc_ver()[0] != "glibc":
         return

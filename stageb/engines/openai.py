@@ -32,7 +32,7 @@ from typing import Any
 from stageb import seeds
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
-from stageb.engines.thinking import USUAL, Thoughts, is_told, of_message
+from stageb.engines.thinking import USUAL, Thoughts, is_configured, split_message
 from stageb.engines.transport import AnswerTooLongError, Poster, StatusError
 from stageb.errors import ConfigError, EngineError, shown
 from stageb.job import heartbeat
@@ -100,13 +100,15 @@ class OpenAIEngine:
     @property
     def thinks(self) -> bool:
         """See ``thinking.thinks``."""
-        return self._chat.thinks if self._chat else is_told(self._model.thinking_ends, self._model.chat_template_kwargs)
+        return (
+            self._chat.thinks if self._chat else is_configured(self._model.thinking_ends, self._model.chat_template_kwargs)
+        )
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``. An estimate without a tokenizer, and for images."""
         seen = [sum(map(self._image_tokens, prompt.images)) for prompt in prompts]
         if self._chat is None:
-            read = [FRAME_TOKENS + _estimated(prompt.system) + _estimated(prompt.user) for prompt in prompts]
+            read = [FRAME_TOKENS + _estimate_tokens(prompt.system) + _estimate_tokens(prompt.user) for prompt in prompts]
         else:
             read = [sum(map(len, self._chat.encode(prompt))) for prompt in prompts]
         return [text + images for text, images in zip(read, seen, strict=True)]
@@ -234,7 +236,7 @@ class OpenAIEngine:
             said = said.replace(self._key, "***")
         cause = shown(f"HTTP status {error.status} {error.reason}{': ' if said else ''}{said}", 500)
         if error.status in TRANSIENT:
-            return TransientError(cause, min(LONGEST_PAUSE_S, _asked_pause_s(error.headers.get("Retry-After"))))
+            return TransientError(cause, min(LONGEST_PAUSE_S, _parse_pause_s(error.headers.get("Retry-After"))))
         remedy = _REMEDIES.get(error.status, "look at what the server says")
         return RefusedError(f"{self._url}: {cause}; {remedy}", error.status)
 
@@ -243,7 +245,7 @@ class OpenAIEngine:
         try:
             choice = answer["choices"][0]
             message, finish = choice["message"], choice["finish_reason"]
-            thinking, text = of_message(message, self._thoughts)
+            thinking, text = split_message(message, self._thoughts)
             usage: Mapping[str, Any] = answer.get("usage") or {}
             tokens = usage.get("completion_tokens")
         except (LookupError, TypeError, AttributeError):
@@ -252,7 +254,7 @@ class OpenAIEngine:
             raise EngineError(f"{self._url}: an answer ended with finish_reason {finish!r}; stop and length can be used")
         ends = [end for end in map(text.find, row.decode.stop) if end >= 0]
         text = text[: min(ends)] if ends else text
-        made = min(row.decode.max_new_tokens, 1 + _estimated(thinking) + _estimated(text))
+        made = min(row.decode.max_new_tokens, 1 + _estimate_tokens(thinking) + _estimate_tokens(text))
         return Completion(text, tokens if isinstance(tokens, int) and tokens > 0 else made, finish, thinking)
 
 
@@ -312,11 +314,11 @@ def _rows(request: Request) -> list[AnswerRequest]:
     return [AnswerRequest(request.prompt, request.decode, 0 if greedy else key, request.begin) for key in request.keys]
 
 
-def _estimated(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
 
 
-def _asked_pause_s(header: str | None) -> float:
+def _parse_pause_s(header: str | None) -> float:
     """The seconds that a Retry-After header asks for; 0 where there is none that can be read."""
     if header is None:
         return 0.0

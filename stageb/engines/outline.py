@@ -37,7 +37,7 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
     Raises ``ConfigError`` or ``EngineError`` as ``engines.build`` does.
     """
     if model.engine in LOCAL:
-        return _of_checkpoint(model, accelerator)
+        return _outline_checkpoint(model, accelerator)
     if model.engine in LIGHT or model.engine not in engines.ENGINES:  # of one that does not exist, ``build`` says so
         engine = engines.build(model, "cpu")
         return Outline(engine.count_tokens, isinstance(engine, engines.Scorer), isinstance(engine, engines.Resumer))
@@ -62,12 +62,12 @@ def rank_bytes(model: ModelConfig) -> int | None:
     return PROCESS_BYTES + COPY * sum(file.stat().st_size for file in files) if files else None
 
 
-def _of_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
+def _outline_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
     import torch
     from transformers import AutoConfig, AutoTokenizer
 
     from stageb.engines.chat import Chat
-    from stageb.engines.transformers import auto_class, explained
+    from stageb.engines.transformers import auto_class, explain_failure
 
     name = find_checkpoint(model.model_name_or_path)
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
@@ -77,7 +77,7 @@ def _of_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
         with torch.device("meta"):
             empty = auto_class(config).from_config(config, **options)
     except (OSError, ValueError, ImportError, KeyError, RuntimeError, AssertionError) as error:
-        raise explained(error, model, "meta") from error
+        raise explain_failure(error, model, "meta") from error
     chat = Chat(tokenizer, model.chat_template_kwargs)
     text = config.get_text_config(decoder=True)
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
@@ -89,11 +89,11 @@ def _of_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
         resumes=True,
         window=getattr(text, "max_position_embeddings", None),
         weight_bytes=sum(weight.numel() for weight in empty.parameters()) * each,
-        cache_bytes=_cache_bytes(text, each),
+        cache_bytes=_count_cache_bytes(text, each),
     )
 
 
-def _cache_bytes(text: Any, each: int) -> int | None:
+def _count_cache_bytes(text: Any, each: int) -> int | None:
     """Bytes of keys and values that a token takes in all layers; None of a model that caches something else."""
     heads = getattr(text, "num_key_value_heads", None) or getattr(text, "num_attention_heads", None)
     layers, width = getattr(text, "num_hidden_layers", None), getattr(text, "hidden_size", None)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.cascade import Envelope, Kept, Reading, Stem, Stepping, flashes, grouped, tiles_of
+from stageb.engines.cascade import Envelope, PromptStore, Reading, Stem, Stepping, group_rows, has_flash, tiles_of
 from stageb.engines.float8 import is_quantized
 from stageb.engines.rows import (
     Answer,
@@ -127,7 +127,7 @@ class Packed:
         answers = [
             PartialAnswer(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)
         ]
-        store = Kept.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
+        store = PromptStore.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
         new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):
             logits = self.read(prompts, [1] * len(prompts), len(shared), stems, store)
@@ -185,14 +185,16 @@ class Packed:
         tokens = self._tensor([token for _, ids in asked for token in ids])
         return torch.split(chances[lines, tokens], [len(ids) for _, ids in asked])
 
-    def read(self, texts: list[Ids], keep: list[int], before: int, stems: list[Stem] | None, store: Kept | None) -> Tensor:
+    def read(
+        self, texts: list[Ids], keep: list[int], before: int, stems: list[Stem] | None, store: PromptStore | None
+    ) -> Tensor:
         """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
         found: list[Tensor] = []
         # All that the device is told is sent before it has work: sending waits for what it is at.
         ids = self._tensor([token for text in texts for token in self.eyes.fed(text)])
         positions = self._tensor(self.eyes.line(texts, before))
         chunks = []
-        for chunk in _chunks(texts, CHUNK if flashes(self._like) else CHUNK_WHOLE):
+        for chunk in _chunks(texts, CHUNK if has_flash(self._like) else CHUNK_WHOLE):
             edges = [0, *accumulate(len(texts[index]) for index in chunk)]
             ends = zip(edges[1:], chunk, strict=True)
             kept = self._tensor([place for end, index in ends for place in range(end - keep[index], end)])
@@ -229,7 +231,7 @@ class Packed:
         logits: Tensor = out.logits[0]
         return logits if self._keeps or keep is None else logits[keep]
 
-    def _step_to_the_end(self, batch: _Batch, stems: list[Stem] | None, store: Kept, new: Tensor) -> None:
+    def _step_to_the_end(self, batch: _Batch, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> None:
         """Decode the rows of ``batch`` to their ends. Looks are read one behind: the device does not wait for the host."""
         limit = max(answer.limit for answer in batch.answers)
         view = self._view(batch, stems, store, new)
@@ -254,9 +256,9 @@ class Packed:
                 batch = batch.kept(going, self._tensor(going))
                 view = self._view(batch, stems, store, new)
 
-    def _view(self, batch: _Batch, stems: list[Stem] | None, store: Kept, new: Tensor) -> Stepping:
+    def _view(self, batch: _Batch, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> Stepping:
         lengths = dict(batch.prompts)
-        runs = grouped([start for start, _ in batch.prompts], self._lines)
+        runs = group_rows([start for start, _ in batch.prompts], self._lines)
         return Stepping(
             stems=stems,
             prompts=store,

@@ -26,13 +26,13 @@ class HalfPrecisionLinear(nn.Linear):
             products.fp32_precision = before
 
 
-def halve(model: nn.Module) -> None:
+def use_half_products(model: nn.Module) -> None:
     """Let the linear layers of ``model`` multiply so."""
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = HalfPrecisionLinear
 
 
-def halved(model: nn.Module) -> bool:
+def has_half_products(model: nn.Module) -> bool:
     """Whether some layer of ``model`` does."""
     return any(isinstance(module, HalfPrecisionLinear) for module in model.modules())

@@ -152,7 +152,7 @@ class LiveBatch:
         self.seen = self.seen[index] if self.seen is not None else None
 
 
-def picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:
+def sum_picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:
     """The sum of ``chances`` (rows, columns, vocabulary) over each row's ``tokens``, one a column, None for none: (rows,).
 
     Rows may be shorter than the columns: they begin at the first, or end at the last ``from_the_end``.

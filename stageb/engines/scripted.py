@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
-from stageb.engines.thinking import USUAL, Thoughts, is_told
+from stageb.engines.thinking import USUAL, Thoughts, is_configured
 from stageb.functions import function_named
 
 Respond = Callable[[Prompt, Decode, int], str]
@@ -39,7 +39,7 @@ class ScriptedEngine:
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``: the words of each prompt, and one for each image."""
-        return [_count(prompt.system) + _count(prompt.user) + len(prompt.images) for prompt in prompts]
+        return [_count_words(prompt.system) + _count_words(prompt.user) + len(prompt.images) for prompt in prompts]
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``."""
@@ -70,9 +70,9 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where there is no such function.
     """
     respond = function_named(_KEY, model.model_name_or_path)
-    told = is_told(model.thinking_ends, model.chat_template_kwargs)
+    told = is_configured(model.thinking_ends, model.chat_template_kwargs)
     return ScriptedEngine(respond, model.thinking_ends or USUAL, told)
 
 
-def _count(text: str) -> int:
+def _count_words(text: str) -> int:
     return len(text.split())

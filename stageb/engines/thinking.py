@@ -36,12 +36,12 @@ class Thoughts:
         return before.strip().removeprefix(self.opens).strip(), after.strip()
 
 
-def tag_in(template: str) -> str:
+def find_closing_tag(template: str) -> str:
     """The tag that closes a model's thoughts, by its chat template; the usual one where that speaks of none."""
     return next((tag for tag in KNOWN if tag in template), USUAL)
 
 
-def is_told(closes: str | None, variables: Mapping[str, Any]) -> bool:
+def is_configured(closes: str | None, variables: Mapping[str, Any]) -> bool:
     """Whether a config says that its model thinks aloud: it names the tag, or asks the chat template for it."""
     return closes is not None or bool(variables.get("enable_thinking"))
 
@@ -51,7 +51,7 @@ def thinks(engine: object) -> bool:
     return bool(getattr(engine, "thinks", False))
 
 
-def of_message(message: Mapping[str, Any], thoughts: Thoughts) -> tuple[str, str]:
+def split_message(message: Mapping[str, Any], thoughts: Thoughts) -> tuple[str, str]:
     """Thoughts and answer in a server's message: some servers part them, the others leave the tags in the text.
 
     Raises ``KeyError`` or ``TypeError`` where there is no answer, or none that is a text.

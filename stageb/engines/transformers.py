@@ -33,7 +33,7 @@ from stageb.engines.checkpoint import GGUF, KEY, check_whole, find_checkpoint
 from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.float8 import check_device, quantize
-from stageb.engines.products import halve
+from stageb.engines.products import use_half_products
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request
 from stageb.engines.rows import Answer, Ids, Row, ScoreRequest
 from stageb.engines.stepping import Draft
@@ -200,8 +200,8 @@ def build(model: ModelConfig, device: str) -> Engine:
     if model.quantize:
         check_device(device, model.quantize)
     if device.startswith("cpu"):
-        heap.keep()
-    name, gguf = parted(find_checkpoint(model.model_name_or_path))
+        heap.keep_freed()
+    name, gguf = split_gguf(find_checkpoint(model.model_name_or_path))
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | ({"gguf_file": gguf} if gguf else {})
     weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
     if model.attn_implementation is not None:
@@ -211,13 +211,13 @@ def build(model: ModelConfig, device: str) -> Engine:
     bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()  # that none can turn off
     try:
         with bars:
-            loaded, tokenizer, config = _loaded(name, options, weights)
+            loaded, tokenizer, config = _load(name, options, weights)
         if model.device_map is None:
             loaded = loaded.to(device)
         if not gguf and _gains_by_halving(model, device, config):
-            halve(loaded)
+            use_half_products(loaded)
     except UNLOADABLE as error:
-        raise explained(error, model, device) from error
+        raise explain_failure(error, model, device) from error
     if model.quantize:
         halved = loaded.dtype in (torch.bfloat16, torch.float16)
         require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
@@ -226,7 +226,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
 
 
-def _loaded(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _load(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tuple[Any, Any, Any]:
     """Model, tokenizer and config of a checkpoint."""
     config = AutoConfig.from_pretrained(name, **options)
     tokenizer = AutoTokenizer.from_pretrained(name, **options)
@@ -235,7 +235,7 @@ def _loaded(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tupl
     return loaded, tokenizer, config
 
 
-def parted(path: str) -> tuple[str, str | None]:
+def split_gguf(path: str) -> tuple[str, str | None]:
     """What ``find_checkpoint`` found, as transformers takes it: a folder or hub name, and the GGUF file in it if it is one.
 
     Raises ``ConfigError`` where a package that reads such files is missing.
@@ -273,7 +273,7 @@ def auto_class(config: Any) -> Any:
     return AutoModelForCausalLM
 
 
-def explained(error: Exception, model: ModelConfig, device: str) -> ConfigError | EngineError:
+def explain_failure(error: Exception, model: ModelConfig, device: str) -> ConfigError | EngineError:
     """What a failure to load means for the person who wrote the config."""
     cause = str(error).strip() or type(error).__name__
     if "trust_remote_code" in cause:

@@ -178,14 +178,14 @@ def build(model: ModelConfig, device: str) -> Engine:
     folder = find_checkpoint(model.model_name_or_path)
     if folder.endswith(GGUF):
         raise ConfigError("model.model_name_or_path", folder, "a GGUF file is for model.engine transformers, or a server")
-    return load(imported(), folder, model, device)
+    return load(import_vllm(), folder, model, device)
 
 
 def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any) -> VllmEngine:
     """``build`` with the module ``vllm`` at hand; ``options`` go to ``vllm.LLM`` as they are."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
-        with alone_on(device):
+        with isolate_device(device):
             settings: dict[str, Any] = {
                 "model": folder,
                 "dtype": model.torch_dtype,
@@ -208,7 +208,7 @@ def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any
     return VllmEngine(llm, vllm.SamplingParams, Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends))
 
 
-def imported() -> Any:
+def import_vllm() -> Any:
     """The module ``vllm``. Raises ``ConfigError`` where it is missing or too old."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing about a run leaves the machine unless the user says so
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # from every rank, hundreds of lines otherwise
@@ -224,7 +224,7 @@ def imported() -> Any:
 
 
 @contextlib.contextmanager
-def alone_on(device: str) -> Iterator[None]:
+def isolate_device(device: str) -> Iterator[None]:
     """While vLLM starts its process, let ``device`` be the only GPU in sight: it takes the first that it sees.
 
     That process is spawned, since a rank's threads and its hold on the GPU do not survive a fork.

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb.engines.cascade import Envelope, attend_apart, flashes
+from stageb.engines.cascade import Envelope, attend_apart, has_flash
 from stageb.engines.rows import PICTURE, Ids
 from stageb.engines.transfer import send
 from stageb.errors import InputError
@@ -151,7 +151,7 @@ class Apart:
         """
         if torch.is_autocast_enabled(query.device.type):
             query, key, value = (each.to(torch.get_autocast_dtype(query.device.type)) for each in (query, key, value))
-        if not flashes(query):
+        if not has_flash(query):
             return attend_apart(query, key, value, self.edges, scaling)[0]
         found: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
             query, key.transpose(0, 1), value.transpose(0, 1), self.sent, self.sent, self.longest, self.longest, 0.0, True,

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from stageb.engines.cascade import flashes
+from stageb.engines.cascade import has_flash
 
 NAME = "stageb_flash_sight"
 
@@ -27,7 +27,7 @@ def attend_within_images(
     boundaries of images, ``options["scaling"]`` the factor of the scores."""
     edges: Tensor = options["cu_seq_lens_q"]
     scaling: float = options["scaling"]
-    if flashes(query):
+    if has_flash(query):
         lines = [each[0].transpose(0, 1).contiguous() for each in (query, key, value)]
         edges, longest = edges.to(torch.int32), int(options["max_length_q"])
         found = torch.ops.aten._flash_attention_forward(

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageb.engines.cascade import GROUP_LINES, TILE, Kept, Reading, Stepping, grouped, tiles_of
+from stageb.engines.cascade import GROUP_LINES, TILE, PromptStore, Reading, Stepping, group_rows, tiles_of
 
 HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 12), (5, 5, 6)]  # heads, key heads, dim
 
@@ -25,7 +25,7 @@ def test_reading_is_causal_attention_to_the_stem_and_the_own_text(
     query, (key, value) = torch.randn(11, heads, dim), torch.randn(2, key_heads, 11, dim)
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
     store, tiles = torch.zeros(1, 2, key_heads, 20, dim), torch.tensor(tiles_of(edges))
-    found = Reading(stems, edges, tiles, Kept(store), 6).attend(0, query, key, value, scaling)  # type: ignore[arg-type]
+    found = Reading(stems, edges, tiles, PromptStore(store), 6).attend(0, query, key, value, scaling)  # type: ignore[arg-type]
     before = [part[0] for part in stems[0]] if stems else [key[:, :0], value[:, :0]]
     for start, end in ((0, 3), (3, 4), (4, 11)):
         for place in range(start, end):
@@ -44,7 +44,7 @@ def test_a_step_is_attention_to_stem_prompt_and_new_tokens(heads: int, key_heads
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
     slots, counts = torch.tensor([7, 0, 3, 2, 5, 1]), torch.tensor([2, 0, 5, 1, 1, 4])
     groups = torch.tensor([(0, 4, 0, 2), (4, 9, 2, 1), (13, 1, 3, 3)])
-    view = Stepping(stems, Kept(prompts), new, groups, 3, slots, counts)  # type: ignore[arg-type]
+    view = Stepping(stems, PromptStore(prompts), new, groups, 3, slots, counts)  # type: ignore[arg-type]
     query, (key, value) = torch.randn(6, heads, dim), torch.randn(2, key_heads, 6, dim)
     old = new.clone()
     found = view.attend(0, query, key, value, scaling)
@@ -63,7 +63,7 @@ def test_a_step_is_attention_to_stem_prompt_and_new_tokens(heads: int, key_heads
 @given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 2 * GROUP_LINES))
 def test_groups_are_runs_of_one_prompt(samples: list[int], lines: int) -> None:
     prompt_of = [prompt for prompt, count in enumerate(samples) for _ in range(count)]
-    groups = grouped(prompt_of, lines)
+    groups = group_rows(prompt_of, lines)
     assert [prompt for prompt, _, rows in groups for _ in range(rows)] == prompt_of
     assert [first + place for _, first, rows in groups for place in range(rows)] == list(range(len(prompt_of)))
     assert all(rows == 1 or rows * lines <= GROUP_LINES for _, _, rows in groups)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from stageb.engines import batches, decoding, stepping
-from stageb.engines.attention import one_step
+from stageb.engines.attention import attend_one_step
 from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import Answer, Row, ScoreRequest
@@ -212,7 +212,7 @@ def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(
     keys, values = torch.cat(levels, 3)
     expected = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=0.3, enable_gqa=True)
     prompts = [(lines[0], lines[1])] if samples else []
-    found = one_step(query, [(shared[0], shared[1]), *prompts, (key, value)], mask, 0.3)
+    found = attend_one_step(query, [(shared[0], shared[1]), *prompts, (key, value)], mask, 0.3)
     torch.testing.assert_close(found, expected.transpose(1, 2))
 
 

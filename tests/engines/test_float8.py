@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from stageb.engines import float8
-from stageb.engines.cascade import Kept, Reading, Stepping, tiles_of
+from stageb.engines.cascade import PromptStore, Reading, Stepping, tiles_of
 from stageb.engines.config import ModelConfig
 from stageb.engines.float8 import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantized
 from stageb.engines.protocol import Question
@@ -98,8 +98,8 @@ def test_lines_on_a_gpu_are_made_as_on_a_cpu(n: int) -> None:
 def test_prompts_are_kept_nearly_as_they_were() -> None:
     torch.manual_seed(0)
     query, (key, value) = torch.randn(7, 4, 8), torch.randn(2, 2, 7, 8)
-    exact = Kept(torch.zeros(1, 2, 2, 20, 8))
-    small = Kept(torch.zeros(1, 2, 2, 20, 8, dtype=FLOAT8), torch.zeros(1, 2, 2, 20))
+    exact = PromptStore(torch.zeros(1, 2, 2, 20, 8))
+    small = PromptStore(torch.zeros(1, 2, 2, 20, 8, dtype=FLOAT8), torch.zeros(1, 2, 2, 20))
     for kept in (exact, small):
         Reading(None, [0, 7], torch.tensor(tiles_of([0, 7])), kept, 6).attend(0, query, key, value, 0.3)
     for before, after in zip(exact.read(0, torch.float32), small.read(0, torch.float32), strict=True):
@@ -164,7 +164,7 @@ def test_a_step_on_a_gpu_reads_float8_as_plain_products_do(
     samples = [1 + (index * 7) % members for index in range(5)]
     tokens, rows = sum(lengths), sum(samples)
     states = torch.randn(2, key_heads, tokens + 9, dim, device="cuda").bfloat16()[:, :, :tokens] * 3
-    kept = Kept(
+    kept = PromptStore(
         torch.empty(1, 2, key_heads, tokens, dim, dtype=FLOAT8, device="cuda"),
         torch.empty(1, 2, key_heads, tokens, device="cuda"),
     )

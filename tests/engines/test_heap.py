@@ -19,8 +19,8 @@ def passes(count):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 if {kept}:
-    heap.keep()
-    heap.keep()
+    heap.keep_freed()
+    heap.keep_freed()
 passes(2)
 print(passes(20))
 """

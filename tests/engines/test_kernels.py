@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from stageb.engines.cascade import Kept, Reading, Stepping, stem_attention, tiles_of
+from stageb.engines.cascade import PromptStore, Reading, Stepping, stem_attention, tiles_of
 from stageb.engines.sampling import BLOCK
 
 pytestmark = [
@@ -43,9 +43,9 @@ def test_a_step_on_a_gpu_is_the_plain_one(
     stems = [(some(1, key_heads, 50, dim), some(1, key_heads, 50, dim)) for _ in range(2)] if stemmed else None
     slots = torch.randperm(rows + 3, generator=generator, device="cuda")[:rows].int()
     counts = (new - torch.arange(rows, device="cuda") % (new + 1)).int()
-    view = Stepping(stems, Kept(prompts), store, torch.tensor(groups, device="cuda").int(), members, slots, counts)
+    view = Stepping(stems, PromptStore(prompts), store, torch.tensor(groups, device="cuda").int(), members, slots, counts)
     query, key, value = some(rows, heads, dim), some(key_heads, rows, dim), some(key_heads, rows, dim)
-    wide = Stepping(stems, Kept(prompts), store.clone(), view.groups, members, slots, counts)
+    wide = Stepping(stems, PromptStore(prompts), store.clone(), view.groups, members, slots, counts)
     stem = stem_attention(query, stems[1], 0.1) if stems else None
     fed = key.transpose(0, 1).contiguous(), value.transpose(0, 1).contiguous()
     expected = wide._plain(query, fed, (prompts[1, 0], prompts[1, 1]), (wide.new[1, 0], wide.new[1, 1]), stem, 0.1).float()

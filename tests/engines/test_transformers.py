@@ -16,7 +16,7 @@ from transformers.generation import RepetitionPenaltyLogitsProcessor, Temperatur
 from stageb import seeds
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build, decoding
 from stageb.engines.config import ModelConfig
-from stageb.engines.products import halve, halved
+from stageb.engines.products import has_half_products, use_half_products
 from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
@@ -257,8 +257,8 @@ def test_halved_products_are_the_models_alone() -> None:
     layer = nn.Linear(64, 64, bias=False)
     layer.weight = nn.Parameter(other.T.bfloat16().float(), requires_grad=False)
     exact = one @ other.bfloat16().float()
-    halve(layer)
-    assert halved(layer)
+    use_half_products(layer)
+    assert has_half_products(layer)
     assert (layer(one) - exact).norm() < 1e-2 * exact.norm()
     assert not HALVES or not torch.equal(layer(one), exact)
     assert torch.equal(one @ other.bfloat16().float(), exact)
