@@ -20,7 +20,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from stageb.engines.protocol import Completion, Finish, Prompt
+from stageb.engines.protocol import Completion, Finish, Prompt, cut_at_stop
 from stageb.engines.thinking import Thoughts, find_closing_tag, is_configured
 from stageb.errors import EngineError
 
@@ -104,11 +104,9 @@ class Chat:
     def completion(self, ids: Sequence[int], finish: Finish, stop: Sequence[str], begun: bool) -> Completion:
         """What the model wrote, ``ids``, as a completion that ends before the first of ``stop``; ``begun`` says that the
         answer was begun in its place, so that no thoughts come before it."""
-        text = self.decode(ids)
-        ends = [end for end in map(text.find, stop) if end >= 0]
-        text = text[: min(ends)] if ends else text
+        text, stopped = cut_at_stop(self.decode(ids), stop)
         thinking, answer = ("", text) if begun else self.thoughts.split(text)
-        return Completion(answer, len(ids), finish, thinking, tuple(ids) if ends else ())
+        return Completion(answer, len(ids), finish, thinking, tuple(ids) if stopped else ())
 
     @cached_property
     def thoughts(self) -> Thoughts:

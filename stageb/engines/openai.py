@@ -31,7 +31,7 @@ from typing import Any
 
 from stageb import seeds
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, cut_at_stop
 from stageb.engines.thinking import USUAL, Thoughts, is_configured, split_message
 from stageb.engines.transport import AnswerTooLongError, Poster, StatusError
 from stageb.errors import ConfigError, EngineError, shown
@@ -252,8 +252,7 @@ class OpenAIEngine:
             raise TransientError("the answer lacks choices[0].message.content, a text, or finish_reason") from None
         if finish not in ("stop", "length"):
             raise EngineError(f"{self._url}: an answer ended with finish_reason {finish!r}; stop and length can be used")
-        ends = [end for end in map(text.find, row.decode.stop) if end >= 0]
-        text = text[: min(ends)] if ends else text
+        text, _ = cut_at_stop(text, row.decode.stop)
         made = min(row.decode.max_new_tokens, 1 + _estimate_tokens(thinking) + _estimate_tokens(text))
         return Completion(text, tokens if isinstance(tokens, int) and tokens > 0 else made, finish, thinking)
 
@@ -309,9 +308,8 @@ def _chat(model: ModelConfig) -> Any | None:
 
 
 def _rows(request: Request) -> list[AnswerRequest]:
-    """A row per key. Greedy rows draw nothing, so they are all equal: key 0."""
-    greedy = request.decode.temperature == 0
-    return [AnswerRequest(request.prompt, request.decode, 0 if greedy else key, request.begin) for key in request.keys]
+    """A row per sample of ``request``."""
+    return [AnswerRequest(request.prompt, request.decode, key, request.begin) for key in request.streams]
 
 
 def _estimate_tokens(text: str) -> int:

@@ -47,7 +47,12 @@ class Request:
     prompt: Prompt
     decode: Decode
     keys: tuple[int, ...]
-    begin: str = ""  # words that the answer begins with; the model goes on from there, where the engine can have it do so
+    begin: str = ""  # words that the answer begins with; the model continues from there if the engine supports it
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The stream of each sample: its key; 0 for greedy samples, which draw nothing and so are all equal."""
+        return (0,) * len(self.keys) if self.decode.temperature == 0 else self.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,12 @@ def enable_images(engine: Engine, name: str) -> None:
         remedy = "transformers can with a vision-language checkpoint, openai with a server that has one"
         raise ConfigError("model.engine", name, f"it cannot show images; {remedy}")
     engine.open_eyes()
+
+
+def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+    """``text`` up to the first of the strings ``stop``, and whether there is one in it."""
+    ends = [end for end in map(text.find, stop) if end >= 0]
+    return (text[: min(ends)], True) if ends else (text, False)
 
 
 def without_images(prompt: Prompt) -> Prompt:

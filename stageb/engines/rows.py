@@ -9,6 +9,7 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
+from stageb import seeds
 from stageb.engines.caches import Past
 from stageb.engines.protocol import Decode, Finish
 from stageb.engines.sampling import Settings
@@ -27,6 +28,13 @@ class Row:
     own: Ids
     decode: Decode
     key: int
+
+
+def continue_row(row: Row, ids: Ids) -> Row:
+    """The row that continues the answer of ``row`` after its first tokens ``ids``: they become part of the prompt, and the
+    random stream goes on where it was left."""
+    decode = replace(row.decode, max_new_tokens=row.decode.max_new_tokens - len(ids))
+    return Row(row.own + ids, decode, seeds.ahead(row.key, len(ids)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, cut_at_stop
 from stageb.engines.thinking import USUAL, Thoughts, is_configured
 from stageb.functions import function_named
 
@@ -43,7 +43,7 @@ class ScriptedEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``."""
-        return [tuple(self._completion(request, key) for key in request.keys) for request in requests]
+        return [tuple(self._completion(request, key) for key in request.streams) for request in requests]
 
     def resume(
         self, requests: Sequence[Request], begun: Sequence[Sequence[tuple[int, ...]]]
@@ -53,15 +53,13 @@ class ScriptedEngine:
 
     def _completion(self, request: Request, key: int) -> Completion:
         decode = request.decode
-        text = self.respond(request.prompt, decode, key if decode.temperature > 0 else 0)
-        ends = [end for end in map(text.find, decode.stop) if end >= 0]
-        text = text[: min(ends)] if ends else text
+        text, stopped = cut_at_stop(self.respond(request.prompt, decode, key), decode.stop)
         words = list(_TOKEN.finditer(text))
         long = len(words) >= decode.max_new_tokens
         text = text[: words[decode.max_new_tokens - 1].end()] if long else text
         thinking, answer = self._thoughts.split(text)
         tokens = min(len(words) + 1, decode.max_new_tokens)
-        return Completion(answer, tokens, "length" if long else "stop", thinking, tuple(range(tokens)) if ends else ())
+        return Completion(answer, tokens, "length" if long else "stop", thinking, tuple(range(tokens)) if stopped else ())
 
 
 def build(model: ModelConfig, device: str) -> Engine:

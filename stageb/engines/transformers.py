@@ -25,7 +25,6 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.logging import disable_progress_bar
 
-from stageb import seeds
 from stageb.config import require
 from stageb.engines import heap
 from stageb.engines.chat import Chat
@@ -35,7 +34,7 @@ from stageb.engines.decoding import Decoder
 from stageb.engines.float8 import check_device, quantize
 from stageb.engines.products import use_half_products
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request
-from stageb.engines.rows import Answer, Ids, Row, ScoreRequest
+from stageb.engines.rows import Answer, Ids, Row, ScoreRequest, continue_row
 from stageb.engines.stepping import Draft
 from stageb.engines.vision import ImageInputs, image_inputs_of
 from stageb.errors import ConfigError, EngineError
@@ -93,7 +92,7 @@ class TransformersEngine:
         wanted = []
         for request, each in zip(requests, begun, strict=True):
             shared, rows = self._rows(request)
-            wanted.append((shared, [_behind(row, ids) for row, ids in zip(rows, each, strict=True)]))
+            wanted.append((shared, [continue_row(row, ids) for row, ids in zip(rows, each, strict=True)]))
         return [
             tuple(
                 self._completion(request, replace(answer, ids=ids + answer.ids))
@@ -136,14 +135,8 @@ class TransformersEngine:
 
     def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:
         """Of each prompt and answer the natural log-probability, at temperature 1, of every token of the answer."""
-        wanted = [(*self._encoded(prompt), ids) for prompt, ids in answered]
-        groups: dict[Ids, dict[ScoreRequest, None]] = {}
-        for shared, own, ids in wanted:
-            groups.setdefault(shared, {})[ScoreRequest(own, (ids,))] = None
-        done: dict[Ids, dict[ScoreRequest, tuple[float, ...]]] = {}
-        for shared, group in groups.items():
-            done[shared] = dict(zip(group, self._decoder.chances(shared, list(group)), strict=True))
-        return [done[shared][ScoreRequest(own, (ids,))] for shared, own, ids in wanted]
+        encoded = [(*self._encoded(prompt), ids) for prompt, ids in answered]
+        return _score_by_shared([(shared, ScoreRequest(own, (ids,))) for shared, own, ids in encoded], self._decoder.chances)
 
     def forget(self) -> None:
         """The model's weights have changed: let go of what was read with the old ones."""
@@ -151,25 +144,17 @@ class TransformersEngine:
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``. Questions with one system text are read together; equal ones once."""
-        wanted = [self._choice(question) for question in questions]
-        groups: dict[Ids, dict[ScoreRequest, None]] = {}
-        for shared, choice in wanted:
-            groups.setdefault(shared, {})[choice] = None
-        done: dict[Ids, dict[ScoreRequest, tuple[float, ...]]] = {}
-        for shared, group in groups.items():
-            done[shared] = dict(zip(group, self._decoder.scores(shared, list(group)), strict=True))
-        return [done[shared][choice] for shared, choice in wanted]
+        return _score_by_shared([self._choice(question) for question in questions], self._decoder.scores)
 
     def _choice(self, question: Question) -> tuple[Ids, ScoreRequest]:
         shared, own = self._encoded(question.prompt)
         return shared, ScoreRequest(own, tuple(map(self._chat.encode_answer, question.answers)))
 
     def _rows(self, request: Request) -> tuple[Ids, list[Row]]:
-        """The shared ids of a request, and a row per key. Greedy rows draw nothing, so they are all equal: key 0."""
+        """The shared ids of a request, and a row per sample."""
         shared, own = self._encoded(request.prompt)
         own += self._chat.encode_answer(request.begin)
-        greedy = request.decode.temperature == 0
-        return shared, [Row(own, request.decode, 0 if greedy else key) for key in request.keys]
+        return shared, [Row(own, request.decode, key) for key in request.streams]
 
     def _encoded(self, prompt: Prompt) -> tuple[Ids, Ids]:
         """The ids of the shared part and of the prompt's own, which begins with its images."""
@@ -184,10 +169,15 @@ class TransformersEngine:
         return self._chat.completion(answer.ids, answer.finish, request.decode.stop, bool(request.begin))
 
 
-def _behind(row: Row, ids: Ids) -> Row:
-    """``row``, to go on behind ``ids``, the first of its answer."""
-    decode = replace(row.decode, max_new_tokens=row.decode.max_new_tokens - len(ids))
-    return Row(row.own + ids, decode, seeds.ahead(row.key, len(ids)))
+def _score_by_shared(
+    wanted: Sequence[tuple[Ids, ScoreRequest]], score: Callable[[Ids, list[ScoreRequest]], list[tuple[float, ...]]]
+) -> list[tuple[float, ...]]:
+    """``score`` called once for each shared text with its different requests; the results in the order of ``wanted``."""
+    groups: dict[Ids, dict[ScoreRequest, None]] = {}
+    for shared, request in wanted:
+        groups.setdefault(shared, {})[request] = None
+    done = {shared: dict(zip(group, score(shared, list(group)), strict=True)) for shared, group in groups.items()}
+    return [done[shared][request] for shared, request in wanted]
 
 
 def build(model: ModelConfig, device: str) -> Engine:

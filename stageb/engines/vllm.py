@@ -19,7 +19,6 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import AutoTokenizer
@@ -28,24 +27,14 @@ from stageb import seeds
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import GGUF, find_checkpoint
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, without_images
+from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, without_images
+from stageb.engines.rows import Ids, Row, continue_row
 from stageb.errors import ConfigError, EngineError
 from stageb.job import heartbeat, lifetime
 
 MINIMUM = (0, 22)
 _INSTALL = "vLLM 0.22 or later is needed: pip install 'stageb[vllm]'"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
-
-Ids = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One answer to sample."""
-
-    prompt: Ids
-    decode: Decode
-    key: int
 
 
 class VllmEngine:
@@ -74,7 +63,7 @@ class VllmEngine:
     def resume(self, requests: Sequence[Request], begun: Sequence[Sequence[Ids]]) -> list[tuple[Completion, ...]]:
         """See ``Resumer``. vLLM's generators cannot go on where they were left, so what follows is drawn anew."""
         wanted = [
-            [_behind(row, ids) for row, ids in zip(self._rows(request), each, strict=True)]
+            [continue_row(row, ids) for row, ids in zip(self._rows(request), each, strict=True)]
             for request, each in zip(requests, begun, strict=True)
         ]
         return self._answered(requests, wanted, begun)
@@ -84,7 +73,7 @@ class VllmEngine:
     ) -> list[tuple[Completion, ...]]:
         """The answers that ``wanted`` are the rows of, behind what is ``begun`` of each."""
         rows = list(dict.fromkeys(row for group in wanted for row in group))
-        outputs = self._asked([row.prompt for row in rows], [self._params(row) for row in rows])
+        outputs = self._asked([row.own for row in rows], [self._params(row) for row in rows])
         done = dict(zip(rows, outputs, strict=True))
         return [
             tuple(self._completion(request, ids, done[row].outputs[0]) for row, ids in zip(group, each, strict=True))
@@ -114,10 +103,9 @@ class VllmEngine:
         return shared + own
 
     def _rows(self, request: Request) -> list[Row]:
-        """A row per key. Greedy rows draw nothing, so they are all equal: key 0."""
+        """A row per sample of ``request``, with the whole prompt as its own: vLLM's prefix cache finds what is shared."""
         ids = self._ids(request.prompt) + self._chat.encode_answer(request.begin)
-        greedy = request.decode.temperature == 0
-        return [Row(ids, request.decode, 0 if greedy else key) for key in request.keys]
+        return [Row(ids, request.decode, key) for key in request.streams]
 
     def _params(self, row: Row) -> Any:
         decode = row.decode
@@ -145,12 +133,6 @@ class VllmEngine:
             raise EngineError(f"vLLM gave up on a request ({output.finish_reason}); its own log says why")
         ids = (*begun, *output.token_ids)
         return self._chat.completion(ids, output.finish_reason, request.decode.stop, bool(request.begin))
-
-
-def _behind(row: Row, ids: Ids) -> Row:
-    """``row``, to go on behind ``ids``, the first of its answer."""
-    decode = replace(row.decode, max_new_tokens=row.decode.max_new_tokens - len(ids))
-    return Row(row.prompt + ids, decode, seeds.ahead(row.key, len(ids)))
 
 
 class DiesWithRank:
