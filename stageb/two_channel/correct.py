@@ -12,7 +12,7 @@ from stageb.two_channel.noise import draw_noise, drop_noise
 from stageb.two_channel.reward import compute_advantages, compute_credits, compute_reward, make_rewarded_target
 from stageb.two_channel.targets import make_corrected_target, make_renamed_target, make_true_target
 from stageb.two_channel.text import Spelling, list_true_objects, parse
-from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
+from stageb.two_channel.types import Detection, Match, ParsedAnswer, Rollout, Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,8 @@ def correct_rollout(
     overlong = len(target.ids) > room
     if overlong:
         target = make_true_target(true, spelling, draw_noise(true, config.answer.object_budget - len(true), key))
-    outcome = Correction(
-        tokens=len(rollout.ids),
-        kept=0 if overlong else parsed.tokens if config.channel_b.false_positives == "noise" else target.taught.index(True),
-        ended=rollout.ended,
-        truncated=parsed.truncated,
-        malformed=not (parsed.complete or parsed.truncated),
-        unread=not (parsed.objects or parsed.complete),
-        overlong=overlong,
-        predicted=len(predicted),
-        true=len(true),
-        matched=len(matched.pairs),
-        duplicates=len(find_duplicates(predicted)),
-        version=rollout.version,
-    )
-    return target, outcome
+    kept = 0 if overlong else parsed.tokens if config.channel_b.false_positives == "noise" else target.taught.index(True)
+    return target, replace(_measure(rollout, parsed, predicted, true, matched), kept=kept, overlong=overlong)
 
 
 def reward_rollouts(
@@ -81,23 +68,29 @@ def reward_rollouts(
             credited = compute_credits(sample, parsed.objects, config.duplicate_price)
             shares = [config.object_credit * each for each in credited]
         target = make_rewarded_target(rollout, parsed, advantage, shares, spelling)
-        outcome = Correction(
-            tokens=len(rollout.ids),
-            kept=len(rollout.ids),
-            ended=rollout.ended,
-            truncated=parsed.truncated,
-            malformed=not (parsed.complete or parsed.truncated),
-            unread=not (parsed.objects or parsed.complete),
-            overlong=False,
-            predicted=len(parsed.objects),
-            true=len(true),
-            matched=len(match(parsed.objects, true, IOUS[0]).pairs),
-            duplicates=len(find_duplicates(parsed.objects)),
-            version=rollout.version,
-            reward=worth,
-        )
-        found.append((target, outcome))
+        measured = _measure(rollout, parsed, parsed.objects, true, match(parsed.objects, true, IOUS[0]))
+        found.append((target, replace(measured, reward=worth)))
     return found
+
+
+def _measure(
+    rollout: Rollout, parsed: ParsedAnswer, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match
+) -> Correction:
+    """The figures of a rollout whose ``predicted`` objects are ``matched`` with ``true``, if all of its tokens are kept."""
+    return Correction(
+        tokens=len(rollout.ids),
+        kept=len(rollout.ids),
+        ended=rollout.ended,
+        truncated=parsed.truncated,
+        malformed=not (parsed.complete or parsed.truncated),
+        unread=not (parsed.objects or parsed.complete),
+        overlong=False,
+        predicted=len(predicted),
+        true=len(true),
+        matched=len(matched.pairs),
+        duplicates=len(find_duplicates(predicted)),
+        version=rollout.version,
+    )
 
 
 def _make_target(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def find_pictures(folder: Path, skip_broken: bool) -> list[Picture]:
     """
     if not folder.is_dir():
         raise InputError(f"--images {folder}: no such folder; name the folder of the pictures")
-    names = sorted(_list_names(folder))
+    names = sorted(list_files(folder, lambda name: name.lower().endswith(SUFFIXES)))
     if not names:
         raise InputError(f"--images {folder}: holds no pictures ({', '.join(each[1:] for each in SUFFIXES)})")
     found, bad = list[Picture](), list[BadLine]()
@@ -55,12 +55,12 @@ def compute_digest(pictures: Sequence[Picture]) -> str:
     return hashlib.blake2b("".join(sizes).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _list_names(folder: Path) -> list[str]:
+def list_files(folder: Path, keeps: Callable[[str], bool]) -> list[str]:
+    """The files in ``folder`` and its subfolders whose names ``keeps`` accepts, relative to it, with ``/``; without hidden
+    ones and those in hidden or linked folders."""
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if not each.startswith(".")]
         beneath = Path(place).relative_to(folder)
-        found += [
-            (beneath / each).as_posix() for each in files if each.lower().endswith(SUFFIXES) and not each.startswith(".")
-        ]
+        found += [(beneath / each).as_posix() for each in files if keeps(each) and not each.startswith(".")]
     return found

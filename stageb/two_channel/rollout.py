@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from stageb.engines.protocol import Decode, Request
-from stageb.engines.rows import Answer
+from stageb.engines.rows import Answer, Ids
 from stageb.engines.transformers import TransformersEngine
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.model import Detector
 from stageb.two_channel.text import Spelling, expect
 from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
-
-Ids = tuple[int, ...]
 
 
 class Writer:

@@ -8,7 +8,6 @@ picture is a fault. A sixth number of a line, a detector's confidence, is ignore
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -16,7 +15,7 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
-from stageb.two_channel.images import Picture, find_pictures
+from stageb.two_channel.images import Picture, find_pictures, list_files
 from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, bound_points, parse_number
 from stageb.two_channel.types import Box
 from stageb.untrusted import strict_yaml
@@ -44,7 +43,8 @@ def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> Import
     made = ImportedData(str(labels), "labels")
     pictures = find_pictures(images, skip_broken=False)
     named = _group_by_stem(pictures)
-    left = {each.removesuffix(".txt") for each in _list_text_files(labels)} - ({"classes"} - set(named))
+    texts = list_files(labels, lambda name: name.endswith(".txt"))
+    left = {each.removesuffix(".txt") for each in texts} - ({"classes"} - set(named))
     for stem in sorted(left):
         if len(alike := named.get(stem, [])) > 1:
             what = f"{' and '.join(map(short, alike))} both have this name"
@@ -122,16 +122,6 @@ def _group_by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for each in pictures:
         found.setdefault(_stem(each), []).append(each.name)
-    return found
-
-
-def _list_text_files(folder: Path) -> list[str]:
-    """The text files in ``folder`` and its subfolders, relative to it, without hidden ones and linked folders."""
-    found = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if not each.startswith(".")]
-        beneath = Path(place).relative_to(folder)
-        found += [(beneath / each).as_posix() for each in files if each.endswith(".txt") and not each.startswith(".")]
     return found
 
 
