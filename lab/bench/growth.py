@@ -138,8 +138,8 @@ class Made:
         """``grown``: every slot holds a seed, one blueprint or another."""
         keys = {key.removeprefix("host."): json.loads(value) for key, value in pairs(given).items()}
         config = HostConfig(**{"kind": kind, **keys})
-        form = tasks.form(TaskConfig(TASKS[kind]), config)
-        plan, count = hosts.plan(config, form), given.environments
+        form = tasks.find_form(TaskConfig(TASKS[kind]), config)
+        plan, count = hosts.make_plan(config, form), given.environments
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn(EXAMPLES, *form.shape, generator=generator)
         targets = torch.randint(0, form.classes, (EXAMPLES,), generator=generator)
@@ -160,14 +160,14 @@ def in_blocks(made: Made, block: int) -> Contestant:
     epochs = []
     for first in range(0, len(made.batches), block):
         members = range(first, first + block)
-        state = training.begin(made.plan, bank.drawn(made.plan, hosts.HOST, members), made.device)
+        state = training.make_hosts(made.plan, bank.draw(made.plan, hosts.HOST, members), made.device)
         active = made.active[members]
         for member, slot in active.ge(0).nonzero().tolist():
             training.germinate(state, member, slot, int(active[member, slot]), first + member)
         fit = Split(made.fit.inputs, made.fit.targets[members])
         epochs.append((state, active, torch.ones(active.shape), active >= 0, fit, made.batches[members]))
         trained += [{name: held[member] for name, held in state.weights.items()} for member in range(block)]
-    return trained, lambda: [training.epoch(*each) for each in epochs]
+    return trained, lambda: [training.train_epoch(*each) for each in epochs]
 
 
 def one_by_one(made: Made, replayed: bool = False) -> Contestant:
@@ -178,10 +178,10 @@ def one_by_one(made: Made, replayed: bool = False) -> Contestant:
     active, networks = made.active.tolist(), []
     batches = made.batches.to(made.device)
     for number in range(len(batches)):
-        grown = [hosts.segment(made.plan, slot, index) for slot, index in enumerate(active[number]) if index >= 0]
-        drawn = {name: bank.drawn(made.plan, name, [number])[0].float().to(made.device) for name in [hosts.HOST, *grown]}
+        grown = [hosts.name_segment(made.plan, slot, index) for slot, index in enumerate(active[number]) if index >= 0]
+        drawn = {name: bank.draw(made.plan, name, [number])[0].float().to(made.device) for name in [hosts.HOST, *grown]}
         params = {name: each.requires_grad_() for name, each in drawn.items()}
-        rates = [made.plan.learning_rates[bank.part(name)] for name in params]
+        rates = [made.plan.learning_rates[bank.find_part(name)] for name in params]
         options = [{"params": [each], "lr": rate} for each, rate in zip(params.values(), rates, strict=True)]
         optimizer = torch.optim.Adam(options, fused=True, capturable=replayed)
         step = partial(_step, made, number, active[number], params, optimizer)

@@ -20,7 +20,7 @@ from stageb.config import require
 from stageb.errors import InputError
 from stageb.growth import courses
 from stageb.growth.compare import Comparison
-from stageb.growth.evaluate import above
+from stageb.growth.evaluate import measure_gain
 
 KEYS = [each.name for each in fields(Comparison)]
 
@@ -78,7 +78,7 @@ def draw(part: str, rows: Sequence[Row], path: Path) -> None:
     arms = dict.fromkeys(row["controller"] for row in rows)
     whole = [arm for arm in arms if runs and all(arm in held for held in runs.values())]
     if whole:
-        found = {arm: courses.average([held[arm] for held in runs.values()], arm) for arm in whole}
+        found = {arm: courses.average_course([held[arm] for held in runs.values()], arm) for arm in whole}
         count = len(next(iter(runs.values()))[whole[0]])
         courses.draw(found, f"{part}: {len(runs)} runs, {count} held-out environments", path)
 
@@ -98,7 +98,7 @@ def table(part: str, rows: Sequence[Row], base: str) -> list[Row]:
         }
         row["seeds_kept"] = statistics.fmean(len(each.kept) for each in mine)
         if arm != base:
-            mean, half = above([[*arms[arm], *arms[base]] for arms in both], arm, base)
+            mean, half = measure_gain([[*arms[arm], *arms[base]] for arms in both], arm, base)
             row |= {f"points_above_{base}": 100 * mean, "half": 100 * half}
         found.append(row)
     return found

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from stageb.growth.blocks import add_branch, compute_branch, lower_precision, open_segment
-from stageb.growth.hosts import HOST, Plan, segment
-from stageb.growth.layers import guarded
+from stageb.growth.hosts import HOST, Plan, name_segment
+from stageb.growth.layers import guard_gradient
 
 
 def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequence[float], active: Sequence[int]) -> Tensor:
@@ -24,7 +24,7 @@ def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequenc
         if slot:
             h = kind.body(plan.form, slot, host, h)
         if index >= 0 and alpha > 0:
-            name = segment(plan, slot, index)
-            branch = compute_branch(plan, slot, index, open_segment(plan, name, params[name]), guarded(h))
+            name = name_segment(plan, slot, index)
+            branch = compute_branch(plan, slot, index, open_segment(plan, name, params[name]), guard_gradient(h))
             h = add_branch(h, branch, torch.full((), alpha, dtype=h.dtype, device=h.device), 1)
     return kind.head(plan.form, host, h)

@@ -19,17 +19,17 @@ from stageb.growth.types import SLOTS
 PARTS = (HOST, *SLOTS)  # what is updated and measured as one
 
 
-def part(segment: str) -> int:
+def find_part(segment: str) -> int:
     """The index in ``PARTS`` of what a segment belongs to."""
     return PARTS.index(segment.partition(".")[0])
 
 
-def allocated(plan: Plan, members: int, device: torch.device | str, dtype: torch.dtype) -> dict[str, Tensor]:
+def allocate(plan: Plan, members: int, device: torch.device | str, dtype: torch.dtype) -> dict[str, Tensor]:
     """Zeros for every segment: (members, size)."""
     return {name: torch.zeros((members, size), dtype=dtype, device=device) for name, size in plan.sizes.items()}
 
 
-def drawn(plan: Plan, segment: str, keys: Sequence[int], teaching: bool = False) -> Tensor:
+def draw(plan: Plan, segment: str, keys: Sequence[int], teaching: bool = False) -> Tensor:
     """How a segment begins for the members that ``keys`` name: float64 (members, size) on the CPU.
 
     ``teaching``: as part of a teacher, whose seed's last layer is drawn too.

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from stageb.growth.blueprints import BLUEPRINTS
-from stageb.growth.hosts import HOST, Plan, segment
-from stageb.growth.layers import guarded, mix
+from stageb.growth.hosts import HOST, Plan, name_segment
+from stageb.growth.layers import guard_gradient, mix
 from stageb.growth.types import SLOTS
 
 MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
@@ -63,7 +63,7 @@ def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[SlotG
         rest = [member for member, seed in enumerate(held) if seed is None]
         order = rows([*(member for some in members for member in some), *rest]).argsort()
         groups = [
-            Group(index, learns, segment(plan, slot, index), rows(some))
+            Group(index, learns, name_segment(plan, slot, index), rows(some))
             for (index, learns), some in zip(kinds, members, strict=True)
         ]
         slots.append(SlotGroups(tuple(groups), rows(rest), order))
@@ -86,13 +86,15 @@ def forward(
         if number:
             h = vmap(partial(kind.body, plan.form, number))(parts, h)
         if slot.groups:
-            h = _grown(plan, number, slot, params, h.view(len(h), -1, count, *h.shape[2:]), alphas[:, :, number])
+            h = _apply_slot(plan, number, slot, params, h.view(len(h), -1, count, *h.shape[2:]), alphas[:, :, number])
     logits: Tensor = vmap(partial(kind.head, plan.form))(parts, h)
     logits = logits.view(len(h), -1, count, *logits.shape[2:])
     return logits.expand(-1, alphas.shape[1], *logits.shape[2:])
 
 
-def _grown(plan: Plan, number: int, slot: SlotGroups, params: Mapping[Group, Tensor], h: Tensor, alphas: Tensor) -> Tensor:
+def _apply_slot(
+    plan: Plan, number: int, slot: SlotGroups, params: Mapping[Group, Tensor], h: Tensor, alphas: Tensor
+) -> Tensor:
     """The states that a slot hands on, (B, S * N, ...), of ``h``, (B, S or 1, N, ...), and its alphas, (B, S)."""
     settings = alphas.shape[1]
     alphas = alphas.view(*alphas.shape, *[1] * (h.dim() - 2)).to(h.dtype)
@@ -100,7 +102,7 @@ def _grown(plan: Plan, number: int, slot: SlotGroups, params: Mapping[Group, Ten
     for group in slot.groups:
         before = h.index_select(0, group.rows)
         seed = open_segment(plan, group.segment, params[group])
-        branch = vmap(partial(compute_branch, plan, number, group.blueprint))(seed, guarded(before.flatten(1, 2)))
+        branch = vmap(partial(compute_branch, plan, number, group.blueprint))(seed, guard_gradient(before.flatten(1, 2)))
         pieces.append(add_branch(before, branch.view(before.shape), alphas.index_select(0, group.rows), 3))
     if len(slot.rest):
         rest = h.index_select(0, slot.rest)
@@ -108,7 +110,7 @@ def _grown(plan: Plan, number: int, slot: SlotGroups, params: Mapping[Group, Ten
     return torch.cat(pieces).index_select(0, slot.order).flatten(1, 2)
 
 
-def at_once(plan: Plan) -> int:
+def choose_batch_size(plan: Plan) -> int:
     """How many examples are judged in one batch. The plan alone decides, since sums depend on it in their last bits."""
     return max(1, min(MOST, NUMBERS // (plan.width * prod(plan.slots[0].places))))
 

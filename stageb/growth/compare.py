@@ -55,10 +55,12 @@ def compare(
     setting: Setting, places: Places, contestants: Sequence[Contestant], others: Sequence[str]
 ) -> list[list[Comparison]]:
     """The outcomes of a block, a list for each contestant: its own in every environment, then those of ``others``."""
-    return [_beside(setting, places, *each, others) for each in contestants]
+    return [_compare_one(setting, places, *each, others) for each in contestants]
 
 
-def _beside(setting: Setting, places: Places, decider: Decider, tuned: Tuned, others: Sequence[str]) -> list[Comparison]:
+def _compare_one(
+    setting: Setting, places: Places, decider: Decider, tuned: Tuned, others: Sequence[str]
+) -> list[Comparison]:
     block = Block(setting, places)
     ended = play(block, decider.of(block)).ended
     found = [
@@ -79,34 +81,38 @@ def _beside(setting: Setting, places: Places, decider: Decider, tuned: Tuned, ot
     budgets = [each.flops for each in ended]
     for name in others:
         if name in widening.WIDENED:
-            found += _widened(setting, places, name, budgets)
+            found += _compare_widened(setting, places, name, budgets)
             continue
         if name in tuned:
-            found += _stopped(setting, places, name, tuned[name], ended)
+            found += _compare_stopped(setting, places, name, tuned[name], ended)
             continue
         begins = [each.kept for each in ended] if name == "static-final" else None
         other = Block(setting, places, begins)
         controller = None if name in STATIC else Decider(name, {}).of(other)
-        found += within(other, name, controller, budgets)
+        found += train_within_budgets(other, name, controller, budgets)
     return found
 
 
-def _stopped(setting: Setting, places: Places, name: str, rate: Rate, ended: Sequence[EpisodeResult]) -> list[Comparison]:
+def _compare_stopped(
+    setting: Setting, places: Places, name: str, rate: Rate, ended: Sequence[EpisodeResult]
+) -> list[Comparison]:
     """What networks that do not grow come to, stopped early."""
-    block = Block(setting, places, stopping.begins(name, [each.kept for each in ended]))
+    block = Block(setting, places, stopping.choose_start(name, [each.kept for each in ended]))
     epochs = stopping.train(block, rate, [each.flops for each in ended])
-    found = _ended(block, name, range(len(ended)))
+    found = _summarise(block, name, range(len(ended)))
     return [replace(found[member], epochs=count) for member, count in enumerate(epochs)]
 
 
-def _widened(setting: Setting, places: Places, name: str, budgets: Sequence[float]) -> list[Comparison]:
+def _compare_widened(setting: Setting, places: Places, name: str, budgets: Sequence[float]) -> list[Comparison]:
     """What hosts come to that are widened half-way."""
     wide = widening.grow(setting, places, name, budgets)
-    sizes = [hosts.parameters(plan, [-1] * 3)[0] for plan in (setting.plan, wide.setting.plan)]
-    return [replace(each, extra=sizes[1] / sizes[0] - 1) for each in within(wide, name, None, budgets)]
+    sizes = [hosts.count_parameters(plan, [-1] * 3)[0] for plan in (setting.plan, wide.setting.plan)]
+    return [replace(each, extra=sizes[1] / sizes[0] - 1) for each in train_within_budgets(wide, name, None, budgets)]
 
 
-def within(block: Block, name: str, controller: Controller | None, budgets: Sequence[float]) -> list[Comparison]:
+def train_within_budgets(
+    block: Block, name: str, controller: Controller | None, budgets: Sequence[float]
+) -> list[Comparison]:
     """Train a block that has just begun until every environment has spent its budget, in FLOPs; by member."""
     members = range(len(block.keys))
     living, found = set(members), dict[int, Comparison]()
@@ -116,7 +122,7 @@ def within(block: Block, name: str, controller: Controller | None, budgets: Sequ
         acts = controller is not None and block.epochs < block.setting.config.host.epochs
         prices = {each: block.price(each) + (block.price_of_looking(each) if acts else 0.0) for each in living}
         if spent := [each for each in sorted(living) if block.flops[each] + prices[each] > budgets[each]]:
-            found |= _ended(block, name, spent)
+            found |= _summarise(block, name, spent)
             living -= set(spent)
         if living:
             figures = block.train()
@@ -136,14 +142,14 @@ def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None
             block.close(member)
 
 
-def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Comparison]:
+def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Comparison]:
     """What members come to, whose budgets are spent."""
     for member in members:
         if block.views[member]:
             block.close(member)
     judged, tested, found = block.judge(test=False), block.judge(test=True), {}
     for member in members:
-        host, extra = hosts.parameters(block.setting.plan, views.in_use(block.slots[member]))
+        host, extra = hosts.count_parameters(block.setting.plan, views.list_blueprints(block.slots[member]))
         found[member] = Comparison(
             name,
             block.places.numbers[member],
@@ -152,13 +158,13 @@ def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Compari
             extra / host,
             block.epochs,
             block.flops[member],
-            views.kept(block.slots[member]),
+            views.list_kept(block.slots[member]),
             block.lessons.right[member] if block.lessons.right else None,
             block.course(member, judged[member][1]),
         )
     return found
 
 
-def plain(found: Sequence[Sequence[Comparison]]) -> list[list[dict[str, Any]]]:
+def to_plain(found: Sequence[Sequence[Comparison]]) -> list[list[dict[str, Any]]]:
     """As JSON can hold it; ``Comparison.of`` reads it."""
     return [[asdict(each) for each in outcomes] for outcomes in found]

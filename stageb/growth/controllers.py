@@ -42,11 +42,11 @@ class PolicyController:
     def __init__(self, policy: Policy, normaliser: Normaliser, greedy: bool = False) -> None:
         """``greedy`` takes the most probable choices in place of drawn ones."""
         self.policy, self.normaliser, self.greedy = policy, normaliser, greedy
-        self._memory = memory.blank(0)
+        self._memory = memory.make_blank(0)
 
     def begin(self, count: int) -> None:
         """Nothing was tried yet."""
-        self._memory = memory.blank(count)
+        self._memory = memory.make_blank(count)
 
     def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
         """Choices of the policy."""
@@ -54,7 +54,7 @@ class PolicyController:
         return self.policy.decide((self.normaliser(observations), self._memory, legal), None if self.greedy else keys)
 
 
-class Alone:
+class StatelessController:
     """Controllers that look at one environment at a time and remember nothing."""
 
     def __init__(self, rules: Rules) -> None:
@@ -72,7 +72,7 @@ class Alone:
         raise NotImplementedError
 
 
-class Heuristic(Alone):
+class Heuristic(StatelessController):
     """Grows wherever it can, and keeps what adds something.
 
     It looks at every enabled slot each epoch and does the first of these that any slot gives cause for: keep the seed that
@@ -94,7 +94,7 @@ class Heuristic(Alone):
         return WAIT
 
 
-class Random(Alone):
+class Random(StatelessController):
     """A legal operation by the log-odds with which the policy begins, then a slot, then a blueprint, each uniformly.
 
     So it is as good as a policy that has not learnt. Were operations as likely as each other, most seeds would be culled.
@@ -121,7 +121,7 @@ class Random(Alone):
         return Action(op, slot, of(self.rules.blueprints, 2) if op is Op.GERMINATE else None)
 
 
-class Periodic(Alone):
+class Periodic(StatelessController):
     """Germinates by the clock, blueprints in turn, and keeps every seed that it may; culls none."""
 
     def __init__(self, rules: Rules, period: int) -> None:
@@ -143,7 +143,7 @@ Pair = tuple[int, int]
 """A slot and a blueprint."""
 
 
-class Trying:
+class TrialController:
     """Controllers that remember what each seed added while it trained beside its host, as they last saw it."""
 
     def __init__(self, rules: Rules) -> None:
@@ -167,7 +167,7 @@ class Trying:
         raise NotImplementedError
 
 
-class Selective(Trying):
+class Selective(TrialController):
     """A heuristic that reads contributions while seeds train: the host sees the one alone that added most.
 
     It does the first of these that there is cause for: cull a seed that has trained and added no more than
@@ -198,7 +198,7 @@ class Selective(Trying):
         return Action(Op.GERMINATE, *new[0]) if new else WAIT
 
 
-class Probe(Trying):
+class Probe(TrialController):
     """Tries every blueprint in every slot beside the host, then grows the one that added most.
 
     A trial lasts ``epochs`` epochs and ends with a cull. Trials in different slots overlap, since seeds in training do not
@@ -292,7 +292,7 @@ class Probe(Trying):
         return 1 + (slot.dwell if slot.stage is Stage.EMBARGOED else 1 + self.rules.gates.embargo_epochs)
 
 
-class Static(Alone):
+class Static(StatelessController):
     """Changes nothing: the network stays as it begins, whether that is the bare host or a grown one."""
 
     def choose(self, view: View, legal: Legal, key: int) -> Action:

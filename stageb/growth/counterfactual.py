@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stageb.draws import wide
-from stageb.growth.blocks import Seeds, at_once, forward, group_members
+from stageb.growth.blocks import Seeds, choose_batch_size, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST
 from stageb.growth.training import Hosts
@@ -29,7 +29,7 @@ class Evaluation:
 def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluation:
     """Loss and accuracy on ``split``, whose targets are stacked over members, in S settings of ``alphas``, floats (B, S, 3).
 
-    ``active`` is int64 (B, 3), as of ``training.epoch``.
+    ``active`` is int64 (B, 3), as of ``training.train_epoch``.
     """
     plan, device, count = hosts.plan, hosts.device, len(split)
     seen = (alphas > 0).any(1).tolist()  # in one setting at least
@@ -42,8 +42,8 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluat
     alphas = alphas.to(device, hosts.weights[HOST].dtype)
     total = torch.zeros((2, *alphas.shape[:2]), dtype=wide(device), device=device)
     with torch.no_grad():
-        for start in range(0, count, at_once(plan)):
-            chunk = slice(start, start + at_once(plan))
+        for start in range(0, count, choose_batch_size(plan)):
+            chunk = slice(start, start + choose_batch_size(plan))
             inputs, targets = split.part(chunk)
             logits = forward(plan, hosts.weights[HOST], slots, params, inputs, alphas)
             total += _sums(logits, targets[:, None])

@@ -30,7 +30,7 @@ class Course:
         return next((flops for flops, mean in zip(self.flops, self.accuracy, strict=True) if mean >= accuracy), None)
 
 
-def across(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
+def average_across(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The mean of figures of each run and environment, and half the width of its interval.
 
     Where there are several runs, their spread counts as well as that of environments: the squares of both standard errors
@@ -42,12 +42,12 @@ def across(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
     return mean, half
 
 
-def average(found: Found, controller: str) -> Course:
+def average_course(found: Found, controller: str) -> Course:
     """The course of a controller, from when all its networks have been looked at to when the last has spent its budget."""
     runs = [[each.course for each in outcomes if each.controller == controller] for outcomes in found]
     first, last = max(each[0][0] for run in runs for each in run), max(each[-1][0] for run in runs for each in run)
     flops = [first + (last - first) * point / (POINTS - 1) for point in range(POINTS)]
-    means = [across([[_accuracy(each, at) for each in run] for run in runs]) for at in flops]
+    means = [average_across([[_accuracy(each, at) for each in run] for run in runs]) for at in flops]
     return Course(tuple(flops), tuple(mean for mean, _ in means), tuple(half for _, half in means))
 
 

@@ -56,7 +56,7 @@ class Decider:
             policy, normaliser = load_snapshot(self.snapshot, setting.config)
             return PolicyController(policy, normaliser, self.greedy)
         if self.name == "oracle":
-            return Oracle(answers(block))
+            return Oracle(list_answers(block))
         if self.name == "periodic":
             return Periodic(setting.rules, setting.config.gates.shortest_life)
         if self.name in PROBES:
@@ -64,7 +64,7 @@ class Decider:
         return SIMPLE[self.name](setting.rules)
 
 
-def answers(block: Block) -> list[Seeds]:
+def list_answers(block: Block) -> list[Seeds]:
     """What pays in each environment of a block of a task that knows: slots and blueprints; none where no growth does."""
     if block.lessons.right is not None:
         return list(block.lessons.right)

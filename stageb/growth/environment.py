@@ -26,8 +26,8 @@ from stageb.growth.hosts import Plan
 from stageb.growth.learner import Rollout
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import encode_action, masks
-from stageb.growth.reward import objective, reward
+from stageb.growth.policy import encode_action, make_masks
+from stageb.growth.reward import compute_objective, compute_reward
 from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
 from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
@@ -59,7 +59,7 @@ class Setting:
     def of(cls, config: GrowthConfig, device: str) -> Setting:
         """Reads the task. Raises ``ConfigError`` and ``InputError`` for what cannot be."""
         task = tasks.load(config.task, config.host).to(device)
-        plan = hosts.plan(config.host, task.form)
+        plan = hosts.make_plan(config.host, task.form)
         enabled = cast(tuple[bool, bool, bool], tuple(slot in config.host.slots for slot in SLOTS))
         return cls(config, task, plan, Rules(config.gates, enabled, len(plan.blueprints)), device)
 
@@ -101,8 +101,8 @@ class Block:
         """``begins``: seeds that stand in each host for good from the start."""
         self.setting, self.places = setting, places
         self.keys = places.keys(setting.config.seed)
-        self.lessons = tasks.lessons(setting.task, setting.plan, self.keys)
-        self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
+        self.lessons = tasks.make_lessons(setting.task, setting.plan, self.keys)
+        self.hosts = training.make_hosts(setting.plan, self.lessons.start, setting.device)
         self.hosts.recorder = setting.recorder
         self.slots: list[Slots] = [EMPTY] * len(self.keys)
         self.views: list[View | None] = [None] * len(self.keys)
@@ -117,7 +117,7 @@ class Block:
 
     def active(self) -> Tensor:
         """The blueprint in every slot: int64 (B, 3), -1 where there is none."""
-        return torch.tensor([views.in_use(slots) for slots in self.slots])
+        return torch.tensor([views.list_blueprints(slots) for slots in self.slots])
 
     def alphas(self) -> Tensor:
         """The weight of every seed in its host: float32 (B, 3)."""
@@ -127,10 +127,10 @@ class Block:
         """An epoch of every host. Raises ``HostError``."""
         host, fit = self.setting.config.host, self.lessons.sets.fit
         steps, size, device = host.steps_per_epoch, host.batch_size, self.setting.device
-        batches = tasks.batches(self.keys, self.epochs, steps, size, len(fit), device)
+        batches = tasks.draw_batches(self.keys, self.epochs, steps, size, len(fit), device)
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
         try:
-            figures = training.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
+            figures = training.train_epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
         except BrokenHostsError as error:
             named = ", ".join(str(self.places.numbers[member]) for member in error.members)
             raise HostError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
@@ -150,9 +150,9 @@ class Block:
         for member, (slots, train_loss, train_accuracy, loss, (accuracy, *changed), norms) in enumerate(rows):
             self.flops[member] += self.price_of_looking(member)
             measured = Measurements(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))
-            host, extra = hosts.parameters(self.setting.plan, views.in_use(slots))
+            host, extra = hosts.count_parameters(self.setting.plan, views.list_blueprints(slots))
             sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
-            after.append(views.after_epoch(self.views[member], slots, measured, sizes, config.gates))
+            after.append(views.view_after_epoch(self.views[member], slots, measured, sizes, config.gates))
         self.views = list(after)
         self.note([view.accuracy for view in after])
         return after
@@ -193,12 +193,12 @@ class Block:
         """FLOPs of the next epoch of training."""
         host, slots = self.setting.config.host, self.slots[member]
         beside = [slot.stage in LEARNS and slot.alpha == 0 for slot in slots]
-        step = flops.training(self.setting.plan, views.in_use(slots), beside)
+        step = flops.count_training(self.setting.plan, views.list_blueprints(slots), beside)
         return float(step * host.batch_size * host.steps_per_epoch)
 
     def price_of_looking(self, member: int) -> float:
         """FLOPs of judging the four settings on the validation set."""
-        one = flops.judging(self.setting.plan, views.in_use(self.slots[member]), len(SLOTS) + 1)
+        one = flops.count_evaluation(self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1)
         return float(one * len(self.lessons.sets.validation))
 
     # Within
@@ -216,7 +216,7 @@ class Block:
     def _take(self, member: int, slots: Slots, effects: Sequence[tuple[int, Effect]]) -> None:
         """The slots of the next epoch, and what they ask of the tensors."""
         config = self.setting.config
-        self.slots[member] = cast(Slots, tuple(_weighed(slot, config) for slot in slots))
+        self.slots[member] = cast(Slots, tuple(_set_alpha(slot, config) for slot in slots))
         for slot, effect in effects:
             if effect is Effect.REMOVE:
                 training.cull(self.hosts, member, slot)
@@ -245,8 +245,8 @@ def play(block: Block, controller: Controller) -> Episodes:
             turns.append(take_turn(block, controller, known))
     for member in range(len(block.keys)):
         block.close(member)
-    finals = _finals(block)
-    rewards = _rewards(seen, finals, config)
+    finals = _view_finals(block)
+    rewards = _compute_rewards(seen, finals, config)
     decided = tuple(turn.actions for turn in turns)
     played = Rollout(
         torch.stack([turn.observations for turn in turns]),
@@ -254,34 +254,34 @@ def play(block: Block, controller: Controller) -> Episodes:
         torch.tensor([[encode_action(action) for action in actions] for actions in decided]),
         rewards,
     )
-    ended = _results(block, finals, decided, rewards)
+    ended = _make_results(block, finals, decided, rewards)
     return Episodes(ended, played, tuple(seen), decided)
 
 
 def take_turn(block: Block, controller: Controller, known: Sequence[View]) -> Decision:
     """Have every environment of a block do what ``controller`` chooses for it, and end its epoch."""
-    observations, legal = observe(known), masks([block.setting.rules.legal(view) for view in known])
+    observations, legal = observe(known), make_masks([block.setting.rules.legal(view) for view in known])
     keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
     actions = tuple(controller.act(known, observations, legal, keys))
     block.act(actions)
     return Decision(observations, legal, actions)
 
 
-def _finals(block: Block) -> list[View]:
+def _view_finals(block: Block) -> list[View]:
     """The networks that stay, as the validation set judges them."""
     plan, finals = block.setting.plan, []
     for view, slots, judged in zip(block.views, block.slots, block.judge(test=False), strict=True):
         assert view is not None, "an episode has an epoch at least"
-        finals.append(views.at_end(view, slots, judged, hosts.parameters(plan, views.in_use(slots))[1]))
+        finals.append(views.view_at_end(view, slots, judged, hosts.count_parameters(plan, views.list_blueprints(slots))[1]))
     return finals
 
 
-def _rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: GrowthConfig) -> Tensor:
+def _compute_rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: GrowthConfig) -> Tensor:
     """Of every action: float32 (T, B)."""
     last = len(seen) - 2
     rows = [
         [
-            reward(before, after, final if step == last else None, config.reward, config.ppo.gamma)
+            compute_reward(before, after, final if step == last else None, config.reward, config.ppo.gamma)
             for before, after, final in zip(seen[step], seen[step + 1], finals, strict=True)
         ]
         for step in range(last + 1)
@@ -289,7 +289,7 @@ def _rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: Gro
     return torch.tensor(rows)
 
 
-def _results(
+def _make_results(
     block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor
 ) -> tuple[EpisodeResult, ...]:
     """What the episodes of a block came to, its slots closed."""
@@ -302,7 +302,7 @@ def _results(
                 epochs=block.epochs,
                 loss=final.loss,
                 accuracy=final.accuracy,
-                objective=objective(final, block.setting.config.reward),
+                objective=compute_objective(final, block.setting.config.reward),
                 reward=float(rewards[:, member].sum()),
                 host_parameters=final.host_parameters,
                 extra_parameters=final.extra_parameters,
@@ -311,18 +311,18 @@ def _results(
                 culled=done.count(Op.CULL),
                 skipped=block.skipped[member],
                 flops=block.flops[member],
-                kept=views.kept(final.slots),
+                kept=views.list_kept(final.slots),
                 truth=right[member] if right else None,
             )
         )
     return tuple(ended)
 
 
-def _weighed(slot: SlotView, config: GrowthConfig) -> SlotView:
+def _set_alpha(slot: SlotView, config: GrowthConfig) -> SlotView:
     """A slot with the weight that its stage gives it in the coming epoch."""
     if slot.stage is Stage.BLENDING:
         epochs = config.gates.blending_epochs
-        alpha = blends.alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
+        alpha = blends.compute_alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
     else:
         alpha = 1.0 if slot.stage in VISIBLE else 0.0
     return slot if slot.alpha == alpha else replace(slot, alpha=alpha)

@@ -14,14 +14,14 @@ from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
 from stageb.growth import courses, picture
-from stageb.growth.compare import BY_NAME, OTHERS, Comparison, compare, plain
+from stageb.growth.compare import BY_NAME, OTHERS, Comparison, compare, to_plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.courses import Found
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
-from stageb.growth.play import watch
-from stageb.growth.ranks import named
-from stageb.growth.schedule import cut
+from stageb.growth.play import play_episode
+from stageb.growth.ranks import name_environments
+from stageb.growth.schedule import cut_blocks
 from stageb.growth.stopping import STOPPED, tune
 from stageb.growth.stored import StoredController, add_authority, learning_cost, load_controller, replace_authority
 from stageb.job import world as worlds
@@ -63,7 +63,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     for name in ("devices", "block"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")
-    others = _named(given.against, config)
+    others = _parse_names(given.against, config)
     if given.out:
         check_target(Path(given.out), {})
     if given.pictures:
@@ -72,20 +72,23 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     for run in given.also:
         remedy = "other runs, each once: one that counts twice makes intervals look narrower"
         require(places.count(Path(run).resolve()) == 1, "--also", run, remedy)
-    runs = [load_controller(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
+    runs = [
+        load_controller(folder, config, controller),
+        *(_load_similar(Path(other), folder, config) for other in given.also),
+    ]
     placed = replace_authority(config, folder, given)
     learning = statistics.fmean(learning_cost(Path(run), config) for run in (folder, *given.also))
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     numbers = range(given.first, given.first + given.environments)
 
     def on_ranks(world: World) -> int:
-        found = _together(world, placed, cut(numbers, given.block), runs, others)
+        found = _compare_on_ranks(world, placed, cut_blocks(numbers, given.block), runs, others)
         if world.is_global_zero:
             if given.out:
                 _write(Path(given.out), found)
             title = f"{folder}, after {runs[0].updates:,} updates" + f", and {len(runs) - 1} like it" * (len(runs) > 1)
             print(f"{title}; {len(numbers)} held-out environments, {numbers[0]} to {numbers[-1]}")
-            print("\n".join(table(found, controller, learning)))
+            print("\n".join(format_table(found, controller, learning)))
             if given.pictures:
                 print("\n".join(str(path) for path in _draw(Path(given.pictures), placed, found, runs[0])))
         return 0
@@ -93,7 +96,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     return worlds.run(fabric, on_ranks)
 
 
-def _named(against: str, config: GrowthConfig) -> list[str]:
+def _parse_names(against: str, config: GrowthConfig) -> list[str]:
     """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be here."""
     names = [name.strip() for name in against.split(",")] if against else [*OTHERS]
     for name in names:
@@ -103,22 +106,22 @@ def _named(against: str, config: GrowthConfig) -> list[str]:
     return [name for name in names if name != config.growth.controller and not config.obstacle(name)]
 
 
-def _like(folder: Path, first: Path, config: GrowthConfig) -> StoredController:
+def _load_similar(folder: Path, first: Path, config: GrowthConfig) -> StoredController:
     """Another run, which may differ in its seed alone. Raises ``InputError``."""
     other = parse_run(folder).config
-    if not isinstance(other, GrowthConfig) or shaping(other) != shaping(config):
+    if not isinstance(other, GrowthConfig) or drop_irrelevant_keys(other) != drop_irrelevant_keys(config):
         raise InputError(f"--also {folder}: its config is another one than that of {first}; only seeds may differ")
     return load_controller(folder, other, config.growth.controller)
 
 
-def shaping(config: GrowthConfig) -> GrowthConfig:
+def drop_irrelevant_keys(config: GrowthConfig) -> GrowthConfig:
     """The config without its seed, and without what changes no result."""
     plain = GrowthConfig()
     same = {name: getattr(plain, name) for name in ("seed", "output", "fabric", "log", "log_level", "loggers")}
     return replace(config, **same)
 
 
-def _together(
+def _compare_on_ranks(
     world: World, config: GrowthConfig, blocks: Sequence[range], runs: Sequence[StoredController], others: Sequence[str]
 ) -> list[list[Comparison]]:
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
@@ -128,8 +131,8 @@ def _together(
     contestants = [(decider, tune(setting, decider, stopped)) for decider in deciders]
     mine = []
     for block in world.share(blocks):
-        with world.at(named(block)):
-            mine.append(plain(compare(setting, Places(tuple(block), held_out=True), contestants, others)))
+        with world.at(name_environments(block)):
+            mine.append(to_plain(compare(setting, Places(tuple(block), held_out=True), contestants, others)))
     parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
     return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
 
@@ -151,9 +154,9 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
     mine = sorted((each for each in found[0] if each.controller == controller), key=lambda each: each.test_accuracy)
     names = dict.fromkeys(each.controller for each in found[0])
     title = f"{config.task.name}, {config.host.kind} hosts, {len(mine)} held-out environments"
-    drawn = {"accuracy.png": partial(courses.draw, {name: courses.average(found, name) for name in names}, title)}
+    drawn = {"accuracy.png": partial(courses.draw, {name: courses.average_course(found, name) for name in names}, title)}
     for name, each in (("best.png", mine[-1]), ("worst.png", mine[0])):
-        episode, _ = watch(config, Decider(controller, run.snapshot, greedy=True), each.environment)
+        episode, _ = play_episode(config, Decider(controller, run.snapshot, greedy=True), each.environment)
         drawn[name] = partial(picture.draw, episode)
     for name, draw in drawn.items():
         with disk.reporting(folder / name):
@@ -164,7 +167,7 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
 # What came of it
 
 
-def table(found: Found, controller: str, learning: float = 0.0) -> list[str]:
+def format_table(found: Found, controller: str, learning: float = 0.0) -> list[str]:
     """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired differences. ``learning`` are the
     FLOPs that the run's controller cost."""
     whole = [each for outcomes in found for each in outcomes]
@@ -178,8 +181,8 @@ def table(found: Found, controller: str, learning: float = 0.0) -> list[str]:
             f"{short(_mean(of, 'flops')):>10}  "
         )
         if name != controller:
-            line += f"{_shown(*above(found, controller, name)):<24}"
-            line += pays_after(found, controller, name, learning) if learning else ""
+            line += f"{_format_gain(*measure_gain(found, controller, name)):<24}"
+            line += estimate_break_even(found, controller, name, learning) if learning else ""
         lines.append(line.rstrip())
     if learning:
         hosts = learning / _mean([each for each in whole if each.controller == controller], "flops")
@@ -187,42 +190,42 @@ def table(found: Found, controller: str, learning: float = 0.0) -> list[str]:
             f"learning cost {short(learning)}FLOP, as much as {hosts:,.0f} hosts here; {controller} pays after so many, if "
             "each stops once it is as accurate on the validation set as the other is in the end"
         )
-    return [*lines, *_of_teachers(whole, controller)]
+    return [*lines, *_describe_teachers(whole, controller)]
 
 
-def pays_after(found: Found, controller: str, other: str, learning: float) -> str:
+def estimate_break_even(found: Found, controller: str, other: str, learning: float) -> str:
     """After how many hosts ``controller`` has saved what it cost to learn, where it is better than ``other`` at all."""
-    mean, half = above(found, controller, other)
+    mean, half = measure_gain(found, controller, other)
     if mean <= half:
         return "never" if mean < -half else "not shown"
     others = [each for outcomes in found for each in outcomes if each.controller == other]
-    enough = courses.average(found, controller).reaches(_mean(others, "accuracy"))
+    enough = courses.average_course(found, controller).reaches(_mean(others, "accuracy"))
     saved = 0.0 if enough is None else _mean(others, "flops") - enough
     return f"{math.ceil(learning / saved):,} hosts" if saved > 0 else "not shown"
 
 
-def above(found: Found, controller: str, other: str) -> tuple[float, float]:
+def measure_gain(found: Found, controller: str, other: str) -> tuple[float, float]:
     """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
     Differences are paired by environment."""
-    return courses.across([_paired(outcomes, controller, other) for outcomes in found])
+    return courses.average_across([_pair_differences(outcomes, controller, other) for outcomes in found])
 
 
-def _paired(outcomes: Sequence[Comparison], controller: str, other: str) -> list[float]:
+def _pair_differences(outcomes: Sequence[Comparison], controller: str, other: str) -> list[float]:
     by_name = {(each.controller, each.environment): each.test_accuracy for each in outcomes}
     numbers = dict.fromkeys(each.environment for each in outcomes)
     return [by_name[controller, number] - by_name[other, number] for number in numbers]
 
 
-def _of_teachers(whole: Sequence[Comparison], controller: str) -> list[str]:
+def _describe_teachers(whole: Sequence[Comparison], controller: str) -> list[str]:
     """What the controller kept, beside what is known to be right; and how far it goes on the way to the oracle."""
     mine = [each for each in whole if each.controller == controller]
     none = sum(not each.kept for each in mine)
-    lines = [f"no growth in {_share(none, len(mine))}"]
+    lines = [f"no growth in {_format_share(none, len(mine))}"]
     if right := [each for each in mine if each.truth]:
         hit = sum(each.kept == each.truth for each in right)
         held = sum(set(each.truth or ()) <= set(each.kept) for each in right)
         lines.append(
-            f"the right slot and blueprint, and no other, in {_share(hit, len(right))}; among others in {held - hit}"
+            f"the right slot and blueprint, and no other, in {_format_share(hit, len(right))}; among others in {held - hit}"
         )
     means = {
         name: _mean([each for each in whole if each.controller == name], "test_accuracy")
@@ -234,12 +237,12 @@ def _of_teachers(whole: Sequence[Comparison], controller: str) -> list[str]:
     return lines
 
 
-def _share(hits: int, of: int) -> str:
+def _format_share(hits: int, of: int) -> str:
     low, high = wilson(hits, of)
     return f"{hits / of:.1%} ({low:.1%} to {high:.1%})"
 
 
-def _shown(mean: float, half: float) -> str:
+def _format_gain(mean: float, half: float) -> str:
     return f"{100 * mean:+.2f} +- {100 * half:.2f} points"
 
 

@@ -23,7 +23,7 @@ from stageb.growth import blocks, layers, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.hosts import HOST, Plan, segment
+from stageb.growth.hosts import HOST, Plan, name_segment
 from stageb.growth.stored import add_authority, load_controller, replace_authority
 from stageb.growth.types import SLOTS
 from stageb.store import disk
@@ -93,7 +93,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
     [ended] = play(block, Decider(name, held.snapshot, greedy=True).of(block)).ended
     [(_, accuracy)] = block.judge(test=True)
-    grown = take(block, 0)
+    grown = take_network(block, 0)
     about = (
         f"Grown by stageb: task {config.task.name}, held-out environment {given.environment}, controller {name}, "
         f"{block.setting.config.host.epochs} epochs."
@@ -108,10 +108,10 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     return 0
 
 
-def take(block: Block, member: int) -> Grown:
+def take_network(block: Block, member: int) -> Grown:
     """The network of a member whose episode has ended."""
     plan, active = block.setting.plan, tuple(block.active()[member].tolist())
-    names = [HOST, *(segment(plan, slot, index) for slot, index in enumerate(active) if index >= 0)]
+    names = [HOST, *(name_segment(plan, slot, index) for slot, index in enumerate(active) if index >= 0)]
     return Grown(plan, active, {name: block.hosts.weights[name][member].detach().cpu().clone() for name in names})
 
 
@@ -129,7 +129,7 @@ def compare(grown: Grown, network: nn.Module, inputs: Tensor) -> float:
     ones = torch.ones((1, 1, len(SLOTS)), dtype=torch.float64)
     host, most = grown.weights[HOST].double()[None], 0.0
     with torch.no_grad():
-        for part in torch.split(x, blocks.at_once(exact)):
+        for part in torch.split(x, blocks.choose_batch_size(exact)):
             expected = blocks.forward(exact, host, slots, params, part, ones)[0, 0]
             most = max(most, float((network(part) - expected).abs().max()))
     if not most <= CLOSE:
@@ -147,7 +147,7 @@ def describe(grown: Grown) -> str:
 # The plain network
 
 
-def construction(grown: Grown) -> str:
+def write_constructor(grown: Grown) -> str:
     """The expression that makes the plain network, its weights not yet loaded."""
     plan, form, width = grown.plan, grown.plan.form, grown.plan.width
     axes, causal = len(plan.slots[0].places), form.vocabulary > 0
@@ -168,7 +168,7 @@ def construction(grown: Grown) -> str:
     return f"ConvNetwork({axes}, {read}, {prod(plan.slots[2].places)}, {width}, {form.classes}{seeds})"
 
 
-def state(grown: Grown) -> dict[str, Tensor]:
+def name_weights(grown: Grown) -> dict[str, Tensor]:
     """The weights by the plain network's names; those of a map at every place lack its kernel's axes, of one place each."""
     plan, named = replace(grown.plan, precision="32-true"), dict[str, Tensor]()
     for name, flat in grown.weights.items():
@@ -204,10 +204,10 @@ def _host_key(kind: str, part: str) -> str:
 # Files
 
 
-def source(grown: Grown, about: str) -> str:
+def write_source(grown: Grown, about: str) -> str:
     """The Python file."""
-    made = construction(grown)
-    needed = "\n\n\n".join(inspect.getsource(part).rstrip() for part in _needed(made))
+    made = write_constructor(grown)
+    needed = "\n\n\n".join(inspect.getsource(part).rstrip() for part in _list_needed(made))
     form = grown.plan.form
     shape = f"(N, {', '.join(map(str, form.shape))})"
     reads = f"int64 {shape}" if form.vocabulary else f"float32 {shape}"
@@ -249,7 +249,7 @@ def load(path: str | Path = Path(__file__).with_name("network.pt")) -> nn.Module
 '''
 
 
-def _needed(expression: str) -> Iterator[Any]:
+def _list_needed(expression: str) -> Iterator[Any]:
     """The parts that an expression names, and those that they name, in their order."""
     names, texts = set[str](), {part.__name__: inspect.getsource(part) for part in PARTS}
     found = [expression]
@@ -266,10 +266,10 @@ def write(grown: Grown, about: str, place: Path) -> nn.Module:
     disk.make_named_folder(place, "another --out")
     file = place / "network.py"
     with disk.reporting(place):
-        disk.replace(file, source(grown, about).encode())
+        disk.replace(file, write_source(grown, about).encode())
         plain_network = runpy.run_path(str(file))
         begun: Mapping[str, Tensor] = plain_network["build"]().state_dict()
-        weights = {name: tensor.reshape(begun[name].shape).clone() for name, tensor in state(grown).items()}
+        weights = {name: tensor.reshape(begun[name].shape).clone() for name, tensor in name_weights(grown).items()}
         disk.place(place / "network.pt", lambda path: torch.save(weights, path))
     loaded: nn.Module = plain_network["load"]()
     return loaded

@@ -16,37 +16,37 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stageb.growth.blueprints import BLUEPRINTS
 from stageb.growth.hosts import Plan
-from stageb.growth.memory import blank
+from stageb.growth.memory import make_blank
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
 from stageb.growth.types import SLOTS, Op
 
 
-def forward(plan: Plan, active: Sequence[int]) -> int:
+def count_forward(plan: Plan, active: Sequence[int]) -> int:
     """Of one example through one network whose slots hold the blueprints ``active``, -1 for none."""
     return 2 * (sum(plan.built.products(plan.form, plan.width)) + _seeds(plan, active))
 
 
-def training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
+def count_training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
     """Of one example in a step of training, forward and backward: of the network as it stands, and of one for each seed that
     trains ``beside`` it, in which that seed stands too."""
     stands = [-1 if trains else index for index, trains in zip(active, beside, strict=True)]
     tried = [slot for slot, trains in enumerate(beside) if trains]
     networks = [[*stands[:slot], active[slot], *stands[slot + 1 :]] for slot in tried]
-    return 3 * sum(forward(plan, network) for network in (stands, *networks))
+    return 3 * sum(count_forward(plan, network) for network in (stands, *networks))
 
 
-def judging(plan: Plan, active: Sequence[int], settings: int) -> int:
+def count_evaluation(plan: Plan, active: Sequence[int], settings: int) -> int:
     """Of one example judged in as many settings: what comes before the first slot is computed once."""
     stem, later = plan.built.products(plan.form, plan.width)
     return 2 * (stem + settings * (later + _seeds(plan, active)))
 
 
-def policy(hidden: int, blueprints: int) -> int:
+def count_policy(hidden: int, blueprints: int) -> int:
     """Of an observation that the policy, actor and critic, reads; torch counts them."""
     legal, action = torch.ones((1, len(Op), len(SLOTS)), dtype=torch.bool), torch.zeros((1, 3), dtype=torch.int64)
     with FlopCounterMode(display=False) as counter:
-        Policy(hidden, blueprints, 0)(torch.zeros(1, SIZE), blank(1), legal, action)
+        Policy(hidden, blueprints, 0)(torch.zeros(1, SIZE), make_blank(1), legal, action)
     return int(counter.get_total_flops())
 
 

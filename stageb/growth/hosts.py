@@ -13,7 +13,7 @@ from functools import cached_property
 from stageb.config import require
 from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, gate, holds
 from stageb.growth.config import HostConfig, Precision
-from stageb.growth.kinds import KINDS, Form, HostKind, place
+from stageb.growth.kinds import KINDS, Form, HostKind, make_place
 from stageb.growth.own import make_own
 from stageb.growth.types import SLOTS
 
@@ -46,7 +46,7 @@ class Plan:
         return not self.form.given or self.precision == "16-mixed"
 
 
-def plan(config: HostConfig, form: Form) -> Plan:
+def make_plan(config: HostConfig, form: Form) -> Plan:
     """The host that ``config`` asks for, for a task of this ``form``.
 
     Raises ``ConfigError`` where such a host cannot read such examples or hold a blueprint, or one's own is no host.
@@ -56,7 +56,7 @@ def plan(config: HostConfig, form: Form) -> Plan:
     else:
         require(config.kind in form.kinds, "host.kind", config.kind, f"this task can be read by: {', '.join(form.kinds)}")
         name, kind = config.kind, KINDS[config.kind]
-    early, mid, late = (place(kind, form, config.width, slot) for slot in range(len(SLOTS)))
+    early, mid, late = (make_place(kind, form, config.width, slot) for slot in range(len(SLOTS)))
     able = holds(len(early.places))
     for blueprint in config.blueprints:
         require(blueprint in able, "host.blueprints", blueprint, f"a host of kind {name} can hold: {', '.join(able)}")
@@ -82,12 +82,12 @@ def plan(config: HostConfig, form: Form) -> Plan:
     )
 
 
-def parameters(plan: Plan, active: Sequence[int]) -> tuple[int, int]:
+def count_parameters(plan: Plan, active: Sequence[int]) -> tuple[int, int]:
     """Parameters of one network: of its host, and of the seeds of blueprints ``active``, with their gates, each once."""
     sizes = plan.sizes
-    return sizes[HOST], sum(sizes[segment(plan, slot, index)] for slot, index in enumerate(active) if index >= 0)
+    return sizes[HOST], sum(sizes[name_segment(plan, slot, index)] for slot, index in enumerate(active) if index >= 0)
 
 
-def segment(plan: Plan, slot: int, blueprint: int) -> str:
+def name_segment(plan: Plan, slot: int, blueprint: int) -> str:
     """The name of a seed's segment."""
     return f"{SLOTS[slot]}.{plan.blueprints[blueprint]}"

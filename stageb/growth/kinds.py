@@ -223,6 +223,6 @@ KINDS: Mapping[str, HostKind] = {
 }
 
 
-def place(kind: HostKind, form: Form, width: int, slot: int) -> Place:
+def make_place(kind: HostKind, form: Form, width: int, slot: int) -> Place:
     """What a seed must know of ``slot`` of such a host."""
     return Place(width, kind.places(form, slot), causal=form.vocabulary > 0)

@@ -34,7 +34,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int 
     kernel = weight.shape[2]
     if x.is_cuda:
         around = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2) * (x.dim() - 2)
-        return multiplied(functional.pad(x, around), weight, bias, stride)
+        return convolve_as_product(functional.pad(x, around), weight, bias, stride)
     padding = kernel // 2
     if causal and kernel > 1:
         x, padding = functional.pad(x, (kernel - 1, 0)), 0
@@ -42,7 +42,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int 
     return function(x, weight, bias, stride, padding, groups=x.shape[1] // weight.shape[1])
 
 
-def multiplied(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
+def convolve_as_product(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
     """The same of what is padded already, in products: of all that a place sees, or, where each feature has a kernel of its
     own, of feature and tap."""
     taps = []
@@ -105,9 +105,9 @@ class _Guard(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor) -> tuple[Tensor, int | None]:
-        return guarded(x), in_dims[0]
+        return guard_gradient(x), in_dims[0]
 
 
-def guarded(x: Tensor) -> Tensor:
+def guard_gradient(x: Tensor) -> Tensor:
     """``x``; whatever reads it here cannot send a gradient back that is not finite: zero goes in its place."""
     return cast(Tensor, _Guard.apply(x))  # type: ignore[no-untyped-call]

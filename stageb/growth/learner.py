@@ -70,7 +70,7 @@ class Learner:
         Raises ``NonFiniteError`` where three gradients in a row are not finite.
         """
         config = self.config.ppo
-        remembered = memory.over(played.observations)
+        remembered = memory.remember_all(played.observations)
         steps = (self.normaliser(played.observations), remembered, played.legal, played.actions)
         inputs = tuple(self._there(each) for each in steps)
         with torch.no_grad():

@@ -16,7 +16,7 @@ SHAPE = (3, MOST_BLUEPRINTS, 2)  # slot, blueprint, (tried: 0 or 1; the last con
 _CONTRIBUTION, _ONE_HOT = 3, 4  # places in the numbers of a slot
 
 
-def blank(count: int) -> Tensor:
+def make_blank(count: int) -> Tensor:
     """Of ``count`` episodes that begin: float32 (count, 3, 5, 2)."""
     return torch.zeros((count, *SHAPE))
 
@@ -30,9 +30,9 @@ def remember(memory: Tensor, observations: Tensor) -> Tensor:
     return torch.stack([torch.where(here, 1.0, tried), torch.where(here, contribution, seen)], dim=-1)
 
 
-def over(observations: Tensor) -> Tensor:
+def remember_all(observations: Tensor) -> Tensor:
     """What is remembered at every step of whole episodes: of observations (T, N, 80), float32 (T, N, 3, 5, 2)."""
-    memory, steps = blank(observations.shape[1]), []
+    memory, steps = make_blank(observations.shape[1]), []
     for each in observations:
         memory = remember(memory, each)
         steps.append(memory)

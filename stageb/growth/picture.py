@@ -33,7 +33,7 @@ class Episode:
     kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
 
 
-def text(episode: Episode) -> list[str]:
+def write_text(episode: Episode) -> list[str]:
     """A line for each slot, a letter an epoch, and one for what the letters mean."""
     rows = [
         f"{slot:<6}" + "".join(LETTERS[view.slots[place].stage] for view in episode.views) + _grown(episode, place)

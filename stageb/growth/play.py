@@ -37,9 +37,9 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     held = load_controller(folder, config, name)
     config = replace_authority(config, folder, given)
     torch.set_num_threads(1)
-    episode, ended = watch(config, Decider(name, held.snapshot, greedy=True), given.environment)
+    episode, ended = play_episode(config, Decider(name, held.snapshot, greedy=True), given.environment)
     print(episode.title)
-    print("\n".join(picture.text(episode)))
+    print("\n".join(picture.write_text(episode)))
     accuracy, parameters = episode.test_accuracy, 1 + ended.extra
     print(f"test accuracy {accuracy:.1%}, J {ended.objective:.3f}, parameters {parameters:.2f} x the host's")
     with disk.reporting(place):
@@ -48,7 +48,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     return 0
 
 
-def watch(config: GrowthConfig, decider: Decider, environment: int) -> tuple[picture.Episode, EpisodeResult]:
+def play_episode(config: GrowthConfig, decider: Decider, environment: int) -> tuple[picture.Episode, EpisodeResult]:
     """The episode of a held-out environment, played alone on the CPU, and what it came to."""
     block = Block(Setting.of(config, "cpu"), Places((environment,), held_out=True))
     episodes = play(block, decider.of(block))

@@ -25,7 +25,7 @@ FIRST = (2.0, 0.0, 1.0, -2.0)  # log-odds of the operations at first: who culls 
 MEMORY_SCALE = 10.0  # contributions are hundredths
 
 
-def masks(legal: Sequence[Legal]) -> Tensor:
+def make_masks(legal: Sequence[Legal]) -> Tensor:
     """What the lifecycle allows, as bool (N, 4, 3)."""
     return torch.tensor(legal, dtype=torch.bool).reshape(len(legal), OPS, SLOTS)
 

@@ -16,7 +16,7 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider, Snapshot
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.learner import Rollout
-from stageb.growth.schedule import Schedule, cut
+from stageb.growth.schedule import Schedule, cut_blocks
 from stageb.growth.types import EpisodeResult
 from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.training import allocator
@@ -52,7 +52,7 @@ class Ranks:
 
     def evaluate(self, update: int, snapshot: Snapshot) -> RoundResult:
         """Episodes with the most probable actions; the same environments each time, none of which is learnt from."""
-        blocks = cut(range(self.config.evaluation.environments), self.config.growth.block)
+        blocks = cut_blocks(range(self.config.evaluation.environments), self.config.growth.block)
         decider = Decider(self.config.growth.controller, snapshot, greedy=True)
         return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
 
@@ -61,7 +61,7 @@ class Ranks:
         mine: list[dict[str, Any]] = []
         begun = time.monotonic()
         for numbers in self.world.share(blocks):
-            with self.world.at(f"{label}, {named(numbers)}"):
+            with self.world.at(f"{label}, {name_environments(numbers)}"):
                 block = Block(self.setting, Places(tuple(numbers), held_out))
                 episodes = play(block, decider.of(block))
                 mine.append({"ended": _text(episodes.ended), "played": _tensors(episodes.played)})
@@ -89,7 +89,7 @@ class Ranks:
         }
 
 
-def named(numbers: range) -> str:
+def name_environments(numbers: range) -> str:
     """The environments of a block, for errors."""
     return f"environment{f's {numbers[0]} to' * (len(numbers) > 1)} {numbers[-1]}"
 

@@ -15,23 +15,23 @@ from stageb.growth.config import RewardConfig
 from stageb.growth.types import View
 
 
-def objective(view: View, config: RewardConfig) -> float:
+def compute_objective(view: View, config: RewardConfig) -> float:
     """J: accuracy less the price of its size."""
-    return view.accuracy - config.size_price * growth(view)
+    return view.accuracy - config.size_price * measure_growth(view)
 
 
-def growth(view: View) -> float:
+def measure_growth(view: View) -> float:
     """ln(1 + extra / host parameters): 0 for the bare host."""
     return math.log1p(view.extra_parameters / view.host_parameters)
 
 
-def reward(before: View, after: View, final: View | None, config: RewardConfig, gamma: float) -> float:
+def compute_reward(before: View, after: View, final: View | None, config: RewardConfig, gamma: float) -> float:
     """Of what was done on seeing ``before``: it led to ``after``, an epoch later.
 
     ``final`` is the network that stays, judged once the episode is over; None where it goes on.
     """
-    potential = config.shaping * objective(after, config) if final is None else 0.0
-    paid = gamma * potential - config.shaping * objective(before, config)
+    potential = config.shaping * compute_objective(after, config) if final is None else 0.0
+    paid = gamma * potential - config.shaping * compute_objective(before, config)
     if final is not None:
-        paid += objective(final, config)
+        paid += compute_objective(final, config)
     return config.scale * paid

@@ -22,7 +22,7 @@ class Schedule:
     def blocks(self, update: int) -> list[range]:
         """The environments of an update, a range of numbers for each block. No two updates share one."""
         first, count = update * self.config.growth.environments, self.config.growth.environments
-        return cut(range(first, first + count), self.config.growth.block)
+        return cut_blocks(range(first, first + count), self.config.growth.block)
 
     def done(self, update: int) -> float:
         """How much of the run lies before an update, from 0 at the first to 1 at the last: what annealing goes by."""
@@ -41,6 +41,6 @@ class Schedule:
         return is_due(update, self.config.evaluation.every, self.updates)
 
 
-def cut(numbers: range, block: int) -> list[range]:
+def cut_blocks(numbers: range, block: int) -> list[range]:
     """``numbers`` in blocks, of which the last alone may be short. By the numbers alone, never by the ranks."""
     return [numbers[place : place + block] for place in range(0, len(numbers), block)]

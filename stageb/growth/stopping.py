@@ -74,7 +74,7 @@ def train(block: Block, rate: Rate, budgets: Sequence[float]) -> list[int]:
 
 def price_of_a_look(block: Block, member: int) -> float:
     """FLOPs of judging a network as it stands on the validation set."""
-    one = flops.judging(block.setting.plan, views.in_use(block.slots[member]), 1)
+    one = flops.count_evaluation(block.setting.plan, views.list_blueprints(block.slots[member]), 1)
     return float(one * len(block.lessons.sets.validation))
 
 
@@ -89,7 +89,7 @@ def tune(setting: Setting, decider: Decider, names: Sequence[str]) -> Tuned:
     return {name: max(SCHEDULES, key=lambda rate: _score(setting, places, name, kept, rate, budgets)) for name in names}
 
 
-def begins(name: str, kept: Sequence[Seeds]) -> Sequence[Seeds] | None:
+def choose_start(name: str, kept: Sequence[Seeds]) -> Sequence[Seeds] | None:
     """The seeds that stand in each network from the start; ``kept`` are those that the controller kept."""
     return kept if name.endswith("-final") else None
 
@@ -97,6 +97,6 @@ def begins(name: str, kept: Sequence[Seeds]) -> Sequence[Seeds] | None:
 def _score(
     setting: Setting, places: Places, name: str, kept: Sequence[Seeds], rate: Rate, budgets: Sequence[float]
 ) -> float:
-    block = Block(setting, places, begins(name, kept))
+    block = Block(setting, places, choose_start(name, kept))
     train(block, rate, budgets)
     return sum(accuracy for _, accuracy in block.judge(test=False)) / len(budgets)

@@ -37,7 +37,7 @@ def learning_cost(folder: Path, config: GrowthConfig) -> float:
     if config.growth.controller != "ppo":
         return 0.0
     decisions = config.growth.environments * (config.host.epochs - 1)
-    forward = flops.policy(config.policy.hidden, len(config.host.blueprints))
+    forward = flops.count_policy(config.policy.hidden, len(config.host.blueprints))
     read = 1 + 1  # by which it decides, and by which learning begins
     rows = RunFolder(folder).read_committed(METRICS)
     return math.fsum(row["flops"] + decisions * forward * (read + 3 * row["epochs"]) for row in rows)

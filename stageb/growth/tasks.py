@@ -15,7 +15,7 @@ from stageb.growth.config import HostConfig, TaskConfig
 from stageb.growth.data import Sets, Split
 from stageb.growth.hosts import HOST, Plan
 from stageb.growth.kinds import Form
-from stageb.growth.teachers import Right, Teachers, choice
+from stageb.growth.teachers import Right, Teachers, choose_seeds
 from stageb.growth.types import SLOTS
 
 TEACHER_SIZES = {"fit": 1024, "validation": 512, "test": 1024}  # examples
@@ -67,7 +67,7 @@ class BlockTask:
     right: tuple[tuple[Right, ...], ...] | None  # of teachers' pupils: the slots and the blueprints that they lack
 
 
-def form(task: TaskConfig, host: HostConfig) -> Form:
+def find_form(task: TaskConfig, host: HostConfig) -> Form:
     """What examples of a task look like. Raises ``ConfigError`` where there is no such task."""
     known = (*TAUGHT, *FORMS)
     require(task.name in known, "task.name", task.name, f"one of: {', '.join(known)}")
@@ -76,7 +76,7 @@ def form(task: TaskConfig, host: HostConfig) -> Form:
 
 def load(task: TaskConfig, host: HostConfig) -> Task:
     """The task with its examples, on the CPU. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
-    shape, able = form(task, host), host.blueprints
+    shape, able = find_form(task, host), host.blueprints
     remedy = f"one of host.blueprints: {', '.join(able)}"
     require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, remedy)
     sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.read(task.name, task.folder)
@@ -114,13 +114,15 @@ def _unanswered(name: str, shape: Form) -> Sets:
     )
 
 
-def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
+def make_lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     """What the environments that ``keys`` name learn from, where the task lies."""
     if task.name not in TAUGHT:
         sets = task.sets.stacked(len(keys))
-        return BlockTask(_draw_parts(sets, keys, *task.own) if task.own else sets, bank.drawn(plan, HOST, keys), None)
+        return BlockTask(_draw_parts(sets, keys, *task.own) if task.own else sets, bank.draw(plan, HOST, keys), None)
     right = (
-        None if task.name == "futile" else tuple(choice(plan, key, task.seeds, task.slot, task.blueprint) for key in keys)
+        None
+        if task.name == "futile"
+        else tuple(choose_seeds(plan, key, task.seeds, task.slot, task.blueprint) for key in keys)
     )
     teachers = Teachers(plan, keys, right, task.sets.fit.inputs, known=task.inner == "teacher")
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
@@ -137,7 +139,7 @@ def _draw_parts(sets: Sets, keys: Sequence[int], fit: int, validation: int) -> S
     return replace(sets, fit=replace(sets.fit, own=order[:, validation : validation + fit]), validation=held)
 
 
-def batches(
+def draw_batches(
     keys: Sequence[int], epoch: int, steps: int, size: int, examples: int, device: torch.device | str = "cpu"
 ) -> Tensor:
     """Which examples every member reads in an epoch: int64 (B, steps, size), in passes over all of them.

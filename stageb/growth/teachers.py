@@ -20,7 +20,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.growth import bank
-from stageb.growth.blocks import Seeds, at_once, forward, group_members, open_segment
+from stageb.growth.blocks import Seeds, choose_batch_size, forward, group_members, open_segment
 from stageb.growth.hosts import HOST, Plan
 from stageb.growth.types import SLOTS
 
@@ -40,7 +40,7 @@ def _teaching_key(key: int, known: bool) -> int:
     return seed_key(key) if known else seeds.stream(key, "seed of the teacher")
 
 
-def choice(plan: Plan, key: int, count: int, slot: int | None, blueprint: int | None) -> tuple[Right, ...]:
+def choose_seeds(plan: Plan, key: int, count: int, slot: int | None, blueprint: int | None) -> tuple[Right, ...]:
     """The ``count`` slots and blueprints of an environment's teacher, by slot; drawn, but for the first slot and all
     blueprints where they are not None."""
     its, free, chosen = seeds.stream(key, "teacher"), list(range(len(SLOTS))), list[Right]()
@@ -64,13 +64,13 @@ class Teachers:
         The last layer is scaled by ``inputs``, (N, *shape), so that logits have mean 0 for every class and one deviation.
         """
         self.plan, self.keys, self.drawn = replace(plan, gated=False, precision="32-true"), keys, right is None
-        self.host = bank.drawn(plan, HOST, keys).float().to(inputs.device)  # (B, size)
+        self.host = bank.draw(plan, HOST, keys).float().to(inputs.device)  # (B, size)
         has = [dict(each) for each in right or [()] * len(keys)]
         held: Seeds = [[(its[slot], False) if slot in its else None for slot in range(len(SLOTS))] for its in has]
         self.slots, self.params = group_members(plan, held, inputs.device), {}
         for group in (group for slot in self.slots for group in slot.groups):
             whose = [_teaching_key(keys[member], known) for member in group.rows.tolist()]
-            drawn = bank.drawn(plan, group.segment, whose, teaching=True)
+            drawn = bank.draw(plan, group.segment, whose, teaching=True)
             self.params[group] = drawn.float().to(inputs.device)
         logits, last = self._logits(inputs), open_segment(self.plan, HOST, self.host)
         mean = logits.mean(1)
@@ -88,7 +88,7 @@ class Teachers:
         """(B, N, classes)"""
         ones = torch.ones(len(self.keys), 1, len(SLOTS), device=inputs.device)
         with torch.no_grad():
-            parts = torch.split(inputs, at_once(self.plan))
+            parts = torch.split(inputs, choose_batch_size(self.plan))
             said = [forward(self.plan, self.host, self.slots, self.params, part, ones)[:, 0] for part in parts]
         return torch.cat(said, 1)
 

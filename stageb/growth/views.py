@@ -36,7 +36,7 @@ class Sizes:
     extra_parameters: int
 
 
-def after_epoch(before: View | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig) -> View:
+def view_after_epoch(before: View | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig) -> View:
     """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the epoch before."""
     losses = (*(before.loss_history if before else ()), measured.loss)[-REMEMBERED:]
     accuracies = (*(before.accuracy_history if before else ()), measured.accuracy)[-REMEMBERED:]
@@ -65,7 +65,7 @@ def after_epoch(before: View | None, slots: Slots, measured: Measurements, sizes
     )
 
 
-def at_end(view: View, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> View:
+def view_at_end(view: View, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> View:
     """The network that stays: ``judged`` is its loss and accuracy on the validation set."""
     loss, accuracy = judged
     return replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra_parameters)
@@ -90,11 +90,11 @@ def _slot(place: int, slot: SlotView, measured: Measurements, gates: GatesConfig
     )
 
 
-def in_use(slots: Slots) -> list[int]:
+def list_blueprints(slots: Slots) -> list[int]:
     """The blueprint in each slot, -1 where there is none."""
     return [slot.blueprint if slot.stage in SEEDED else -1 for slot in slots]
 
 
-def kept(slots: Sequence[SlotView]) -> tuple[tuple[int, int], ...]:
+def list_kept(slots: Sequence[SlotView]) -> tuple[tuple[int, int], ...]:
     """Slot and blueprint of every seed that stays for good."""
     return tuple((place, slot.blueprint) for place, slot in enumerate(slots) if slot.stage is Stage.FOSSILIZED)

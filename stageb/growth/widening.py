@@ -39,7 +39,7 @@ def grow(setting: Setting, places: Places, name: str, budgets: Sequence[float]) 
         block.train()
         block.note([accuracy for _, accuracy in block.judge(test=False)])
     host = replace(setting.config.host, width=2 * setting.config.host.width)
-    plan = hosts.plan(host, setting.plan.form)
+    plan = hosts.make_plan(host, setting.plan.form)
     wide = Block(replace(setting, config=replace(setting.config, host=host), plan=plan, recorder=Recorder()), places)
     count = min(EXAMPLES, len(block.lessons.sets.fit))
     x, y = block.lessons.sets.fit.batch(torch.arange(count, device=block.hosts.device).expand(len(block.keys), -1))
@@ -52,7 +52,7 @@ def grow(setting: Setting, places: Places, name: str, budgets: Sequence[float]) 
             else add_units(params, host.width, x[member], y[member])
         )
         wide.hosts.weights[HOST][member] = flatten(plan, new)
-    price = 3.0 * count * flops.forward(setting.plan, [-1] * 3) if name == "gradmax" else 0.0
+    price = 3.0 * count * flops.count_forward(setting.plan, [-1] * 3) if name == "gradmax" else 0.0
     wide.noted, wide.epochs = block.noted, block.epochs
     wide.flops = [spent + price for spent in block.flops]
     return wide
@@ -77,10 +77,10 @@ def copy_units(params: Params, width: int, drawn: torch.Generator) -> dict[str, 
 def add_units(params: Params, width: int, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     """GradMax, in every layer but the head, by the loss of examples (N, *shape) and their answers int64 (N,)."""
     new, more = dict(params), width - len(params["stem_bias"])
-    fed, gradients = pull(params, x, y)
+    fed, gradients = compute_gradients(params, x, y)
     for number, name in enumerate(LAYERS[:-1]):
         following = LAYERS[number + 1]
-        leaving = directions(gradients[number + 1].T @ fed[number], more) * params[following].norm(dim=0).mean()
+        leaving = find_directions(gradients[number + 1].T @ fed[number], more) * params[following].norm(dim=0).mean()
         new[following] = torch.cat([new[following], leaving], 1)
         new[f"{following}_bias"] = new[f"{following}_bias"] - LIFT * leaving.sum(1)
         new[name] = functional.pad(new[name], (0, 0, 0, more))
@@ -88,13 +88,13 @@ def add_units(params: Params, width: int, x: Tensor, y: Tensor) -> dict[str, Ten
     return new
 
 
-def directions(matrix: Tensor, count: int) -> Tensor:
+def find_directions(matrix: Tensor, count: int) -> Tensor:
     """The left singular vectors of ``matrix``, (O, I), the largest first, as ``count`` columns: (O, count)."""
     left: Tensor = torch.linalg.svd(matrix, full_matrices=False)[0]
     return left[:, torch.arange(count, device=left.device) % left.shape[1]]
 
 
-def pull(params: Params, x: Tensor, y: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def compute_gradients(params: Params, x: Tensor, y: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """What feeds each layer, (N, I), and the gradient of the mean loss by what it makes of it before ReLU, (N, O)."""
     fed, made = [x.flatten(1)], list[Tensor]()
     with torch.enable_grad():

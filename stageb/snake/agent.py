@@ -24,7 +24,7 @@ PLANES = 5
 SQUEEZED = 8  # channels of the board that the layer over all cells sees
 
 
-def planes(grids: Tensor, size: int) -> Tensor:
+def make_planes(grids: Tensor, size: int) -> Tensor:
     """What the network reads of grids, uint8 (B, cells): float32 (B, 5, size, size), in channels-last order.
 
     Age over length, age over cells (the time until a cell is free), food, head, and ones.
@@ -96,7 +96,7 @@ class Agent(nn.Module):
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
-        board = cut_patches(planes(grids, self.size), self.patch)
+        board = cut_patches(make_planes(grids, self.size), self.patch)
         x = functional.relu_(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
         places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
         head = find_heads(grids)

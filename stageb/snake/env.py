@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 SETTLED_EVERY = 1 << 20  # steps; clocks could go on for nine times as many
 
 
-def observations(game: Game, rows: Tensor | slice = slice(None)) -> Floats:
+def make_observations(game: Game, rows: Tensor | slice = slice(None)) -> Floats:
     """Planes of all games, or of those in the places ``rows``: float32 (rows, 3, size, size)."""
     length, food, head = game.length[rows], game.food[rows], game.head[rows]
     planes = torch.zeros((len(length), 3, game.cells), device=game.device)
@@ -76,7 +76,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
             chosen = torch.as_tensor(mask).to(self._device)
             self.game.settle()
             self.game.restart(chosen, torch.zeros_like(chosen))
-        return observations(self.game), self._info(self.game)
+        return make_observations(self.game), self._info(self.game)
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Floats, NDArray[Any], Bools, Bools, dict[str, Any]]:
         """One step of every game: observations, rewards (float32), terminations, truncations, infos."""
@@ -92,7 +92,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         if self._steps % SETTLED_EVERY == 0:
             game.settle()
         infos |= self._info(game)
-        seen = observations(game)
+        seen = make_observations(game)
         rewards, terminated, truncated = (
             each.cpu().numpy() for each in (outcome.rewards, outcome.terminated, outcome.truncated)
         )
@@ -110,7 +110,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
     def _final(self, game: Game, ended: Tensor, done: Bools) -> dict[str, Any]:
         """What Gymnasium's own vectors say of games that ended."""
         last = np.full(self.num_envs, None, dtype=object)
-        for place, seen in zip(ended.tolist(), observations(game, ended), strict=True):
+        for place, seen in zip(ended.tolist(), make_observations(game, ended), strict=True):
             last[place] = seen
         score = np.where(done, game.score.cpu().numpy(), 0)
         return {"final_obs": last, "_final_obs": done, "final_info": {"score": score, "_score": done}, "_final_info": done}
@@ -156,8 +156,10 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         if self.game is None or self.render_mode is None:
             return None
         grid = self.game.grids()[0].tolist()
-        return picture.text(grid) if self.render_mode == "ansi" else np.asarray(picture.image(grid).convert("RGB"))
+        return (
+            picture.write_text(grid) if self.render_mode == "ansi" else np.asarray(picture.draw_image(grid).convert("RGB"))
+        )
 
     def _seen(self, game: Game) -> Floats:
-        found: Floats = observations(game)[0]
+        found: Floats = make_observations(game)[0]
         return found

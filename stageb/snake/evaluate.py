@@ -52,11 +52,11 @@ def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> in
     rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
     if world.is_global_zero:
         print(f"{stored.folder}, after {stored.updates:,} updates")
-        print("\n".join(table(rows, game)))
+        print("\n".join(format_table(rows, game)))
     return 0
 
 
-def table(rows: Rows, config: GameConfig) -> list[str]:
+def format_table(rows: Rows, config: GameConfig) -> list[str]:
     """What games came to, in lines; intervals are of 95 %."""
     games, scores = len(rows), sorted(score for _, score, *_ in rows)
     mean = sum(scores) / games

@@ -41,7 +41,7 @@ class Learner:
         mean, deviation, explained = ppo.compute_moments(self.world.sum(total))
         returns, advantages = advantages + rollout.values, ppo.normalise(advantages, mean, deviation)
         self.step.set_hyperparameters(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
-        whole = batch_of(rollout, advantages, returns)
+        whole = make_batch(rollout, advantages, returns)
 
         def take(epoch: int) -> Tensor:
             batches = self._minibatches(whole, len(advantages), (update, epoch))
@@ -79,7 +79,7 @@ class Learner:
         return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
 
 
-def batch_of(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
+def make_batch(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
     """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N)."""
     columns = (rollout.grids, rollout.actions, rollout.log_probs, advantages, returns)
     grids, actions, log_probs, advantages, returns = (column.flatten(0, 1) for column in columns)

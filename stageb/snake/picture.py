@@ -22,7 +22,7 @@ STROKES = {(False, True): "│", (True, False): "─"}
 CORNERS = {(-1, 1): "└", (-1, -1): "┘", (1, 1): "┌", (1, -1): "┐"}  # (up or down, right or left) of the two ends
 
 
-def text(grid: Sequence[int]) -> str:
+def write_text(grid: Sequence[int]) -> str:
     """The board in a frame, a line a row; the body is drawn as the path that it is."""
     size = math.isqrt(len(grid))
     rows = ["".join(_letters(grid, size, row * size + column) for column in range(size)) for row in range(size)]
@@ -30,7 +30,7 @@ def text(grid: Sequence[int]) -> str:
     return "\n".join([f"┌{edge}┐", *(f"│ {row}│" for row in rows), f"└{edge}┘"])
 
 
-def image(grid: Sequence[int]) -> Image.Image:
+def draw_image(grid: Sequence[int]) -> Image.Image:
     """The board in the colours of ``PALETTE``; the body is joined as the path that it is.
 
     Cells of one body look alike, so that from step to step little changes: that keeps a picture that moves small.

@@ -59,7 +59,7 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     place = Path(given.out) if given.out else folder / "play.gif"
     check_target(place, {})
     stored = load_agent(folder, config)
-    replay = best(stored.agent, config.game, given.seed, given.best_of)
+    replay = play_best(stored.agent, config.game, given.seed, given.best_of)
     show(replay, config.game, given.delay)
     if not given.no_pictures:
         for written in draw(replay, place):
@@ -68,7 +68,7 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
 
 
 @torch.no_grad()
-def best(agent: Agent, config: GameConfig, seed: int, games: int) -> Replay:
+def play_best(agent: Agent, config: GameConfig, seed: int, games: int) -> Replay:
     """Of so many games with the most probable actions the one with the most foods; of equals the shortest."""
     named = seeds.stream(seed, "snake", "stageb play")
     found = play_out(agent, config, named, range(games), nullcontext).tolist()
@@ -92,10 +92,10 @@ def show(replay: Replay, config: GameConfig, delay: float) -> None:
     if sys.stdout.isatty():
         print("\n" * lines, end="")
         for grid in replay.grids[:-1]:
-            print(f"\x1b[{lines}A{picture.text(grid)}", flush=True)
+            print(f"\x1b[{lines}A{picture.write_text(grid)}", flush=True)
             time.sleep(delay)
         print(f"\x1b[{lines}A", end="")
-    print(picture.text(replay.grids[-1]))
+    print(picture.write_text(replay.grids[-1]))
     most = config.cells - START_LENGTH
     print(f"{replay.score} of {most} foods in {len(replay.grids) - 1} steps; {replay.how}")
 
@@ -105,7 +105,7 @@ def draw(replay: Replay, place: Path) -> list[Path]:
     if place.suffix.lower() != ".gif":
         raise InputError(f"--out {place}: give a name that ends in .gif")
     every = -(-len(replay.grids) // MOST_FRAMES)
-    frames = [picture.image(grid) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
+    frames = [picture.draw_image(grid) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
     frames += [frames[-1]] * FRAMES_PER_SECOND  # a second to see the end
     film: dict[str, Any] = {"append_images": frames[1:], "duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
     film |= {"palette": picture.PALETTE, "optimize": True}  # one palette for all frames, which hold what changed

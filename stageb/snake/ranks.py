@@ -108,7 +108,7 @@ class Ranks:
     def gather_totals(self) -> GameTotals:
         """The games of all ranks that ended since this was last asked."""
         mine, self._ended = self._ended, GameTotals()
-        return _together(self.world, mine)
+        return _sum_over_ranks(self.world, mine)
 
     def compare(self, update: int) -> float:
         """How far replicas are apart after an update: 0. Raises DivergedError, on all ranks alike, where weights or the
@@ -127,7 +127,7 @@ class Ranks:
         seed = seeds.stream(self.config.seed, "snake", "evaluation")
         with self.world.at(f"evaluation after update {update}"):
             found = evaluate.play_out(self.agent, self.config.game, seed, numbers, self.world.fabric.autocast)
-        return _together(self.world, evaluate.sum_games(found))
+        return _sum_over_ranks(self.world, evaluate.sum_games(found))
 
     def checkpoint(self, update: int) -> Checkpoint:
         """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises DivergedError: what ranks do
@@ -138,20 +138,24 @@ class Ranks:
             return {}
         states = [unpack(part) for part in parts]
         games = {name: torch.cat([state[name] for state in states]) for name in states[0]}
-        return {"agent": _held(self.agent.state_dict()), "optimizer": _held(self.optimizer.state_dict()), "games": games}
+        return {
+            "agent": _copy_to_cpu(self.agent.state_dict()),
+            "optimizer": _copy_to_cpu(self.optimizer.state_dict()),
+            "games": games,
+        }
 
 
-def _together(world: World, mine: GameTotals) -> GameTotals:
+def _sum_over_ranks(world: World, mine: GameTotals) -> GameTotals:
     """The sum over ranks."""
     sums = torch.tensor(astuple(mine), device=world.device)
     with world.together("games of all ranks"):  # on a GPU the wait for the other ranks is that for the device
         return GameTotals(*world.sum(sums).tolist())
 
 
-def _held(value: Any) -> Any:
+def _copy_to_cpu(value: Any) -> Any:
     """``value`` with its tensors copied to the CPU, laid out as they were."""
     if isinstance(value, Tensor):
         return value.detach().cpu().clone()
     if isinstance(value, dict):
-        return {key: _held(each) for key, each in value.items()}
-    return [_held(each) for each in value] if isinstance(value, list) else value
+        return {key: _copy_to_cpu(each) for key, each in value.items()}
+    return [_copy_to_cpu(each) for each in value] if isinstance(value, list) else value

@@ -31,7 +31,7 @@ def plan_of(name: str, **more: object) -> hosts.Plan:
     kind = "transformer" if form == "tokens" else form
     able = holds(len(KINDS[kind].places(FORMS[form], 0)))
     config = {"kind": kind, "width": 6, "blueprints": able[4:] if half else able[:4], "blend": "gated", **more}
-    return hosts.plan(HostConfig(**config), FORMS[form])
+    return hosts.make_plan(HostConfig(**config), FORMS[form])
 
 
 def examples(form: Form, count: int, members: int) -> Split:
@@ -46,7 +46,7 @@ def examples(form: Form, count: int, members: int) -> Split:
 
 def bare(plan: hosts.Plan, keys: list[int], dtype: torch.dtype = torch.float64) -> Grown:
     """A block without seeds: its hosts, active, alphas, learns."""
-    block = training.begin(plan, bank.drawn(plan, "host", keys), "cpu", dtype)
+    block = training.make_hosts(plan, bank.draw(plan, "host", keys), "cpu", dtype)
     shape = (len(keys), 3)
     return block, torch.full(shape, -1), torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.bool)
 

@@ -27,7 +27,7 @@ from stageb.growth.controllers import (
 from stageb.growth.lifecycle import Rules
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import observe
-from stageb.growth.policy import Policy, decode_action, encode_action, masks
+from stageb.growth.policy import Policy, decode_action, encode_action, make_masks
 from stageb.growth.types import Action, Op, SlotView, Stage, View
 
 BLUEPRINTS = 3
@@ -42,7 +42,7 @@ def played(controller: Controller, environments: Sequence[Environment], key: int
     for epoch in range(environments[0].made.epochs - 1):
         views = [each.view for each in environments]
         keys = [seeds.stream(key, epoch, place) for place in range(len(views))]
-        actions = controller.act(views, observe(views), masks([RULES.legal(view) for view in views]), keys)
+        actions = controller.act(views, observe(views), make_masks([RULES.legal(view) for view in views]), keys)
         for each, action in zip(environments, actions, strict=True):
             each.step(action)
         taken.append(actions)
@@ -63,7 +63,7 @@ def test_both_controllers_fill_two_slots_and_keep_one_seed_at_least(controller: 
     controller.begin(4)
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]
-        legal = masks([RULES.legal(view) for view in views])
+        legal = make_masks([RULES.legal(view) for view in views])
         keys = [seeds.stream(epoch, place) for place in range(4)]
         actions = controller.act(views, observe(views), legal, keys)
         for place, (each, action) in enumerate(zip(environments, actions, strict=True)):
@@ -169,7 +169,7 @@ def test_a_selective_heuristic_never_lets_the_host_see_what_adds_less_than_a_riv
             blending = [at for at, slot in enumerate(view.slots) if slot.stage is Stage.PROBATIONARY]
             assert len(blending) <= 1
             assert all(each.brute_force()[at, view.slots[at].blueprint] > 0.0 for at in blending)
-        actions = controller.act(views, observe(views), masks([rules.legal(view) for view in views]), [0] * len(views))
+        actions = controller.act(views, observe(views), make_masks([rules.legal(view) for view in views]), [0] * len(views))
         for each, action in zip(environments, actions, strict=True):
             each.step(action)
     ranks = []
@@ -196,7 +196,7 @@ def seen_by(rules: Rules, count: int) -> tuple[torch.Tensor, torch.Tensor, torch
     slots = (SlotView(), trial, SlotView())
     view = View(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, slots, 1)
     observations = observe([view]).expand(count, -1)
-    return observations, torch.zeros(count, 3, 5, 2), masks([rules.legal(view)] * count)
+    return observations, torch.zeros(count, 3, 5, 2), make_masks([rules.legal(view)] * count)
 
 
 def test_actions_are_drawn_as_often_as_their_probabilities_say() -> None:

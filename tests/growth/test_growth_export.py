@@ -15,7 +15,7 @@ from programs.growths import arguments
 
 from stageb.__main__ import main
 from stageb.growth import bank, export
-from stageb.growth.hosts import HOST, Plan, segment
+from stageb.growth.hosts import HOST, Plan, name_segment
 
 FIND = importlib.util.find_spec
 
@@ -24,8 +24,8 @@ def grown(plan: Plan, number: int) -> export.Grown:
     """A network with other seeds for each ``number``; drawn as teachers are, so that no weight is 0."""
     many = len(plan.blueprints)
     active = tuple((number + 2 * slot) % (many + 1) - 1 for slot in range(3))
-    names = [HOST, *(segment(plan, slot, index) for slot, index in enumerate(active) if index >= 0)]
-    weights = {name: bank.drawn(plan, name, [KEYS[0]], teaching=True)[0] for name in names}
+    names = [HOST, *(name_segment(plan, slot, index) for slot, index in enumerate(active) if index >= 0)]
+    weights = {name: bank.draw(plan, name, [KEYS[0]], teaching=True)[0] for name in names}
     noise = torch.Generator().manual_seed(number)
     for flat in weights.values():
         flat += 0.1 * torch.randn(flat.shape, generator=noise, dtype=flat.dtype)

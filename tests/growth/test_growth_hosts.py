@@ -24,7 +24,7 @@ import own_host
 
 def params_of(plan: hosts.Plan, key: int, teaching: bool = False) -> dict[str, torch.Tensor]:
     """All segments of one network, freshly drawn."""
-    return {name: bank.drawn(plan, name, [key], teaching)[0] for name in plan.segments}
+    return {name: bank.draw(plan, name, [key], teaching)[0] for name in plan.segments}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,8 +38,8 @@ def test_every_seed_changes_nothing_at_first_and_something_once_it_has_learnt(na
             active = [index if each == slot else -1 for each in range(3)]
             assert torch.equal(one_host.forward(plan, fresh, x, [1, 1, 1], active), alone), blueprint
             assert not torch.allclose(one_host.forward(plan, learnt, x, [1, 1, 1], active), alone), blueprint
-            seed = fresh[hosts.segment(plan, slot, index)].clone().requires_grad_()
-            given = {**fresh, hosts.segment(plan, slot, index): seed}
+            seed = fresh[hosts.name_segment(plan, slot, index)].clone().requires_grad_()
+            given = {**fresh, hosts.name_segment(plan, slot, index): seed}
             loss = one_host.forward(plan, given, x, [1, 1, 1], active).square().sum()
             assert torch.autograd.grad(loss, seed)[0].abs().sum() > 0, f"{blueprint} could not learn"
 
@@ -57,7 +57,7 @@ def test_a_seed_that_blew_up_reaches_neither_output_nor_gradients(name: str, val
             active = [index if each == slot else -1 for each in range(3)]
             broken = {
                 **params,
-                hosts.segment(plan, slot, index): torch.full_like(params[hosts.segment(plan, slot, index)], value),
+                hosts.name_segment(plan, slot, index): torch.full_like(params[hosts.name_segment(plan, slot, index)], value),
             }
             for alpha in (0.0, 1.0):
                 logits = one_host.forward(plan, broken, x, [alpha] * 3, active)
@@ -70,16 +70,16 @@ def test_parameters_are_those_of_the_active_seeds_with_their_gates() -> None:
     plan = plan_of("mlp")  # 5 inputs, 6 features, 3 classes; norm, mlp, low_rank
     host = (5 * 6 + 6) + 2 * (6 * 6 + 6) + (6 * 3 + 3)
     gate, norm, mlp, low_rank = 7, 12, 2 * (6 * 6 + 6), 2 * 6
-    assert hosts.parameters(plan, [-1, -1, -1]) == (host, 0)
-    assert hosts.parameters(plan, [0, 1, 2]) == (host, norm + mlp + low_rank + 3 * gate)
-    assert hosts.parameters(plan, [1, 1, -1]) == (host, 2 * (mlp + gate))
-    assert hosts.parameters(plan_of("mlp", blend="linear"), [-1, -1, 0]) == (host, norm)
+    assert hosts.count_parameters(plan, [-1, -1, -1]) == (host, 0)
+    assert hosts.count_parameters(plan, [0, 1, 2]) == (host, norm + mlp + low_rank + 3 * gate)
+    assert hosts.count_parameters(plan, [1, 1, -1]) == (host, 2 * (mlp + gate))
+    assert hosts.count_parameters(plan_of("mlp", blend="linear"), [-1, -1, 0]) == (host, norm)
     for name in NAMES:
         plan = plan_of(name)
         for index in range(len(plan.blueprints)):
             params = params_of(plan, KEYS[0])
-            seed = blocks.open_segment(plan, hosts.segment(plan, 1, index), params[hosts.segment(plan, 1, index)])
-            assert hosts.parameters(plan, [-1, index, -1])[1] == sum(tensor.numel() for tensor in seed.values())
+            seed = blocks.open_segment(plan, hosts.name_segment(plan, 1, index), params[hosts.name_segment(plan, 1, index)])
+            assert hosts.count_parameters(plan, [-1, index, -1])[1] == sum(tensor.numel() for tensor in seed.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,16 +90,16 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         active = [index, -1, index]
         with FlopCounterMode(display=False) as counter:
             one_host.forward(plan, params, x, [1, 1, 1], active)
-        assert counter.get_total_flops() == 4 * flops.forward(plan, active), plan.blueprints[index]
-    stem = 2 * flops.judging(plan, active, 1) - flops.judging(plan, active, 2)
-    assert flops.judging(plan, active, 1) == flops.forward(plan, active)
+        assert counter.get_total_flops() == 4 * flops.count_forward(plan, active), plan.blueprints[index]
+    stem = 2 * flops.count_evaluation(plan, active, 1) - flops.count_evaluation(plan, active, 2)
+    assert flops.count_evaluation(plan, active, 1) == flops.count_forward(plan, active)
     assert (stem > 0) == (plan.form.vocabulary == 0)
-    assert flops.training(plan, active, [False] * 3) == 3 * flops.forward(plan, active)
-    without = flops.forward(plan, [index, -1, -1])
-    assert flops.training(plan, active, [False, False, True]) == 3 * (without + flops.forward(plan, active))
-    bare, alone = flops.forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
-    each = sum(flops.forward(plan, network) for network in alone)
-    assert flops.training(plan, active, [True, False, True]) == 3 * (bare + each)
+    assert flops.count_training(plan, active, [False] * 3) == 3 * flops.count_forward(plan, active)
+    without = flops.count_forward(plan, [index, -1, -1])
+    assert flops.count_training(plan, active, [False, False, True]) == 3 * (without + flops.count_forward(plan, active))
+    bare, alone = flops.count_forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
+    each = sum(flops.count_forward(plan, network) for network in alone)
+    assert flops.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
 
 
 @pytest.mark.parametrize("name", ["tokens", "tokens second"])
@@ -116,9 +116,9 @@ def test_nothing_said_of_a_token_depends_on_a_later_one(name: str) -> None:
 
 def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
     with pytest.raises(ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"):
-        hosts.plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
+        hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.kind: 'mlp'.*read by: transformer"):
-        hosts.plan(HostConfig(kind="mlp"), FORMS["tokens"])
+        hosts.make_plan(HostConfig(kind="mlp"), FORMS["tokens"])
     for key, value in {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}.items():
         with pytest.raises(ConfigError, match=rf"host\.{key}"):
             HostConfig(**{key: value})
@@ -127,11 +127,11 @@ def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
 @pytest.mark.parametrize("blend", ["linear", "sigmoid", "gated"])
 def test_a_blend_rises_from_0_to_1(blend: blends.Blend) -> None:
     for epochs in (1, 2, 5, 10):
-        weights = [blends.alpha(blend, done, epochs) for done in range(epochs + 3)]
+        weights = [blends.compute_alpha(blend, done, epochs) for done in range(epochs + 3)]
         assert weights[0] == 0 and weights[epochs:] == [1, 1, 1]
         assert all(low < high for low, high in pairwise(weights[: epochs + 1]))
-    assert blends.alpha(blend, 5, 10) == pytest.approx(0.5)
-    assert (blends.alpha(blend, 2, 10) < 0.15) == (blend == "sigmoid")
+    assert blends.compute_alpha(blend, 5, 10) == pytest.approx(0.5)
+    assert (blends.compute_alpha(blend, 2, 10) < 0.15) == (blend == "sigmoid")
 
 
 # Hosts of a user's own
@@ -167,19 +167,19 @@ def test_a_host_of_ones_own_that_is_none_is_refused_by_its_function(
     monkeypatch.setattr(own_host, "build", lambda form: 7 if built == "module" else built)
     config = HostConfig(make="own_host:build", width=6)
     with pytest.raises(ConfigError, match=rf"host.make: 'own_host:build': {told}"):
-        hosts.plan(config, FORMS["mlp"])
+        hosts.make_plan(config, FORMS["mlp"])
 
 
 def test_a_host_of_ones_own_grows_and_is_counted() -> None:
-    plan = hosts.plan(HostConfig(make="own_host:build", width=6), FORMS["mlp"])
-    assert hosts.parameters(plan, [-1, -1, -1])[0] == 5 * 6 + 6 + 2 * 36 + 3 * 6
+    plan = hosts.make_plan(HostConfig(make="own_host:build", width=6), FORMS["mlp"])
+    assert hosts.count_parameters(plan, [-1, -1, -1])[0] == 5 * 6 + 6 + 2 * 36 + 3 * 6
     x, params = examples(plan.form, 6, 1).inputs, params_of(plan, KEYS[0], teaching=True)
     logits = [one_host.forward(plan, params, x, [1, 1, 1], active) for active in ([-1] * 3, [0, 1, 2])]
     assert logits[0].shape == (6, 3) and not torch.allclose(*logits)
-    assert flops.forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
+    assert flops.count_forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
     with pytest.raises(ConfigError, match=r"host.blueprints: 'attention': a host of kind own_host:build can hold: norm"):
-        hosts.plan(HostConfig(make="own_host:build", blueprints=["attention"]), FORMS["mlp"])
+        hosts.make_plan(HostConfig(make="own_host:build", blueprints=["attention"]), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.make: 'own_host:built'.*cannot be imported"):
-        hosts.plan(HostConfig(make="own_host:built"), FORMS["mlp"])
+        hosts.make_plan(HostConfig(make="own_host:built"), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.make: 'own_host:build': null; the teachers of task.name teacher"):
         GrowthConfig(host=HostConfig(make="own_host:build"))

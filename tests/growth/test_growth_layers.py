@@ -5,7 +5,7 @@ import torch
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from stageb.growth.layers import multiplied
+from stageb.growth.layers import convolve_as_product
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -22,7 +22,7 @@ def test_the_form_for_gpus_is_a_convolution(
     bias = torch.randn(3, outputs, dtype=double)
 
     def own(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return multiplied(functional.pad(x, [kernel // 2] * (2 * axes)), w, b, stride)
+        return convolve_as_product(functional.pad(x, [kernel // 2] * (2 * axes)), w, b, stride)
 
     def theirs(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         function = functional.conv1d if axes == 1 else functional.conv2d

@@ -11,7 +11,7 @@ from growth.made_hosts import Made, block
 from stageb import seeds
 from stageb.growth.config import GatesConfig
 from stageb.growth.lifecycle import GATES, SEEDED, TABLE, Effect, Event, Facts, LifecycleError, Rules, transition
-from stageb.growth.policy import Policy, masks
+from stageb.growth.policy import Policy, make_masks
 from stageb.growth.types import Action, Op, SlotView, Stage, View
 
 S, E = Stage, Event
@@ -123,7 +123,7 @@ def test_a_hundred_thousand_sampled_actions_are_legal_and_ids_are_unique() -> No
     seen: set[Stage] = set()
     for step in range(steps):
         keys = [seeds.stream(step, each) for each in range(environments)]
-        actions = policy.decide((*nothing, masks([rules.legal(view) for view in views])), keys)
+        actions = policy.decide((*nothing, make_masks([rules.legal(view) for view in views])), keys)
         for each, (view, action) in enumerate(zip(views, actions, strict=True)):
             slots, effects = rules.act(view, action)  # raises where an action is illegal
             made = [slots[slot].seed_id for slot, effect in effects if effect is Effect.MAKE]

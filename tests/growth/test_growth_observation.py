@@ -110,8 +110,8 @@ def test_moments_taken_in_parts_are_those_of_the_whole(seed: int, parts: int) ->
 def test_a_culled_seed_is_remembered_with_what_it_came_to() -> None:
     steps = [(SEEDS[0], EMPTY, EMPTY), (EMPTY, SEEDS[1], EMPTY), (EMPTY, EMPTY, EMPTY)]
     observations = observe([replace(VIEW, slots=slots) for slots in steps])
-    remembered = memory.over(observations[:, None])
-    assert torch.equal(remembered[0], memory.remember(memory.blank(1), observations[:1]))
+    remembered = memory.remember_all(observations[:, None])
+    assert torch.equal(remembered[0], memory.remember(memory.make_blank(1), observations[:1]))
     tried, seen = remembered[-1, 0].unbind(-1)
     assert tried.nonzero().tolist() == [[0, 1], [1, 2]]
     assert seen[0, 1] == pytest.approx(0.03)

@@ -245,7 +245,10 @@ def test_learning_is_charged_with_episodes_and_the_policys_own_work(finished: Pa
         if isinstance(module, torch.nn.Linear):
             module.register_forward_hook(lambda layer, seen, out: products.append(layer.in_features * out.numel()))
     policy(
-        torch.zeros(1, SIZE), memory.blank(1), torch.ones(1, 4, 3, dtype=torch.bool), torch.zeros(1, 3, dtype=torch.int64)
+        torch.zeros(1, SIZE),
+        memory.make_blank(1),
+        torch.ones(1, 4, 3, dtype=torch.bool),
+        torch.zeros(1, 3, dtype=torch.int64),
     )
     rows = rows_of(finished)
     assert all(row["epochs"] == 1 for row in rows)

@@ -23,22 +23,22 @@ def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, ta
     """A task of made-up answers, for all members."""
     config = HostConfig(kind=kind, **more)
     task = tasks.load(TaskConfig(name), config)
-    plan = hosts.plan(config, task.form)
-    return plan, tasks.lessons(task, plan, KEYS)
+    plan = hosts.make_plan(config, task.form)
+    return plan, tasks.make_lessons(task, plan, KEYS)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv1d", "conv2d", "transformer"])
 def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
     plan, lessons = taught("teacher", kind)
     assert lessons.right is not None and len(set(lessons.right)) > 2
-    pupils = training.begin(plan, lessons.start, "cpu", torch.float64)
+    pupils = training.make_hosts(plan, lessons.start, "cpu", torch.float64)
     active, alphas = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
     exams = data.Split(lessons.sets.test.inputs.double(), lessons.sets.test.targets)
     before = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
     for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, lessons.right, strict=True)):
         active[member, slot] = blueprint
-        name = hosts.segment(plan, slot, blueprint)
-        teacher = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+        name = hosts.name_segment(plan, slot, blueprint)
+        teacher = bank.draw(plan, name, [teachers.seed_key(key)], teaching=True)[0]
         pupils.weights[name][member] = teacher
     after = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
     assert (after > 0.999).all() and (before < 0.9).all()  # answers were given in float32
@@ -50,15 +50,15 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
     given, own = (
         tasks.load(TaskConfig("teacher", blueprint="low_rank", inner=inner), config) for inner in ("teacher", "own")
     )
-    plan = hosts.plan(config, given.form)
-    one, other = tasks.lessons(given, plan, KEYS), tasks.lessons(own, plan, KEYS)
+    plan = hosts.make_plan(config, given.form)
+    one, other = tasks.make_lessons(given, plan, KEYS), tasks.make_lessons(own, plan, KEYS)
     assert one.right == other.right and one.right is not None
     assert not torch.equal(one.sets.fit.targets, other.sets.fit.targets)
     for lessons, fits in ((one, True), (other, False)):  # with the inner weights of a germinated seed, the last layer fitted
         for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, one.right, strict=True)):
-            name = hosts.segment(plan, slot, blueprint)
-            drawn = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
-            pupils = training.begin(plan, lessons.start[member : member + 1], "cpu")
+            name = hosts.name_segment(plan, slot, blueprint)
+            drawn = bank.draw(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+            pupils = training.make_hosts(plan, lessons.start[member : member + 1], "cpu")
             pupils.weights[name][0] = drawn
             active = torch.full((1, 3), -1)
             active[0, slot] = blueprint
@@ -73,15 +73,15 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
 def test_a_teacher_may_have_several_seeds_and_its_pupil_needs_them_all(count: int) -> None:
     config = HostConfig(kind="conv1d", blueprints=["norm", "depthwise", "conv_light", "low_rank", "attention"])
     task = tasks.load(TaskConfig("teacher", seeds=count, validation_examples=64), config)
-    plan = hosts.plan(config, task.form)
-    lessons = tasks.lessons(task, plan, KEYS)
+    plan = hosts.make_plan(config, task.form)
+    lessons = tasks.make_lessons(task, plan, KEYS)
     assert lessons.right is not None and len(set(lessons.right)) > 2 and len(lessons.sets.validation) == 64
-    pupils = training.begin(plan, lessons.start, "cpu")
+    pupils = training.make_hosts(plan, lessons.start, "cpu")
     for member, (key, right) in enumerate(zip(KEYS, lessons.right, strict=True)):
         assert len(right) == len({slot for slot, _ in right}) == count
         for slot, blueprint in right:
-            name = hosts.segment(plan, slot, blueprint)
-            pupils.weights[name][member] = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+            name = hosts.name_segment(plan, slot, blueprint)
+            pupils.weights[name][member] = bank.draw(plan, name, [teachers.seed_key(key)], teaching=True)[0]
 
     def accuracy(lacking: int) -> torch.Tensor:
         active = torch.full((len(KEYS), 3), -1)
@@ -91,7 +91,7 @@ def test_a_teacher_may_have_several_seeds_and_its_pupil_needs_them_all(count: in
         return counterfactual.judge(pupils, lessons.sets.test, active, torch.ones(len(KEYS), 1, 3)).accuracy
 
     assert (accuracy(0) > 0.99).all() and (accuracy(1) < 0.95).all()
-    first = tasks.lessons(tasks.load(TaskConfig("teacher"), config), plan, KEYS).right
+    first = tasks.make_lessons(tasks.load(TaskConfig("teacher"), config), plan, KEYS).right
     assert all(set(one) <= set(more) for one, more in zip(first or (), lessons.right, strict=True))
     for name, wrong in (("teacher", 4), ("teacher", 0), ("digits", 2)):
         with pytest.raises(ConfigError, match=rf"task.seeds: {wrong}: 1; or 2 or 3 for task.name teacher"):
@@ -101,7 +101,7 @@ def test_a_teacher_may_have_several_seeds_and_its_pupil_needs_them_all(count: in
 def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
     plan, lessons = taught("futile", seed_learning_rate=0.02)
     assert lessons.right is None
-    pupils = training.begin(plan, lessons.start, "cpu")
+    pupils = training.make_hosts(plan, lessons.start, "cpu")
     active, ones = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
     begun = counterfactual.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
     for member, key in enumerate(KEYS):
@@ -109,8 +109,8 @@ def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
             active[member, slot] = (member + slot) % len(plan.blueprints)
             training.germinate(pupils, member, slot, int(active[member, slot]), key)
     for epoch in range(5):
-        batches = tasks.batches(KEYS, epoch, 16, 64, len(lessons.sets.fit))
-        training.epoch(pupils, active, ones, active >= 0, lessons.sets.fit, batches)
+        batches = tasks.draw_batches(KEYS, epoch, 16, 64, len(lessons.sets.fit))
+        training.train_epoch(pupils, active, ones, active >= 0, lessons.sets.fit, batches)
     ended = counterfactual.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
     assert torch.equal(pupils.weights["host"], lessons.start)
     assert (ended < begun + 0.01).all() and (begun < 0.9).all() and (begun > 0.3).all()
@@ -119,22 +119,22 @@ def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
 def test_what_an_environment_learns_from_hangs_on_its_own_key_alone() -> None:
     plan, lessons = taught("teacher")
     task = tasks.load(TaskConfig("teacher"), HostConfig())
-    one = tasks.lessons(task, plan, KEYS[3:4])
+    one = tasks.make_lessons(task, plan, KEYS[3:4])
     torch.testing.assert_close(one.start[0], lessons.start[3])
     assert lessons.right is not None and one.right == (lessons.right[3],)
     assert (one.sets.fit.targets[0] == lessons.sets.fit.targets[3]).float().mean() > 0.99
     assert not torch.equal(lessons.start[0, :8], lessons.start[1, :8])
-    batches = tasks.batches(KEYS, 2, 7, 10, 30)  # two passes, and ten of a third
-    assert torch.equal(tasks.batches(KEYS[3:4], 2, 7, 10, 30)[0], batches[3])
+    batches = tasks.draw_batches(KEYS, 2, 7, 10, 30)  # two passes, and ten of a third
+    assert torch.equal(tasks.draw_batches(KEYS[3:4], 2, 7, 10, 30)[0], batches[3])
     assert all(sorted(row.flatten()[:30].tolist()) == list(range(30)) for row in batches)
-    assert not torch.equal(batches[0], batches[1]) and not torch.equal(batches, tasks.batches(KEYS, 3, 7, 10, 30))
+    assert not torch.equal(batches[0], batches[1]) and not torch.equal(batches, tasks.draw_batches(KEYS, 3, 7, 10, 30))
 
 
 def test_a_task_may_name_what_its_teachers_have() -> None:
     config = HostConfig()
     task = tasks.load(TaskConfig("teacher", slot="late", blueprint="mlp"), config)
-    plan = hosts.plan(config, task.form)
-    assert tasks.lessons(task, plan, KEYS).right == (((2, 1),),) * len(KEYS)
+    plan = hosts.make_plan(config, task.form)
+    assert tasks.make_lessons(task, plan, KEYS).right == (((2, 1),),) * len(KEYS)
     with pytest.raises(ConfigError, match=r"task.blueprint: 'attention'.*of host.blueprints: norm, mlp, low_rank"):
         tasks.load(TaskConfig("teacher", blueprint="attention"), config)
     with pytest.raises(ConfigError, match=r"task.slot"):
@@ -176,15 +176,19 @@ def cifar(folder: Path) -> Path:
 def test_cifar10_is_read_from_its_usual_files(tmp_path: Path) -> None:
     config = HostConfig(kind="conv2d", width=4, blueprints=["conv_light", "norm"])
     task = tasks.load(TaskConfig("cifar10", str(cifar(tmp_path))), config)
-    plan = hosts.plan(config, task.form)
-    lessons = tasks.lessons(task, plan, KEYS[:2])
+    plan = hosts.make_plan(config, task.form)
+    lessons = tasks.make_lessons(task, plan, KEYS[:2])
     assert [len(each) for each in (lessons.sets.fit, lessons.sets.validation, lessons.sets.test)] == [90, 10, 20]
     first = pickle.loads((tmp_path / "test_batch").read_bytes())[b"data"][0].reshape(3, 32, 32)  # planes of red, green, blue
     torch.testing.assert_close(lessons.sets.test.inputs[0, 3, 5, 1], torch.tensor(first[1, 3, 5] / 127.5 - 1).float())
-    block = training.begin(plan, lessons.start, "cpu")
+    block = training.make_hosts(plan, lessons.start, "cpu")
     nothing = torch.full((2, 3), -1)
-    batches = tasks.batches(KEYS[:2], 0, 2, 16, 90)
-    assert training.epoch(block, nothing, torch.zeros(2, 3), nothing >= 0, lessons.sets.fit, batches).loss.isfinite().all()
+    batches = tasks.draw_batches(KEYS[:2], 0, 2, 16, 90)
+    assert (
+        training.train_epoch(block, nothing, torch.zeros(2, 3), nothing >= 0, lessons.sets.fit, batches)
+        .loss.isfinite()
+        .all()
+    )
 
 
 def fashion(folder: Path, count: int = 30) -> Path:
@@ -260,12 +264,12 @@ def test_real_images_teach_a_host(name: str, folder: str, kind: str) -> None:
         pytest.skip(f"{place} is not there")
     config = HostConfig(kind=kind, width=8, blueprints=["norm"])
     task = tasks.load(TaskConfig(name, str(place), validation="own", validation_examples=200, fit_examples=2000), config)
-    plan = hosts.plan(config, task.form)
-    lessons = tasks.lessons(task, plan, KEYS[:2])
-    block, nothing = training.begin(plan, lessons.start, "cpu"), torch.full((2, 3), -1)
+    plan = hosts.make_plan(config, task.form)
+    lessons = tasks.make_lessons(task, plan, KEYS[:2])
+    block, nothing = training.make_hosts(plan, lessons.start, "cpu"), torch.full((2, 3), -1)
     for epoch in range(2):
-        batches = tasks.batches(KEYS[:2], epoch, 16, 64, len(lessons.sets.fit))
-        training.epoch(block, nothing, torch.zeros(2, 3), nothing >= 0, lessons.sets.fit, batches)
+        batches = tasks.draw_batches(KEYS[:2], epoch, 16, 64, len(lessons.sets.fit))
+        training.train_epoch(block, nothing, torch.zeros(2, 3), nothing >= 0, lessons.sets.fit, batches)
     found = counterfactual.judge(block, lessons.sets.validation, nothing, torch.zeros(2, 1, 3)).accuracy
     assert (found > 0.18).all()  # one in ten by chance
 
@@ -274,8 +278,8 @@ def test_each_environment_may_have_a_validation_part_of_its_own() -> None:
     config = HostConfig(blueprints=["norm"])
     shared = tasks.load(TaskConfig("digits"), config)
     task = tasks.load(TaskConfig("digits", validation="own", validation_examples=200, fit_examples=900), config)
-    plan = hosts.plan(config, task.form)
-    lessons = tasks.lessons(task, plan, KEYS)
+    plan = hosts.make_plan(config, task.form)
+    lessons = tasks.make_lessons(task, plan, KEYS)
     fit, validation, test = lessons.sets.fit, lessons.sets.validation, lessons.sets.test
     assert (len(fit), len(validation), len(test)) == (900, 200, 300)
     assert torch.equal(test.inputs, shared.sets.test.inputs)
@@ -291,10 +295,10 @@ def test_each_environment_may_have_a_validation_part_of_its_own() -> None:
         assert not parts[0] & parts[1] and not (parts[0] | parts[1]) & tested and len(parts[1]) > 195
         held.append(parts[1])
     assert held[0] != held[1] and len(set.union(*held)) > 600
-    again = tasks.lessons(task, plan, KEYS[3:4]).sets.validation
+    again = tasks.make_lessons(task, plan, KEYS[3:4]).sets.validation
     assert torch.equal(again.part(slice(5, 9))[0][0], validation.part(slice(5, 9))[0][3])
     # Judged together as alone, and by halves as at once.
-    block = training.begin(plan, lessons.start, "cpu")
+    block = training.make_hosts(plan, lessons.start, "cpu")
     nothing, zeros = torch.full((len(KEYS), 3), -1), torch.zeros(len(KEYS), 1, 3)
     whole = counterfactual.judge(block, validation, nothing, zeros).accuracy[:, 0]
     halves = [
@@ -305,7 +309,7 @@ def test_each_environment_may_have_a_validation_part_of_its_own() -> None:
     for member in range(len(KEYS)):
         inputs, targets = validation.part(slice(None))
         alone = data.Split(inputs[member], targets[member : member + 1])
-        one = training.begin(plan, lessons.start[member : member + 1], "cpu")
+        one = training.make_hosts(plan, lessons.start[member : member + 1], "cpu")
         found = counterfactual.judge(one, alone, nothing[:1], zeros[:1]).accuracy
         assert float(found) == pytest.approx(float(whole[member]))
     with pytest.raises(ConfigError, match=r"task.validation: 'own': shared; the examples of teacher are drawn"):
@@ -352,15 +356,15 @@ def test_stories_are_read_from_their_usual_files(tmp_path: Path) -> None:
         tasks.load(task, host)
     (tmp_path / "TinyStories-valid.txt").write_text(story * 10)
     found = tasks.load(task, host)
-    plan = hosts.plan(host, found.form)
-    lessons = tasks.lessons(found, plan, KEYS[:2])
+    plan = hosts.make_plan(host, found.form)
+    lessons = tasks.make_lessons(found, plan, KEYS[:2])
     fit = lessons.sets.fit
     assert torch.equal(fit.inputs[:, 1:], fit.targets[0, :, :-1]) and fit.inputs.max() < 256 and (fit.inputs == 0).any()
-    block = training.begin(plan, lessons.start, "cpu")
+    block = training.make_hosts(plan, lessons.start, "cpu")
     nothing = torch.full((2, 3), -1)
     for epoch in range(3):
-        figures = training.epoch(
-            block, nothing, torch.zeros(2, 3), nothing >= 0, fit, tasks.batches(KEYS[:2], epoch, 4, 8, len(fit))
+        figures = training.train_epoch(
+            block, nothing, torch.zeros(2, 3), nothing >= 0, fit, tasks.draw_batches(KEYS[:2], epoch, 4, 8, len(fit))
         )
     assert (figures.loss < 5.5).all()  # ln 256 is 5.55
 

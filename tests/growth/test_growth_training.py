@@ -14,7 +14,7 @@ from stageb import seeds
 from stageb.growth import counterfactual, hosts, tasks, training
 from stageb.growth.data import Split
 
-BATCHES = tasks.batches(KEYS, 0, 4, 8, 30)
+BATCHES = tasks.draw_batches(KEYS, 0, 4, 8, 30)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -22,13 +22,13 @@ def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) ->
     plan = plan_of(name)
     fit = examples(plan.form, 30, len(KEYS))
     together, active, alphas, learns = grown(plan, KEYS)
-    figures = training.epoch(together, active, alphas, learns, fit, BATCHES)
+    figures = training.train_epoch(together, active, alphas, learns, fit, BATCHES)
     judged = counterfactual.judge(together, fit, active, turned_out(alphas))
     for member, key in enumerate(KEYS):
         one = slice(member, member + 1)
         own = Split(fit.inputs, fit.targets[one])
         alone, *its = grown(plan, [key])
-        found = training.epoch(alone, *its, own, BATCHES[one])
+        found = training.train_epoch(alone, *its, own, BATCHES[one])
         for here, there in zip(together.state().values(), alone.state().values(), strict=True):
             torch.testing.assert_close(here[one], there, rtol=0, atol=1e-10)
         torch.testing.assert_close(figures.loss[one], found.loss, rtol=0, atol=1e-10)
@@ -48,12 +48,12 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
     plan = plan_of(name)
     fit = examples(plan.form, 30, len(KEYS))
     here, active, alphas, learns = grown(plan, KEYS)
-    there = training.begin(plan, here.weights["host"], "cuda", torch.float64)
+    there = training.make_hosts(plan, here.weights["host"], "cuda", torch.float64)
     there.load(here.state())
     for epoch in range(2):
-        batches = tasks.batches(KEYS, epoch, 4, 8, 30)
-        wanted = training.epoch(here, active, alphas, learns, fit, batches)
-        found = training.epoch(there, active, alphas, learns, fit.to("cuda"), batches)
+        batches = tasks.draw_batches(KEYS, epoch, 4, 8, 30)
+        wanted = training.train_epoch(here, active, alphas, learns, fit, batches)
+        found = training.train_epoch(there, active, alphas, learns, fit.to("cuda"), batches)
         torch.testing.assert_close(found.loss, wanted.loss, rtol=0, atol=1e-8)
         torch.testing.assert_close(found.gradient_norms, wanted.gradient_norms, rtol=0, atol=1e-7)
         for block in (here, there):
@@ -76,8 +76,8 @@ def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own
             active[0, 1], alphas[0, 1], learns[0, 1] = 1, 0.5, True
             seed = block.weights["mid.mlp"][0].clone().requires_grad_()
             optimizer.add_param_group({"params": [seed], "lr": 0.02})
-        batches = tasks.batches(KEYS[:1], epoch, 5, 8, 30)
-        training.epoch(block, active, alphas, learns, fit, batches)
+        batches = tasks.draw_batches(KEYS[:1], epoch, 5, 8, 30)
+        training.train_epoch(block, active, alphas, learns, fit, batches)
         for chosen in batches[0]:
             params = {"host": host} if seed is None else {"host": host, "mid.mlp": seed}
             logits = one_host.forward(plan, params, fit.inputs[chosen], alphas[0].tolist(), active[0].tolist())
@@ -97,14 +97,14 @@ def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -
     keys = [KEYS[0]] * count  # one host many times, another blueprint beside each
     fit = examples(plan.form, 30, 1)
     fit = Split(fit.inputs, fit.targets.expand(count, *fit.targets.shape[1:]))
-    batches = tasks.batches([KEYS[0]], 0, 30, 15, 30).expand(count, -1, -1)
+    batches = tasks.draw_batches([KEYS[0]], 0, 30, 15, 30).expand(count, -1, -1)
     alone, *nothing = bare(plan, keys)
-    training.epoch(alone, *nothing, fit, batches)
+    training.train_epoch(alone, *nothing, fit, batches)
     block, active, alphas, learns = bare(plan, keys)
     for member in range(count):
         training.germinate(block, member, member % 3, member, KEYS[1])
         active[member, member % 3], learns[member, member % 3] = member, True
-    training.epoch(block, active, alphas, learns, fit, batches)
+    training.train_epoch(block, active, alphas, learns, fit, batches)
     assert torch.equal(block.weights["host"], alone.weights["host"])
     settings = torch.stack([alphas, (active >= 0).double()], 1)
     out, within = counterfactual.judge(block, fit, active, settings).loss.T
@@ -124,9 +124,9 @@ def test_seeds_that_train_beside_one_host_learn_as_if_each_were_the_only_one(nam
             active[member, slot], learns[member, slot] = blueprint, True
     fit = examples(plan.form, 30, 1)
     fit = Split(fit.inputs, fit.targets.expand(len(keys), *fit.targets.shape[1:]))
-    figures = training.epoch(block, active, alphas, learns, fit, BATCHES[:1].expand(len(keys), -1, -1))
+    figures = training.train_epoch(block, active, alphas, learns, fit, BATCHES[:1].expand(len(keys), -1, -1))
     for slot in range(3):
-        held = block.weights[hosts.segment(plan, slot, blueprint)]
+        held = block.weights[hosts.name_segment(plan, slot, blueprint)]
         torch.testing.assert_close(held[3], held[slot], rtol=0, atol=1e-10)
         assert not torch.equal(held[3], held[(slot + 1) % 3])
         torch.testing.assert_close(figures.gradient_norms[3, slot + 1], figures.gradient_norms[slot, slot + 1])
@@ -138,12 +138,12 @@ def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     block, active, alphas, learns = grown(plan, KEYS)
     whole, *_ = grown(plan, KEYS)
     member = int(((alphas[:, 1] > 0) & learns[:, 1]).nonzero()[0])
-    block.weights[hosts.segment(plan, 1, int(active[member, 1]))][member] = torch.inf
-    figures = training.epoch(block, active, alphas, learns, fit, BATCHES)
+    block.weights[hosts.name_segment(plan, 1, int(active[member, 1]))][member] = torch.inf
+    figures = training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     assert figures.gradient_norms[member, 2] == torch.inf and figures.skipped.tolist()[member] == [0, 0, 4, 0]
     turned = active.clone()
     turned[member, 1] = -1
-    training.epoch(whole, turned, alphas, learns & (turned >= 0), fit, BATCHES)
+    training.train_epoch(whole, turned, alphas, learns & (turned >= 0), fit, BATCHES)
     torch.testing.assert_close(block.weights["host"], whole.weights["host"], rtol=0, atol=1e-10)
     assert torch.isfinite(counterfactual.judge(block, fit, active, turned_out(alphas)).loss).all()
     training.cull(block, member, 1)
@@ -155,12 +155,12 @@ def test_what_others_have_grown_moves_no_bit_of_a_host(name: str) -> None:
     plan = plan_of(name)
     fit = examples(plan.form, 30, len(KEYS))
     alone, *nothing = bare(plan, KEYS)
-    training.epoch(alone, *nothing, fit, BATCHES)
+    training.train_epoch(alone, *nothing, fit, BATCHES)
     block, active, alphas, learns = grown(plan, KEYS)
     for slot in range(3):
         training.cull(block, 0, slot)
     active[0], learns[0] = -1, False
-    training.epoch(block, active, alphas, learns, fit, BATCHES)
+    training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     assert same({n: held[:1] for n, held in alone.state().items()}, {n: held[:1] for n, held in block.state().items()})
     assert not torch.equal(alone.weights["host"][1:], block.weights["host"][1:])
 
@@ -171,13 +171,13 @@ def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_mem
     fit.inputs[7] = torch.nan
     assert ((BATCHES == 7).any(2).sum(1) == 1).all()  # 4 steps of 8 of 30 examples: each member reads it once, or twice
     block, *nothing = bare(plan, KEYS)
-    figures = training.epoch(block, *nothing, fit, BATCHES)
+    figures = training.train_epoch(block, *nothing, fit, BATCHES)
     assert figures.skipped[:, 0].tolist() == [1] * len(KEYS) and block.counts[:, 0].tolist() == [3] * len(KEYS)
     assert all(table.isfinite().all() for table in block.weights.values())
     always = BATCHES.clone()
     always[3, :, 0] = 7
     with pytest.raises(training.BrokenHostsError, match=r"3 steps in a row.* members 3 of") as caught:
-        training.epoch(block, *nothing, fit, always)
+        training.train_epoch(block, *nothing, fit, always)
     assert caught.value.members == (3,)
 
 
@@ -190,7 +190,7 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
     states, figures = [], []
     for plan in (held, given):
         block, *its = grown(plan, KEYS)
-        figures.append(training.epoch(block, *its, fit, BATCHES))
+        figures.append(training.train_epoch(block, *its, fit, BATCHES))
         states.append(block.state())
     moments = ("first.host", "second.host")
     assert all(states[0][each].any() and not states[1][each].any() for each in moments)
@@ -201,7 +201,7 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
     always = BATCHES.clone()
     always[3, :, 0] = 7
     with pytest.raises(training.BrokenHostsError) as caught:
-        training.epoch(bare_block, *nothing, fit, always)
+        training.train_epoch(bare_block, *nothing, fit, always)
     assert caught.value.members == (3,)
 
 
@@ -209,7 +209,7 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
     plan = plan_of("conv2d")
     fit = examples(plan.form, 30, len(KEYS))
     block, active, alphas, learns = grown(plan, KEYS)
-    training.epoch(block, active, alphas, learns, fit, BATCHES)
+    training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     before, stream = copied(block), torch.random.get_rng_state()
     judged = counterfactual.judge(block, fit, active, turned_out(alphas))
     assert same(before, block.state()) and torch.equal(stream, torch.random.get_rng_state())
@@ -224,11 +224,11 @@ def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     plan = plan_of("mlp")
     fit = examples(plan.form, 30, len(KEYS))
     block, *its = grown(plan, KEYS)
-    training.epoch(block, *its, fit, BATCHES)
+    training.train_epoch(block, *its, fit, BATCHES)
     resumed, *_ = bare(plan, KEYS)
     resumed.load(copied(block))
     for each in (block, resumed):
-        training.epoch(each, *its, fit, tasks.batches(KEYS, 1, 4, 8, 30))
+        training.train_epoch(each, *its, fit, tasks.draw_batches(KEYS, 1, 4, 8, 30))
     assert same(block.state(), resumed.state())
     for member, key in enumerate(KEYS):
         for slot in range(3):
@@ -250,9 +250,9 @@ def test_mixed_precision_learns_and_keeps_its_weights_in_float32(name: str, prec
     fit = examples(plan.form, 30, len(KEYS))
     fit = Split(fit.inputs if plan.form.vocabulary else fit.inputs.float(), fit.targets)
     block, active, alphas, learns = bare(plan, KEYS, torch.float32)
-    first = training.epoch(block, active, alphas, learns, fit, BATCHES)
+    first = training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     for epoch in range(1, 5):
-        last = training.epoch(block, active, alphas, learns, fit, tasks.batches(KEYS, epoch, 4, 8, 30))
+        last = training.train_epoch(block, active, alphas, learns, fit, tasks.draw_batches(KEYS, epoch, 4, 8, 30))
     assert (last.loss < first.loss).all() and block.skipped.sum() == 0
     assert all(table.dtype == torch.float32 for table in block.weights.values())
 
@@ -263,9 +263,9 @@ def test_losses_of_16_mixed_are_scaled_less_after_an_overflow_of_that_member_alo
     fit = Split(fit.inputs.float(), fit.targets)
     block, *its = bare(plan, KEYS, torch.float32)
     block.scale[2] = 2.0**24
-    figures = training.epoch(block, *its, fit, BATCHES)
+    figures = training.train_epoch(block, *its, fit, BATCHES)
     assert figures.skipped[2, 0] >= 1 and figures.skipped[:, 0].sum() == figures.skipped[2, 0]
     assert block.scale[2] < 2.0**17 and (block.scale[:2] == training.SCALE).all()
     for epoch in range(1, 1 + training.GROW_AFTER // 4):
-        training.epoch(block, *its, fit, tasks.batches(KEYS, epoch, 4, 8, 30))
+        training.train_epoch(block, *its, fit, tasks.draw_batches(KEYS, epoch, 4, 8, 30))
     assert (block.scale[:2] == 2 * training.SCALE).all()

@@ -15,9 +15,9 @@ from PIL import Image
 from stageb.growth import picture, views
 from stageb.growth.compare import Comparison
 from stageb.growth.config import GatesConfig
-from stageb.growth.courses import POINTS, average
-from stageb.growth.evaluate import above, pays_after, table
-from stageb.growth.schedule import cut
+from stageb.growth.courses import POINTS, average_course
+from stageb.growth.evaluate import estimate_break_even, format_table, measure_gain
+from stageb.growth.schedule import cut_blocks
 from stageb.growth.types import Action, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measurements, Sizes
 from stageb.runs.figures import interval
@@ -34,7 +34,7 @@ def measured(accuracy: float = 0.5, loss: float = 1.0, changed: float = 0.4, nor
 def test_a_view_remembers_what_it_should(figures: list[tuple[float, float]]) -> None:
     view: View | None = None
     for accuracy, loss in figures:
-        view = views.after_epoch(view, EMPTY, measured(accuracy, loss), SIZES, GatesConfig())
+        view = views.view_after_epoch(view, EMPTY, measured(accuracy, loss), SIZES, GatesConfig())
     assert view is not None
     losses = [loss for _, loss in figures]
     assert (view.epoch, view.steps) == (len(figures), 4 * len(figures))
@@ -50,7 +50,7 @@ def test_contributions_are_what_a_seed_adds_seen_or_not() -> None:
     seeds = tuple(
         SlotView(stage=stage, blueprint=0, seed_id=3, accuracy_at_entry=0.3) for stage in (Stage.TRAINING, Stage.BLENDING)
     )
-    view = views.after_epoch(
+    view = views.view_after_epoch(
         None, (*seeds, SlotView(stage=Stage.EMBARGOED, dwell=2)), measured(0.5, changed=0.4), SIZES, GatesConfig()
     )
     training, blending, embargoed = view.slots
@@ -69,7 +69,7 @@ def test_contributions_are_what_a_seed_adds_seen_or_not() -> None:
 )
 def test_gradients_that_vanish_and_explode_are_told(norm: float, vanishing: bool, exploding: bool) -> None:
     slots = (SlotView(stage=Stage.TRAINING, blueprint=0, seed_id=0), *EMPTY[1:])
-    slot = views.after_epoch(None, slots, measured(norm=norm), SIZES, GatesConfig()).slots[0]
+    slot = views.view_after_epoch(None, slots, measured(norm=norm), SIZES, GatesConfig()).slots[0]
     assert (slot.vanishing, slot.exploding) == (vanishing, exploding)
 
 
@@ -81,7 +81,7 @@ def episode() -> picture.Episode:
     stages = [(0, 0), (2, 2), (3, 6), (3, 7), (4, 8), (5, 0)]
     shown = []
     for epoch, (mid, late) in enumerate(stages, start=1):
-        view = views.after_epoch(None, EMPTY, measured(0.4 + 0.1 * epoch), SIZES, GatesConfig())
+        view = views.view_after_epoch(None, EMPTY, measured(0.4 + 0.1 * epoch), SIZES, GatesConfig())
         grown = SlotView(stage=Stage(mid), blueprint=1, seed_id=0) if mid else SlotView()
         other = SlotView(stage=Stage(late), blueprint=0 if late == 2 else -1, seed_id=1 if late == 2 else -1)
         shown.append(replace(view, epoch=epoch, epochs=len(stages), slots=(SlotView(), grown, other)))
@@ -90,7 +90,7 @@ def episode() -> picture.Episode:
 
 
 def test_an_episode_as_text_shows_stages_and_what_was_kept() -> None:
-    early, mid, late, legend = picture.text(episode())
+    early, mid, late, legend = picture.write_text(episode())
     assert early == "early ······"
     assert mid == "mid   ·tbbPF  mlp"
     assert late == "late  ·t×er·"
@@ -143,13 +143,13 @@ def outcomes(gain: float) -> list[Comparison]:
 
 
 def test_differences_are_paired_and_runs_count_too() -> None:
-    mean, half = above([outcomes(0.1)], "ppo", "static-small")
+    mean, half = measure_gain([outcomes(0.1)], "ppo", "static-small")
     assert mean == pytest.approx(0.135)
     assert half == pytest.approx(interval([each / 100 for each in range(8)])[1])
-    together, wider = above([outcomes(0.1), outcomes(0.2), outcomes(0.3)], "ppo", "static-small")
+    together, wider = measure_gain([outcomes(0.1), outcomes(0.2), outcomes(0.3)], "ppo", "static-small")
     assert together == pytest.approx(0.235)
     assert wider == pytest.approx(math.hypot(half, interval([0.1, 0.2, 0.3])[1]))
-    lines = "\n".join(table([outcomes(0.1)], "ppo"))
+    lines = "\n".join(format_table([outcomes(0.1)], "ppo"))
     assert "static-small           70.0%       1.00x    20.0       1 M  +13.50 +- 2.05 points" in lines
     assert "the right slot and blueprint, and no other, in 50.0%" in lines
     assert "no growth in 0.0%" in lines
@@ -163,7 +163,7 @@ def coursed(controller: str, environment: int, *course: tuple[float, float]) -> 
 def test_courses_are_means_over_environments_of_the_last_looks_before() -> None:
     one, two = ((10.0, 0.1), (20.0, 0.5), (20.0, 0.4)), ((12.0, 0.3), (21.0, 0.7))
     found = [[coursed("ppo", 0, *one), coursed("ppo", 1, *two)]]
-    course = average(found, "ppo")
+    course = average_course(found, "ppo")
     assert (course.flops[0], course.flops[-1], len(course.flops)) == (12.0, pytest.approx(21.0), POINTS)
     for flops, mean, half in zip(course.flops[:-1], course.accuracy, course.half, strict=False):
         values = [max(point for point in each if point[0] <= flops or point is each[0])[1] for each in (one[:2], two)]
@@ -179,18 +179,18 @@ def test_a_controller_pays_after_as_many_hosts_as_save_what_it_cost_to_learn() -
     better = [coursed("oracle", each, (10.0, 0.1), (100.0, 0.8)) for each in range(8)]
     level = [coursed("random", each, (10.0, 0.1), (100.0, 0.7 + 0.1 * (-1) ** each)) for each in range(8)]
     found = [grows + slower + better + level]
-    reached = average(found, "ppo").reaches(0.5)
+    reached = average_course(found, "ppo").reaches(0.5)
     assert reached == pytest.approx(40.0, abs=0.5)
-    assert pays_after(found, "ppo", "static-small", 6000.0) == f"{math.ceil(6000 / (100 - reached)):,} hosts"
-    assert pays_after(found, "ppo", "oracle", 6000.0) == "never"
-    assert pays_after(found, "ppo", "random", 6000.0) == "not shown"
-    lines = table(found, "ppo", 6000.0)
+    assert estimate_break_even(found, "ppo", "static-small", 6000.0) == f"{math.ceil(6000 / (100 - reached)):,} hosts"
+    assert estimate_break_even(found, "ppo", "oracle", 6000.0) == "never"
+    assert estimate_break_even(found, "ppo", "random", 6000.0) == "not shown"
+    lines = format_table(found, "ppo", 6000.0)
     assert lines[0].endswith("ppo above it by         pays after") and lines[2].endswith("points   101 hosts")
     assert "learning cost 6 kFLOP, as much as 60 hosts here" in "\n".join(lines)
 
 
 @given(st.integers(0, 50), st.integers(1, 9))
 def test_blocks_hold_every_environment_once(count: int, block: int) -> None:
-    blocks = cut(range(count), block)
+    blocks = cut_blocks(range(count), block)
     assert [number for each in blocks for number in each] == list(range(count))
     assert all(len(each) == block for each in blocks[:-1])

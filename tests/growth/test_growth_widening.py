@@ -20,8 +20,8 @@ FORM, WIDTH = Form((5,), 3), 2
 
 
 def host(width: int = WIDTH) -> dict[str, Tensor]:
-    plan = hosts.plan(HostConfig(width=width, blueprints=["norm"]), FORM)
-    drawn = bank.drawn(plan, "host", [KEYS[0]])[0]
+    plan = hosts.make_plan(HostConfig(width=width, blueprints=["norm"]), FORM)
+    drawn = bank.draw(plan, "host", [KEYS[0]])[0]
     return {name: each + 0.1 for name, each in open_segment(plan, "host", drawn).items()}
 
 

@@ -25,7 +25,7 @@ from stageb.errors import ConfigError, StagebError
 from stageb.snake import picture
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
-from stageb.snake.play import Replay, best, draw
+from stageb.snake.play import Replay, draw, play_best
 from stageb.snake.ranks import find_device_kind
 from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
 
@@ -47,7 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def replay() -> Replay:
     """A game of an agent that has learnt nothing."""
-    return best(Agent(AgentConfig(4, 1, 16), 5, 0), GameConfig(size=5), 0, 8)
+    return play_best(Agent(AgentConfig(4, 1, 16), 5, 0), GameConfig(size=5), 0, 8)
 
 
 def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_picture_that_moves_shows_every_board(replay: Replay, tmp_path: Path) 
     with Image.open(place) as film:
         for number, grid in enumerate(replay.grids):
             film.seek(number)
-            assert film.convert("RGB").tobytes() == picture.image(grid).convert("RGB").tobytes()
+            assert film.convert("RGB").tobytes() == picture.draw_image(grid).convert("RGB").tobytes()
         assert film.n_frames == len(replay.grids)  # type: ignore[attr-defined]
     assert place.stat().st_size < 1200 * len(replay.grids)
 

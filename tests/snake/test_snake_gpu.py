@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stageb.job.world import World
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
-from stageb.snake.learner import batch_of
+from stageb.snake.learner import make_batch
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
 
@@ -46,7 +46,7 @@ def test_a_recorded_step_is_the_step_itself(precision: str) -> None:
         assert ranks.step.uses_graphs
         ranks.step.uses_graphs = recorded
         rollout, losses = ranks.roll_out(0), []
-        whole = batch_of(rollout, rollout.rewards, rollout.values)
+        whole = make_batch(rollout, rollout.rewards, rollout.values)
         for number, batch in enumerate(ranks.learner._minibatches(whole, len(rollout.rewards), (0, 0))):
             spoilt = replace(batch, returns=batch.returns * torch.nan) if number == 2 else batch
             losses.append(ranks.step.take(spoilt))

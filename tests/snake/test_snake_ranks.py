@@ -14,7 +14,7 @@ from stageb.config import PpoConfig
 from stageb.job.world import World
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
-from stageb.snake.learner import batch_of
+from stageb.snake.learner import make_batch
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
 from stageb.snake.types import Rollout
@@ -103,7 +103,7 @@ def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size()
         names = torch.arange(8)[:, None] * GAMES + torch.tensor(ranks.schedule.share(world.rank))
         nothing = names.float()
         rollout = Rollout(names[..., None].to(torch.uint8), names, nothing, nothing, nothing, nothing, names > 0, names > 0)
-        batches = list(ranks.learner._minibatches(batch_of(rollout, nothing, nothing), 8, (3, 1)))
+        batches = list(ranks.learner._minibatches(make_batch(rollout, nothing, nothing), 8, (3, 1)))
         for batch in batches:
             assert torch.equal(batch.inputs[1], batch.returns.long())
         return [batch.inputs[1].tolist() for batch in batches]
@@ -176,7 +176,7 @@ def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
         ranks = ranks_of(world)
         rollout = ranks.roll_out(0)
         advantages = rollout.rewards.clone()
-        good, bad, *_ = ranks.learner._minibatches(batch_of(rollout, advantages, advantages), 8, (0, 0))
+        good, bad, *_ = ranks.learner._minibatches(make_batch(rollout, advantages, advantages), 8, (0, 0))
         ranks.step.set_hyperparameters(learning_rate=0.01, entropy_weight=0.01)
         ranks.step.take(good)
         before = weights(ranks)
