@@ -1,8 +1,8 @@
-"""What a policy remembers of an episode: which blueprint was tried in which slot, and what it came to.
+"""A policy's memory of an episode: which blueprint was tried in which slot, and its last contribution.
 
-An observation shows what is in a slot now, and a cull leaves it empty. Whoever looks for the right seed must know which
-ones it has tried. This is the least that does it: two numbers for each slot and blueprint, taken from the observations
-alone, so that it needs no training and a policy is a function of the present and of these.
+An observation shows the current content of a slot, which a cull removes, but a search for the right seed must remember what
+was tried. This memory is minimal: two numbers for each slot and blueprint, computed from observations alone. It needs no
+training, and the policy stays a function of the current observation and these numbers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _CONTRIBUTION, _ONE_HOT = 3, 4  # places in the numbers of a slot
 
 
 def make_blank(count: int) -> Tensor:
-    """Of ``count`` episodes that begin: float32 (count, 3, 5, 2)."""
+    """The empty memory of ``count`` episodes: float32 (count, 3, 5, 2)."""
     return torch.zeros((count, *SHAPE))
 
 
 def remember(memory: Tensor, observations: Tensor) -> Tensor:
-    """``memory`` (N, 3, 5, 2) after observations (N, 80), as they are observed and not normalised."""
+    """``memory`` (N, 3, 5, 2) updated with observations (N, 80), which are not normalised."""
     slots = observations[:, HOST : HOST + 3 * BASE].reshape(-1, 3, BASE)
     here = slots[..., _ONE_HOT:] > 0
     contribution = slots[..., _CONTRIBUTION, None].expand_as(here)
@@ -31,7 +31,7 @@ def remember(memory: Tensor, observations: Tensor) -> Tensor:
 
 
 def remember_all(observations: Tensor) -> Tensor:
-    """What is remembered at every step of whole episodes: of observations (T, N, 80), float32 (T, N, 3, 5, 2)."""
+    """The memory at every step of whole episodes: float32 (T, N, 3, 5, 2) from observations (T, N, 80)."""
     memory, steps = make_blank(observations.shape[1]), []
     for each in observations:
         memory = remember(memory, each)

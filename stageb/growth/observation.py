@@ -119,17 +119,17 @@ def _newest(history: Sequence[float], bound: Callable[[float], float]) -> list[f
 
 
 def _squashed(value: float) -> float:
-    """x / (1 + x), of what is 0 or more: in [0, 1]; 1 for what is no number."""
+    """x / (1 + x) for x >= 0: in [0, 1]; 1 for NaN and infinity."""
     return value / (1 + value) if 0 <= value < math.inf else float(not value < 0)
 
 
 def _unit(value: float) -> float:
-    """In [0, 1]; 0 for what is no number."""
+    """``value`` clipped to [0, 1]; 0 for NaN."""
     return min(1.0, max(0.0, value)) if value == value else 0.0
 
 
 def _signed(value: float) -> float:
-    """In [-1, 1]; 0 for what is no number."""
+    """``value`` clipped to [-1, 1]; 0 for NaN."""
     return min(1.0, max(-1.0, value)) if value == value else 0.0
 
 
@@ -142,5 +142,5 @@ def _share(part: float, whole: float) -> float:
 
 
 def _change(history: Sequence[float]) -> float:
-    """What the newest differs by from the one before; 0 where there is none."""
+    """The newest value less the one before; 0 if there is none."""
     return history[-1] - history[-2] if len(history) > 1 else 0.0

@@ -1,11 +1,11 @@
-"""The detector: a vision-language checkpoint that knows coordinate tokens, found and loaded, or made from nothing.
+"""The detector: a vision-language checkpoint with coordinate tokens, loaded or created from scratch.
 
-A coordinate token ``<|coord_k|>`` stands for the bin k of an axis. Where a checkpoint does not know them, they are added,
-and their embeddings begin as waves along the axis, of many lengths: near coordinates are alike from the start, and what is
-learnt of one is learnt of its neighbours (as positions in Vaswani et al. 2017, section 3.5).
+The coordinate token ``<|coord_k|>`` stands for bin k of an axis. If a checkpoint does not have these tokens, they are added,
+and their embeddings are initialised with sines and cosines of many wavelengths along the axis, so that near coordinates are
+similar from the start and share what is learnt (like the positions in Vaswani et al. 2017, section 3.5).
 
-Prompts are made of ids exactly as the default engine makes them (``engines/chat.py``, ``engines/vision.py``), so what is
-taught is what rollouts are asked for.
+Prompts become ids exactly as in the default engine (``engines/chat.py``, ``engines/vision.py``), so training and rollouts
+see the same prompts.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ TEMPLATE = (
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SEEING = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _KEY = "model.model_name_or_path"
-PLACES = 16  # along a side, that the vision tower learns; they are stretched over every image
-SPREAD = 0.02  # standard deviation of embeddings at the beginning
-FIRMNESS = 1.0  # how far the vision tower's positions reach
-REACH = 0.1  # the same of coordinates' embeddings
-TEXT_ADDS = ("o_proj.weight", "down_proj.weight")  # the matrices whose outcome a layer adds to what goes past it
+PLACES = 16  # learnt positions along a side of the vision tower; they are interpolated over every image
+SPREAD = 0.02  # initial standard deviation of embeddings
+FIRMNESS = 1.0  # initial amplitude of the vision tower's position embeddings
+REACH = 0.1  # initial amplitude of the coordinate embeddings of a small model
+TEXT_ADDS = ("o_proj.weight", "down_proj.weight")  # output projections of residual branches
 VISION_ADDS = ("attn.proj.weight", "fc2.weight")
-LOGITS = 1 << 25  # that learning holds at a time, in single precision: 128 MiB
-CONTRAST = 5.0  # how much stronger pixels are made than other inputs of a layer
+LOGITS = 1 << 25  # logits that learning holds at a time: 128 MiB in float32
+CONTRAST = 5.0  # initial gain of the first layer for pixels, relative to other layers
 
 
 @dataclass(frozen=True)
 class Detector:
-    """A model that writes boxes, and what goes with it."""
+    """A model that writes boxes, with its tokenizer, image inputs and prompt."""
 
     model: Any
     tokenizer: Any
@@ -84,7 +84,7 @@ class Detector:
         return int(self.tokenizer.convert_tokens_to_ids(COORDINATES[0]))
 
     def head(self, precision: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Head:
-        """What makes logits of hidden states, within ``precision``."""
+        """The output layer, which runs within the context that ``precision`` returns."""
 
         def logits(states: Tensor) -> Tensor:
             with precision():
@@ -94,32 +94,33 @@ class Detector:
         return Head(logits, self.first, max(1, LOGITS // self.model.get_input_embeddings().weight.shape[0]))
 
     def prompt(self, image: str) -> Prompt:
-        """What the engine is asked about a picture."""
+        """The engine's prompt for a picture."""
         return Prompt("", self.words, (image,))
 
     def prompt_ids(self, image: str) -> Ids:
-        """The same as ids, the picture's as ``ImageInputs`` names it. Raises ``PictureError``."""
+        """The ids of the prompt, with the picture's tokens as ``ImageInputs`` names them. Raises ``PictureError``."""
         shared, own = self.chat.encode(self.prompt(image))
         return shared + self.eyes.ids((image,)) + own
 
 
 def find_answering_dtype(fabric: FabricConfig, device: str) -> torch.dtype:
-    """What a detector that only answers is loaded in: as learning computes on a GPU, where that is bf16-mixed."""
+    """The dtype of a detector that only answers: bfloat16 on a GPU if training is bf16-mixed, else float32."""
     halved = fabric.precision == "bf16-mixed" and device.startswith("cuda")
     return torch.bfloat16 if halved else torch.float32
 
 
 def find_learning_dtype(fabric: FabricConfig, tuner: TunerConfig) -> torch.dtype:
-    """What a detector that learns is loaded in: where most weights are frozen, those as learning computes."""
+    """The dtype of a detector that learns: bfloat16 if training is bf16-mixed and most weights are frozen (lora), else
+    float32."""
     halved = fabric.precision == "bf16-mixed" and tuner.kind == "lora"
     return torch.bfloat16 if halved else torch.float32
 
 
 def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
-    """The checkpoint in ``folder``, or of that name on the hub, with coordinate tokens, in eval mode on ``device``;
-    ``words`` are what it is asked about a picture.
+    """Load the checkpoint in ``folder`` (or a hub name), with coordinate tokens, in eval mode on ``device``; ``words`` is
+    the text prompt after each picture.
 
-    Raises ``ConfigError`` where it cannot be shown images, ``EngineError`` where it cannot be loaded.
+    Raises ``ConfigError`` if it does not support images, ``EngineError`` if it cannot be loaded.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
@@ -154,8 +155,8 @@ def save(detector: Detector, folder: Path) -> None:
 
 
 def make_small(folder: Path, small: SmallConfig, descs: Iterable[str], box_first: bool = False) -> None:
-    """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
-    and ``descs``, an image processor."""
+    """Create a small Qwen3-VL checkpoint in ``folder``: random weights, a tokenizer with one token for each fixed piece of
+    answers and for each of ``descs``, and an image processor."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = _make_tokenizer({*list_pieces(box_first), "user\n", "assistant\n", *descs})
     tokenizer.add_tokens([_make_token(token) for token in COORDINATES])
@@ -179,7 +180,7 @@ def make_small(folder: Path, small: SmallConfig, descs: Iterable[str], box_first
 
 
 def add_coordinates(model: Any, tokenizer: Any) -> None:
-    """Have both know the coordinate tokens, where they do not. Raises ``ConfigError`` where they know some."""
+    """Add the coordinate tokens to both if they do not have them. Raises ``ConfigError`` if they have only some."""
     known = tokenizer.get_vocab()
     held = [token for token in COORDINATES if token in known]
     if not held:
@@ -198,8 +199,8 @@ def add_coordinates(model: Any, tokenizer: Any) -> None:
 
 
 def make_waves(width: int, seed: int) -> Tensor:
-    """Unit-variance embeddings of the bins, (BINS, width): sines and cosines along the axis, of wavelengths from four axes
-    to eight bins, turned at random so that no dimension is special."""
+    """Unit-variance embeddings of the bins, (BINS, width): sines and cosines along the axis, with wavelengths from four axes
+    to eight bins, multiplied by a random rotation so that no dimension is special."""
     generator = torch.Generator().manual_seed(seeds.stream(seed, "two_channel", "coordinates") >> 1)
     lengths = torch.logspace(math.log2(4 * BINS), 3, (width + 1) // 2, base=2.0, dtype=torch.float64)
     angles = torch.arange(BINS, dtype=torch.float64)[:, None] * (2 * math.pi / lengths)
@@ -211,12 +212,12 @@ def make_waves(width: int, seed: int) -> Tensor:
 
 @torch.no_grad()
 def _draw_weights(model: Any, seed: int) -> None:
-    """Draw all weights of a small model.
+    """Initialise all weights of a small model.
 
-    A matrix keeps the size of what goes through it: Qwen's spread of .02, the same for all, suits its width of thousands,
-    and leaves a narrow model's images so faint that it learns for long without looking at them. Pixels are made stronger
-    still, and the vision tower's positions begin as waves along rows and columns. What layers add to what goes past them is
-    made smaller, the more layers there are (Radford et al. 2019, section 2.3).
+    Matrices preserve the variance of their inputs. Qwen's standard deviation of .02 suits widths of thousands; in a narrow
+    model it makes image features so weak that the model ignores them for long. Pixels get an extra gain, and position
+    embeddings of the vision tower start as sines and cosines along rows and columns. Residual branches are scaled down with
+    the number of layers (Radford et al. 2019, section 2.3).
     """
     generator = torch.Generator().manual_seed(seeds.stream(seed, "two_channel", "model") >> 1)
     embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
@@ -240,14 +241,15 @@ def _draw_weights(model: Any, seed: int) -> None:
 
 @torch.no_grad()
 def _set_coordinate_embeddings(model: Any, first: int, seed: int, spread: float) -> None:
-    """Set the coordinate tokens' embeddings, and the output's rows where these are others: around the mean of the rest."""
+    """Initialise the embeddings of the coordinate tokens, and their output rows if these are not tied, around the mean of
+    the other tokens."""
     tables = {id(layer.weight): layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
     for weight in tables.values():
         weight[first : first + BINS] = weight[:first].mean(0) + make_waves(weight.shape[1], seed).to(weight) * spread
 
 
 def _make_token(token: str) -> AddedToken:
-    """A token of its own that decoders do not leave out."""
+    """An added token that decoding does not skip."""
     return AddedToken(token, special=False, normalized=False)
 
 
@@ -275,7 +277,7 @@ def _make_tokenizer(known: Iterable[str]) -> Any:
 
 
 def _make_config(small: SmallConfig, tokenizer: Any) -> dict[str, Any]:
-    """What the config of a small model says."""
+    """The transformers config of a small model, as keyword arguments."""
     half = small.hidden_size // small.num_attention_heads // 2  # frequencies, dealt out to time, height and width
     share = half // 3
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_interleaved": True}

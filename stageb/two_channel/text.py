@@ -1,13 +1,12 @@
-"""Objects as one line of text, ``{"objects": [{"desc": "RBC", "bbox_2d": [<|coord_12|>, ...]}, ...]}``, in tokens, and back.
-A spelling may have the box first, ``{"bbox_2d": [<|coord_12|>, ...], "desc": "RBC"}``: a name is then given to a box that is
-there already (Chen et al. 2022, Pix2Seq).
+"""Write objects as tokens of one line, ``{"objects": [{"desc": "RBC", "bbox_2d": [<|coord_12|>, ...]}, ...]}``, and parse
+them. With ``box_first`` an object is ``{"bbox_2d": [<|coord_12|>, ...], "desc": "RBC"}``, so that its name is conditioned on
+its box (Chen et al. 2022, Pix2Seq).
 
-An answer has one spelling. Its fixed pieces are tokenized each by itself, so that an object ends where a token ends: a
-rollout can be cut behind any of its objects and gone on with, no token of it touched. The parser knows this spelling alone;
-what is written in another way is not read.
+An answer has exactly one spelling. Its fixed pieces are tokenised separately, so that every object ends at the end of a
+token: a rollout can be cut after any object and continued without changing a token. The parser accepts only this spelling.
 
-A coordinate v of an axis of n pixels is the bin floor(999 v / n + 1/2), the nearest of 1,000 points from edge to edge, and a
-bin b is the coordinate b n / 999. A true box that two equal bins would leave without area is one bin wide.
+A coordinate v on an axis of n pixels is in bin floor(999 v / n + 1/2), the nearest of 1,000 points from edge to edge; bin b
+is the coordinate b n / 999. A true box whose two bins would be equal is made one bin wide.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How a tokenizer spells answers: the ids of each piece. Made by ``find_spelling``."""
+    """How a tokenizer spells answers: the ids of each fixed piece. Made by ``find_spelling``."""
 
     box_first: bool  # an object's box stands before its desc
     opening: Ids  # {"objects": [
@@ -62,13 +61,14 @@ class WrittenAnswer:
 
 
 def list_pieces(box_first: bool) -> tuple[str, ...]:
-    """What an answer is made of beside descs and coordinates."""
+    """The fixed pieces of an answer: opening, head, middle, comma, tail, closing."""
     head, middle, tail = BOX_FIRST if box_first else NAME_FIRST
     return OPENING, head, middle, COMMA, tail, CLOSING
 
 
 def find_spelling(tokenizer: Any, box_first: bool = False) -> Spelling:
-    """How ``tokenizer``, of transformers, spells answers. Raises ``InputError`` where it cannot."""
+    """The spelling of ``tokenizer``, from transformers. Raises ``InputError`` if it has no coordinate tokens or no EOS
+    token, or does not decode its own tokens exactly."""
     known = tokenizer.get_vocab()
     missing = [token for token in COORDINATES if token not in known]
     if missing:
@@ -85,7 +85,7 @@ def find_spelling(tokenizer: Any, box_first: bool = False) -> Spelling:
 
 
 def check_descs(samples: Iterable[Sample], spelling: Spelling) -> None:
-    """Raise ``InputError`` where a tokenizer cannot write and read back the desc of an object."""
+    """Raise ``InputError`` if the desc of an object cannot be encoded and parsed back."""
     for desc in sorted({each.desc for sample in samples for each in sample.objects}):
         ids = _encode_desc(desc, spelling)
         if spelling.reserved.intersection(ids):
@@ -96,7 +96,7 @@ def check_descs(samples: Iterable[Sample], spelling: Spelling) -> None:
 
 
 def fill_prompt(prompt: str, categories: Sequence[str]) -> str:
-    """What a model is asked: ``prompt`` with its categories in the place of ``{categories}``."""
+    """``prompt`` with ``{categories}`` replaced by the names of ``categories``."""
     return prompt.replace(CATEGORIES, ", ".join(categories))
 
 
@@ -104,19 +104,19 @@ def fill_prompt(prompt: str, categories: Sequence[str]) -> str:
 
 
 def bin_of(value: float, size: int) -> int:
-    """The bin of a coordinate in pixels on an axis of ``size`` pixels; beyond its ends, the end's."""
+    """The bin of a coordinate in pixels on an axis of ``size`` pixels, clipped to the axis."""
     return min(BINS - 1, max(0, math.floor((BINS - 1) * value / size + 0.5)))
 
 
 def bins_of(box: Box, width: int, height: int) -> Bins:
-    """The bins of a box in pixels, which has area; so have they."""
+    """The bins of a box in pixels; if the box has area, so have its bins."""
     x1, x2 = _widen(bin_of(box[0], width), bin_of(box[2], width))
     y1, y2 = _widen(bin_of(box[1], height), bin_of(box[3], height))
     return x1, y1, x2, y2
 
 
 def box_of(bins: Bins, width: int, height: int) -> Box:
-    """The pixels of bins."""
+    """The box in pixels of ``bins``."""
     x1, y1, x2, y2 = (each / (BINS - 1) for each in bins)
     return x1 * width, y1 * height, x2 * width, y2 * height
 
@@ -128,17 +128,17 @@ def _widen(low: int, high: int) -> tuple[int, int]:
 
 
 def list_true_objects(sample: Sample) -> tuple[Detection, ...]:
-    """The objects of a sample as its answer lists them: top to bottom, left to right, by upper left corners."""
+    """The objects of a sample in bins, in the order of its answer (``sort_objects``)."""
     return sort_objects(Detection(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.objects)
 
 
 def sort_objects(objects: Iterable[Detection]) -> tuple[Detection, ...]:
-    """Top to bottom, left to right, by upper left corners."""
+    """``objects`` from top to bottom, then from left to right, by their upper left corners."""
     return tuple(sorted(objects, key=lambda each: (each.bins[1], each.bins[0], each.bins[3], each.bins[2], each.desc)))
 
 
 def to_pixels(objects: Iterable[Detection], width: int, height: int) -> tuple[Object, ...]:
-    """Objects in the pixels of an image."""
+    """``objects`` in the pixels of an image of ``width`` x ``height``."""
     return tuple(Object(each.desc, box_of(each.bins, width, height)) for each in objects)
 
 
@@ -146,7 +146,7 @@ def to_pixels(objects: Iterable[Detection], width: int, height: int) -> tuple[Ob
 
 
 def write_text(objects: Sequence[Detection], box_first: bool = False) -> str:
-    """The answer as people read it, without the token that ends it."""
+    """The answer as readable text, without the end token."""
     opening, head, middle, comma, tail, closing = list_pieces(box_first)
 
     def said(each: Detection) -> str:
@@ -158,9 +158,9 @@ def write_text(objects: Sequence[Detection], box_first: bool = False) -> str:
 
 
 def write_answer(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[int] = ()) -> WrittenAnswer:
-    """The answer that lists ``objects``, to its end; or one that begins with ``behind`` and goes on with them.
+    """The answer that lists ``objects``, including the end token, or that continues ``behind`` with them.
 
-    ``behind`` is the beginning of an answer, up to and with the end of an object (``ParsedAnswer.ends``), or empty.
+    ``behind`` is a prefix of an answer up to and including the end of an object (``ParsedAnswer.ends``), or empty.
     """
     ids = list(behind or spelling.opening)
     boxes = []
@@ -179,7 +179,7 @@ def write_answer(objects: Sequence[Detection], spelling: Spelling, behind: Seque
 
 
 class _RefusedError(Exception):
-    """Why the rest of an answer is not read."""
+    """Why the rest of an answer cannot be parsed."""
 
 
 def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
@@ -205,21 +205,21 @@ def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
 
 
 def cut_before_special(ids: Ids, spelling: Spelling) -> Ids:
-    """The beginning of an answer that its model can be fed again: up to the first special token that no answer holds, such
-    as an image's, behind which a model would look for an image."""
+    """The prefix of an answer that its model can be fed: up to the first special token that does not belong in an answer,
+    such as an image token, for which the model would expect an image."""
     strange = spelling.reserved - {*spelling.coordinates, spelling.end}
     return ids[: next((at for at, token in enumerate(ids) if token in strange), None)]
 
 
 def find_boxes(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, int, int], ...]:
-    """Where the coordinates of each object stand in the beginning of an answer that ``parse`` keeps."""
+    """The indices of the four coordinates of each object in ``ids``, a prefix of an answer that ``parse`` accepts."""
     places = [place for place, token in enumerate(ids) if token in spelling.bins]
     return tuple((places[i], places[i + 1], places[i + 2], places[i + 3]) for i in range(0, len(places), 4))
 
 
 def expect(ids: Sequence[int], spelling: Spelling) -> Ids:
-    """What follows ``ids``, the beginning of an answer, as far as the form tells: up to the next coordinate or desc, and as
-    if another object followed each. Nothing where it does not tell. Looks at the end of ``ids`` alone."""
+    """The tokens that the spelling determines after ``ids``, a prefix of an answer: up to the next coordinate or desc, and
+    as if another object followed each. Empty if none are determined. Only the end of ``ids`` is looked at."""
     start = next((at for at in range(len(ids), 0, -1) if ids[at - 1] in spelling.bins), 0)
     behind = tuple(ids[start:])  # the last coordinate, if there was one
     further = (*spelling.tail, *spelling.comma, *spelling.head)
@@ -326,7 +326,7 @@ def _encode_desc(desc: str, spelling: Spelling) -> Ids:
 
 
 def find_first_token(desc: str, spelling: Spelling) -> int:
-    """The id that ``desc`` begins with in an answer."""
+    """The first id of ``desc`` in an answer."""
     return _encode_desc(desc, spelling)[0]
 
 

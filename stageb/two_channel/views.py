@@ -1,9 +1,9 @@
-"""Images as a detector sees them, in views: decoded once, and from then on scaled, turned and lit on the model's device.
+"""Image inputs that apply views (``augmentation.py``): images are decoded once, and transformed on the model's device.
 
-A view is one bilinear sampling of its image, straight into the size that the vision tower cuts into patches, and one
-multiplication and addition for light; the images of a pack that are of one size go together. What comes out for an image
-does not rest on what goes with it: operations are element by element, and the mean grey about which contrast varies is the
-image's own. Images without a view are scaled by Pillow, as the checkpoint's processor has it.
+A view is one bilinear sampling of its image, directly to the size that the vision tower cuts into patches, and one
+multiplication and addition for light; images of one size in a pack are processed together. The result for an image does not
+depend on the others: operations are element-wise, and contrast varies about the image's own mean grey. Images without a view
+are scaled by Pillow, as in the checkpoint's processor.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from stageb.two_channel.geometry import Geometry
 from stageb.two_channel.pixels import Pixels, to_bytes
 from stageb.untrusted import pictures
 
-KEPT = 2 << 30  # bytes of images that are kept
-KNOWN = 1 << 15  # views whose names are: more than any step shows, few enough for a run of any length
-COARSE = 8  # pixels that become one where the mean grey is looked for
-GREY = 128  # of what lies around an image that is scaled down
-TOGETHER = 16  # views that are made at a time
-MARGIN = 0.1  # of what lies around a pasted object, over which it fades, as a share of its sides
+KEPT = 2 << 30  # bytes of images that a cache holds
+KNOWN = 1 << 15  # views whose names are remembered: more than any step shows, and bounded for runs of any length
+COARSE = 8  # factor by which an image is reduced to compute its mean grey
+GREY = 128  # of the padding around an image that is scaled down
+TOGETHER = 16  # views that are computed at a time
+MARGIN = 0.1  # width of the border over which a pasted object fades out, as a fraction of its sides
 
 Size = tuple[int, int]  # width, height
 
 
 class Views(ImageInputs):
-    """Image inputs that know views. They keep images decoded, and cut into patches: files are taken not to change.
+    """Image inputs with views. Decoded images and patches are cached: files are assumed not to change.
 
-    ``sources`` are the paths of the images that objects in views come from, by their numbers.
+    ``sources`` are the paths of the images from which pasted objects come, by index.
     """
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
@@ -58,12 +58,12 @@ class Views(ImageInputs):
         self._geometry = Geometry(model.model.visual) if Geometry.known(model.model.visual) else None
 
     def share(self, other: Views) -> None:
-        """See by what ``other``, whose processor and device are the same, has decoded and cut."""
+        """Share the caches of ``other``, whose processor and device must be the same."""
         self._pool, self._frames, self._cuts = other._pool, other._frames, other._cuts
         self.sources = other.sources
 
     def prepare(self, names: Iterable[int]) -> None:
-        """Have images decoded, or cut, that will be asked for soon; what is wrong with one is told when it is."""
+        """Start to decode or cut, in threads, images that will be needed soon; errors are raised when they are used."""
         for name in names:
             path, view = parse_name(self._pictures[name].path)
             if self._plain and view != View():
@@ -100,7 +100,7 @@ class Views(ImageInputs):
         return self._plain.numbers(patches) if self._plain else patches
 
     def _viewed_patches(self, names: Sequence[int]) -> Tensor:
-        """The patches of views of one size, whose images are of one size."""
+        """The patches of views of one size, of images of one size."""
         assert self._plain
         parts = [parse_name(self._pictures[name].path) for name in names]
         frames = [self._with_pasted(self._shown_frame(path), path, view) for path, view in parts]
@@ -117,7 +117,7 @@ class Views(ImageInputs):
         return found
 
     def _with_pasted(self, frame: Frame, path: str, view: View) -> Frame:
-        """``frame``, of the image in ``path``, with the objects that ``view`` puts into it."""
+        """``frame``, of the image in ``path``, with the objects that ``view`` pastes into it."""
         if not view.pasted:
             return frame
         pixels = frame.pixels.clone()
@@ -128,7 +128,7 @@ class Views(ImageInputs):
         return Frame(pixels, frame.grey)
 
     def _decoding(self, path: str) -> Job:
-        """The image in a file, on its way to being decoded."""
+        """The job that decodes the image in a file, started if necessary."""
         width, height = self._look(path).size
         found: Job = self._frames.get(
             path, lambda: Job(self._pool.submit(lambda: Frame.of(self._open(path))), 3 * width * height)
@@ -136,7 +136,7 @@ class Views(ImageInputs):
         return found
 
     def _cutting(self, name: int) -> Job:
-        """The image of that name, on its way to being cut."""
+        """The job that cuts the image ``name`` into patches, started if necessary."""
         picture = self._pictures[name]
         size = 3 * picture.grid[1] * picture.grid[2] * self._model.config.vision_config.patch_size**2
         size *= 1 if self._plain else 8
@@ -152,7 +152,7 @@ class Views(ImageInputs):
         return self._registered(path, file.digest + note_view(view).encode(), file.size[::-1] if view.turned else file.size)
 
     def _look(self, path: str) -> File:
-        """What is known of a file without decoding it, once and for all."""
+        """The facts about a file that need no decoding; cached."""
         if path not in self._files:
             data = pictures.read(path)
             size, digest = pictures.size_shown(path, data, self._pixels), hashlib.blake2b(data, digest_size=16).digest()
@@ -160,7 +160,7 @@ class Views(ImageInputs):
         return self._files[path]
 
     def _remember(self, path: str) -> None:
-        """A view comes once: let go of the oldest, where there are many."""
+        """Remember the name of a view, and forget the oldest if there are too many: a view is used only once."""
         self._viewed.append(path)
         if len(self._viewed) > KNOWN:
             oldest = self._viewed.popleft()
@@ -188,11 +188,11 @@ class Views(ImageInputs):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What is known of an image's file."""
+    """Facts about an image file."""
 
     digest: bytes  # of its content
-    size: Size  # of the image as it is opened
-    noted: Size  # in whose pixels views of it are noted
+    size: Size  # of the image as it is opened, scaled down if necessary
+    noted: Size  # of the image in the file, in whose pixels views are noted
 
 
 @dataclass(slots=True)
@@ -218,8 +218,8 @@ class Job:
 
 
 def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[Size], size: Size) -> Tensor:
-    """Each of ``frames``, which are of one size, in its view, which is of ``size``: uint8 (views, 3, height, width), on the
-    frames' device. They may be smaller than the sizes in whose pixels views are ``noted``."""
+    """Apply its view to each of ``frames``, which have one size: uint8 (views, 3, height, width) of ``size``, on the frames'
+    device. Frames may be smaller than the sizes in whose pixels views are ``noted``."""
     pixels = torch.stack([frame.pixels for frame in frames])
     device, (width, height) = pixels.device, size
     places = send(torch.tensor([_compute_affine(view, each) for view, each in zip(views, noted, strict=True)]), device)
@@ -239,11 +239,11 @@ def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[S
 
 
 def paste_objects(pixels: Tensor, size: Size, pasted: Sequence[tuple[Tensor, Size, Paste]]) -> None:
-    """Put objects into ``pixels``, uint8 (3, height, width), in place and in order: each from an image (the same shape, any
-    size). A paste is noted in pixels of images of ``size``, and of the size beside its image. Its box is shown whole; what
-    lies around it fades, so that no seam tells it.
+    """Paste objects into ``pixels``, uint8 (3, height, width), in place and in order: each from a source image (same layout,
+    any size). A paste is noted in pixels of a target of ``size``, and of a source of the size given with it. The object's
+    box is opaque, and the border around it fades out, so that there is no visible seam.
 
-    Where an object comes to stand is worked out on the CPU, for all of them, since a GPU would be told of every step of it.
+    Positions are computed on the CPU for all objects at once: on a GPU each step would be a kernel launch.
     """
     placed = [_place_pasted(pixels.shape[:0:-1], size, source_size, paste) for _, source_size, paste in pasted]
     lines = [line for _, along in placed for line in along]
@@ -273,8 +273,8 @@ def _place_pasted(lengths: Sequence[int], size: Size, source_size: Size, paste: 
 
 
 def _compute_affine(view: View, noted: Size) -> list[list[float]]:
-    """Where in its image the upper left corner of a view lies, and how far it is from there to its upper right and to its
-    lower left corner: x and y of each, in shares of the image."""
+    """The affine map from a view to its image, in fractions of the image, as (x, y) pairs: the view's upper left corner, and
+    the vectors from there to its upper right and lower left corners."""
 
     def place(x: float, y: float) -> list[float]:
         x, y = (y, x) if view.turned else (x, y)
@@ -292,23 +292,23 @@ def _compute_affine(view: View, noted: Size) -> list[list[float]]:
 
 
 def _compute_light(view: View, grey: int) -> tuple[float, float]:
-    """What a view's bytes are multiplied by, and what is added to them: brightness, and contrast about ``grey``."""
+    """Factor and offset of a view's bytes, for its brightness and its contrast about ``grey``."""
     brightness, contrast = (1 + more / 100 for more in view.light)
     return brightness * contrast, brightness * (1 - contrast) * grey
 
 
 class SizedCache:
-    """What was made of late, by name, up to ``KEPT`` bytes in all; several threads may ask."""
+    """A thread-safe LRU cache of at most ``KEPT`` bytes."""
 
     def __init__(self, size: Callable[[Any], int]) -> None:
-        """``size`` gives the bytes of a thing."""
+        """``size`` returns the bytes that a value takes."""
         self._size = size
         self._held: OrderedDict[str, Any] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
     def get(self, name: str, make: Callable[[], Any]) -> Any:
-        """The thing of that name, made where it is not held."""
+        """The value under ``name``; if it is not cached, the result of ``make`` is stored and returned."""
         with self._lock:
             if name in self._held:
                 self._held.move_to_end(name)
