@@ -28,7 +28,7 @@ OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one controller came to in one environment."""
+    """The result of one controller in one environment."""
 
     controller: str
     environment: int
@@ -96,7 +96,7 @@ def _compare_one(
 def _compare_stopped(
     setting: Setting, places: Places, name: str, rate: Rate, ended: Sequence[EpisodeResult]
 ) -> list[Comparison]:
-    """What networks that do not grow come to, stopped early."""
+    """The results of networks that do not grow, with early stopping."""
     block = Block(setting, places, stopping.choose_start(name, [each.kept for each in ended]))
     epochs = stopping.train(block, rate, [each.flops for each in ended])
     found = _summarise(block, name, range(len(ended)))
@@ -104,7 +104,7 @@ def _compare_stopped(
 
 
 def _compare_widened(setting: Setting, places: Places, name: str, budgets: Sequence[float]) -> list[Comparison]:
-    """What hosts come to that are widened half-way."""
+    """The results of hosts that are widened half-way."""
     wide = widening.grow(setting, places, name, budgets)
     sizes = [hosts.count_parameters(plan, [-1] * 3)[0] for plan in (setting.plan, wide.setting.plan)]
     return [replace(each, extra=sizes[1] / sizes[0] - 1) for each in train_within_budgets(wide, name, None, budgets)]
@@ -143,7 +143,7 @@ def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None
 
 
 def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Comparison]:
-    """What members come to, whose budgets are spent."""
+    """The results of members whose budgets are spent, by member."""
     for member in members:
         if block.views[member]:
             block.close(member)
@@ -166,5 +166,5 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
 
 
 def to_plain(found: Sequence[Sequence[Comparison]]) -> list[list[dict[str, Any]]]:
-    """As JSON can hold it; ``Comparison.of`` reads it."""
+    """As plain data for JSON; ``Comparison.of`` reads it."""
     return [[asdict(each) for each in outcomes] for outcomes in found]

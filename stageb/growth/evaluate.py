@@ -46,8 +46,8 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         metavar="NAMES",
         help=f"of: {', '.join((*OTHERS, *BY_NAME))} (default: all but the last four)",
     )
-    parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="runs of the same config, but for its seed")
-    parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
+    parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="more runs, which differ only in their seed")
+    parser.add_argument("--out", metavar="FILE", help="write all results to FILE, as JSON Lines")
     parser.add_argument(
         "--pictures",
         metavar="FOLDER",
@@ -164,7 +164,7 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
     return [folder / name for name in drawn]
 
 
-# What came of it
+# Results
 
 
 def format_table(found: Found, controller: str, learning: float = 0.0) -> list[str]:

@@ -72,9 +72,9 @@ class Grown:
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     """Grow the network of a held-out environment as a run's controller does, and write it as plain PyTorch."""
     parser = argparse.ArgumentParser(prog="stageb export RUN", description=main.__doc__)
-    parser.add_argument("--environment", type=int, default=0, help="its number among those held out (default 0)")
-    parser.add_argument("--controller", choices=CONTROLLERS, help="who decides (default: the run's)")
-    parser.add_argument("--out", metavar="FOLDER", help="where the files go (default RUN/network-N, N the environment)")
+    parser.add_argument("--environment", type=int, default=0, help="number of a held-out environment (default 0)")
+    parser.add_argument("--controller", choices=CONTROLLERS, help="the controller (default: the run's)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write to (default RUN/network-N, N the environment)")
     parser.add_argument("--onnx", action="store_true", help="write network.onnx too; needs the packages onnx and onnxscript")
     add_authority(parser)
     given = parser.parse_args(arguments)

@@ -89,7 +89,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, heads: int = 1, causal
 
 
 class _Guard(torch.autograd.Function):
-    """The identity, through which no gradient comes back that is not finite."""
+    """The identity; non-finite gradients become zero in the backward pass."""
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
@@ -109,5 +109,5 @@ class _Guard(torch.autograd.Function):
 
 
 def guard_gradient(x: Tensor) -> Tensor:
-    """``x``; whatever reads it here cannot send a gradient back that is not finite: zero goes in its place."""
+    """``x``, with non-finite gradients replaced by zero in the backward pass."""
     return cast(Tensor, _Guard.apply(x))  # type: ignore[no-untyped-call]

@@ -94,7 +94,7 @@ class Learner:
         return copy.deepcopy({**kept, "normaliser": self.normaliser.state()})
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what ``state`` gave."""
+        """Restore the result of ``state``."""
         self.policy.load_state_dict(state["policy"])
         self.normaliser.load(state["normaliser"])
         self.step.load(state["optimizer"])

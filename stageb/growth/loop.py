@@ -16,7 +16,7 @@ from stageb.training.run import launch
 
 
 def fit(config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
-    """Run, or go on with, the run that ``config`` names. Returns the exit code."""
+    """Start or resume the run that ``config`` names. Returns the exit code."""
     return launch(config, lambda world: main(world, config, resolved_yaml, fresh))
 
 
@@ -33,7 +33,7 @@ def main(world: World, config: GrowthConfig, resolved_yaml: str, fresh: bool) ->
 
 
 def updates(world: World, run: Run, ranks: Ranks, start: Start) -> None:
-    """The updates behind those that are done."""
+    """The updates that are not done yet."""
     schedule, snapshot = ranks.schedule, start.snapshot
     for update in range(start.done, schedule.updates):
         result = ranks.play(update, snapshot)

@@ -23,9 +23,9 @@ from stageb.store.targets import check_target
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     """Show an episode of a held-out environment, and write it as a picture into the run's folder."""
     parser = argparse.ArgumentParser(prog="stageb play RUN", description=main.__doc__)
-    parser.add_argument("--environment", type=int, default=0, help="its number among those held out (default 0)")
-    parser.add_argument("--controller", choices=CONTROLLERS, help="who decides (default: the run's)")
-    parser.add_argument("--out", metavar="FILE", help="where the picture goes (default RUN/episode.png)")
+    parser.add_argument("--environment", type=int, default=0, help="number of a held-out environment (default 0)")
+    parser.add_argument("--controller", choices=CONTROLLERS, help="the controller (default: the run's)")
+    parser.add_argument("--out", metavar="FILE", help="PNG file to write (default RUN/episode.png)")
     add_authority(parser)
     given = parser.parse_args(arguments)
     require(given.environment >= 0, "--environment", given.environment, "0 or more")

@@ -1,4 +1,4 @@
-"""What a run of this loop says of itself."""
+"""The lines that a run of this loop prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stageb.runs.figures import short
 
 
 def describe_start(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
-    """The first line: ``done`` updates lie behind, of which ``last`` is the row."""
+    """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
         return f"{place}: going on after {done} of {schedule.updates} updates, {describe_figures(last)}"
@@ -38,7 +38,7 @@ def describe_assignment(places: Sequence[str], environments: Sequence[int], grow
 
 
 def describe_figures(row: Mapping[str, Any]) -> str:
-    """How well episodes went, in a few words."""
+    """The figures of episodes, in a few words."""
     said = f"J {row['objective']:.3f}, validation accuracy {row['accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
     if row["explained_variance"] is not None:
         said += f", explained variance {row['explained_variance']:.2f}"
@@ -46,7 +46,7 @@ def describe_figures(row: Mapping[str, Any]) -> str:
 
 
 def describe_result(row: Mapping[str, Any]) -> str:
-    """What came of the run whose last row is ``row``."""
+    """The result of the run whose last row is ``row``, in a few words."""
     right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
     return (
         f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held out: "

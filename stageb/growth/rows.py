@@ -1,4 +1,4 @@
-"""What an update comes to, as rows of a run's files hold it."""
+"""The rows of a run's files: the figures of an update."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def make_row(
 
 
 def average_episodes(ended: Sequence[EpisodeResult], prefix: str = "") -> dict[str, float | int | None]:
-    """What episodes came to on average; no figures where there were none.
+    """Means over episodes, by name; None for each if there are no episodes.
 
     ``right`` is the share of those whose right slot and blueprint are known that kept exactly this one seed; ``none`` the
     share that kept no seed.
@@ -92,7 +92,7 @@ def make_episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str
 
 
 def list_learning_figures(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
-    """What the controller learnt; no figures where it does not learn."""
+    """The figures of an update of the controller, by name; None for each if it does not learn."""
     return {name: rounded(figures[name]) if figures else None for name in LEARNT}
 
 

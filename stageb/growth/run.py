@@ -1,4 +1,4 @@
-"""What rank 0 does with what the ranks bring: learn, record, log, commit, say."""
+"""What rank 0 does with the results of the ranks: learn, record, log, commit, print."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ EPISODES = "episodes.jsonl"
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run goes on from."""
+    """Where a run starts or resumes."""
 
     done: int  # updates
     snapshot: Snapshot  # what decides in the next
 
 
 class Run(LearningRun):
-    """One run: where it stands, and what is written and said of it."""
+    """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: GrowthConfig
     view, unit, limits = rows.VIEW, "update", ("growth.updates",)
 
     def __init__(self, config: GrowthConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
-        """``facts`` are of the machine."""
+        """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
         self.config, self.schedule = config, Schedule(config)
         self.learner: Learner | None = None  # from when it begins on, where the controller learns
@@ -103,7 +103,7 @@ class Run(LearningRun):
         self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
 
     def commit(self, update: int) -> None:
-        """Make this the point to go on from."""
+        """Commit: from now on the run resumes here."""
         if self.learner:
             weights = take_snapshot(self.learner)
             self.journal.put(WEIGHTS, lambda path: save_file(weights, path))

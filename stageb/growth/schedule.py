@@ -16,7 +16,7 @@ class Schedule:
 
     @property
     def updates(self) -> int:
-        """Of the run."""
+        """Updates of the run."""
         return self.config.growth.updates
 
     def blocks(self, update: int) -> list[range]:

@@ -45,8 +45,8 @@ def learning_cost(folder: Path, config: GrowthConfig) -> float:
 
 def add_authority(parser: argparse.ArgumentParser) -> None:
     """The options by which a user names what the folder of a run may not."""
-    parser.add_argument("--folder", help="where the files of the run's task lie (default: their usual folder)")
-    parser.add_argument("--make", metavar="FUNCTION", help="the run's host.make, if its hosts are of your own")
+    parser.add_argument("--folder", help="folder with the files of the run's task (default: as for fit)")
+    parser.add_argument("--make", metavar="FUNCTION", help="the run's host.make, if it builds its own hosts")
 
 
 def replace_authority(config: GrowthConfig, folder: Path, given: argparse.Namespace) -> GrowthConfig:

@@ -82,7 +82,7 @@ class Hosts:
         return state | {name: getattr(self, name) for name in ("counts", "skipped", "broken", "scale", "since")}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a ``state``, whose tensors are copied."""
+        """Restore a ``state``, whose tensors are copied."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
 

@@ -93,7 +93,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """What one episode came to, after all that was not kept for good was taken out."""
+    """The result of one episode, after all seeds that were not kept were removed."""
 
     environment: int  # its number
     epochs: int
@@ -117,7 +117,7 @@ class EpisodeResult:
         return self.extra_parameters / self.host_parameters
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it; ``of`` reads it."""
+        """As plain data for JSON; ``of`` reads it."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What is known of an environment, from epoch to epoch: views made of what was measured. Standard library alone."""
+"""Views: what is known of an environment after each epoch, from measurements. Only the standard library is imported."""
 
 from __future__ import annotations
 

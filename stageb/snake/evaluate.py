@@ -32,7 +32,7 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     """``stageb evaluate RUN``: how good the agent of a run is, on games that it did not learn from."""
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--episodes", type=int, default=1000, help="games to play (default 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="names the games (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
     given = parser.parse_args(arguments)
@@ -44,7 +44,7 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
 
 
 def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> int:
-    """Play the games on all ranks, and have rank 0 tell what came of them."""
+    """Play the games on all ranks; rank 0 prints the results."""
     agent, game = stored.agent.to(world.device), stored.config.game
     named = seeds.stream(seed, "snake", "stageb evaluate")
     with world.at("evaluation"):
@@ -57,7 +57,7 @@ def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> in
 
 
 def format_table(rows: Rows, config: GameConfig) -> list[str]:
-    """What games came to, in lines; intervals are of 95 %."""
+    """The results of games, as lines of text; intervals are 95 %."""
     games, scores = len(rows), sorted(score for _, score, *_ in rows)
     mean = sum(scores) / games
     spread = math.sqrt(sum((score - mean) ** 2 for score in scores) / max(1, games - 1))

@@ -123,7 +123,7 @@ class Game:
         return {name: (self.grids() if name == "grids" else getattr(self, name)).cpu() for name in KEPT}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from what ``state`` gave, at rest: after ``restart``."""
+        """Restore the result of ``state``, which must have been taken after ``restart``."""
         grids = state["grids"].to(self.device)
         for name in KEPT[1:]:
             getattr(self, name).copy_(state[name])

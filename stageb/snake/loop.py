@@ -16,7 +16,7 @@ from stageb.training.run import launch
 
 
 def fit(config: SnakeConfig, resolved_yaml: str, fresh: bool) -> int:
-    """Run, or go on with, the run that ``config`` names. Returns the exit code."""
+    """Start or resume the run that ``config`` names. Returns the exit code."""
     return launch(config, lambda world: main(world, config, resolved_yaml, fresh))
 
 
@@ -35,7 +35,7 @@ def main(world: World, config: SnakeConfig, resolved_yaml: str, fresh: bool) -> 
 
 
 def updates(world: World, run: Run, ranks: Ranks, done: int) -> None:
-    """The updates behind those that are done."""
+    """The updates that are not done yet."""
     schedule = ranks.schedule
     for update in range(done, schedule.updates):
         rollout = ranks.roll_out(update)

@@ -48,11 +48,11 @@ class Replay:
 def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     """Replay a game in the terminal, and write it as a GIF into the run's folder, as an MP4 too where ffmpeg is there."""
     parser = argparse.ArgumentParser(prog="stageb play RUN", description=main.__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="names the games (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
     parser.add_argument("--best-of", type=int, default=1, metavar="N", help="play N games, show the best (default 1)")
     parser.add_argument("--delay", type=float, default=0.05, help="seconds between two frames (default 0.05)")
-    parser.add_argument("--out", metavar="FILE", help="where the GIF goes (default RUN/play.gif)")
-    parser.add_argument("--no-pictures", action="store_true", help="the terminal alone")
+    parser.add_argument("--out", metavar="FILE", help="GIF file to write (default RUN/play.gif)")
+    parser.add_argument("--no-pictures", action="store_true", help="show the game in the terminal only")
     given = parser.parse_args(arguments)
     require(1 <= given.best_of <= MOST_GAMES, "--best-of", given.best_of, f"1 to {MOST_GAMES}")
     require(0 <= given.delay <= 10, "--delay", given.delay, "0 to 10 seconds")

@@ -1,4 +1,4 @@
-"""What a run of this loop says of itself."""
+"""The lines that a run of this loop prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stageb.snake.schedule import Schedule
 
 
 def describe_start(config: SnakeConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
-    """The first line: ``done`` updates lie behind, of which ``last`` is the row."""
+    """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
         return f"{place}: going on after {done} of {schedule.updates} updates, {describe_figures(last, config)}"
@@ -20,7 +20,7 @@ def describe_start(config: SnakeConfig, schedule: Schedule, done: int, last: Map
 
 
 def describe_figures(row: Mapping[str, Any], config: SnakeConfig) -> str:
-    """How well games went, in a few words."""
+    """The figures of games, in a few words."""
     if row["eval/games"]:
         return f"evaluated: {row['eval/score']:.1f} foods, {row['eval/win_rate']:.1%} won"
     if not row["games"]:
@@ -29,7 +29,7 @@ def describe_figures(row: Mapping[str, Any], config: SnakeConfig) -> str:
 
 
 def describe_result(row: Mapping[str, Any], config: SnakeConfig) -> str:
-    """What came of the run whose last row is ``row``."""
+    """The result of the run whose last row is ``row``, in a few words."""
     most = config.game.cells - START_LENGTH
     return (
         f"after {short(row['steps'])} steps, {row['eval/games']} games with the most probable actions: "

@@ -77,7 +77,7 @@ class Ranks:
         self._ended = GameTotals()  # since they were last gathered
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from a checkpoint; None: from the beginning."""
+        """Resume from a checkpoint; None: start from the beginning."""
         if checkpoint:
             self.agent.load_state_dict(checkpoint["agent"])
             self.step.load(checkpoint["optimizer"])

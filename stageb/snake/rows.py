@@ -1,4 +1,4 @@
-"""What an update comes to, as rows of a run's files hold it."""
+"""The rows of a run's files: the figures of an update."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VIEW = RowView(CURVES, GROUPS)
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What an update came to, over all ranks."""
+    """The result of an update, over all ranks."""
 
     figures: Figures
     ended: GameTotals  # games, since the last row
@@ -63,7 +63,7 @@ def make_row(schedule: Schedule, update: int, result: UpdateResult, skipped: int
 
 
 def average_games(played: GameTotals, cells: int, prefix: str) -> dict[str, float | int | None]:
-    """What games came to on average; no figures where there were none."""
+    """Means over games, by name; None for each if there are no games."""
     games = played.games
     figures: dict[str, float | None] = dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length"))
     if games:

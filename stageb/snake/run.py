@@ -1,4 +1,4 @@
-"""What rank 0 does with what the ranks bring: record, log, commit, say."""
+"""What rank 0 does with the results of the ranks: record, log, commit, print."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stageb.training.run import NOT_SHAPING, LearningRun
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run goes on from."""
+    """Where a run starts or resumes."""
 
     schedule: Schedule
     done: int  # updates
@@ -30,7 +30,7 @@ class Start:
 
 
 class Run(LearningRun):
-    """One run: where it stands, and what is written and said of it."""
+    """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: SnakeConfig
     schedule: Schedule  # from ``begin`` on
@@ -38,7 +38,7 @@ class Run(LearningRun):
     not_shaping = (*NOT_SHAPING, "runner.per_rank_num_envs")
 
     def __init__(self, config: SnakeConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
-        """``facts`` are of the machine."""
+        """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
         self.config = config
         self._games = 0  # of all ranks; from ``begin`` on
@@ -82,7 +82,7 @@ class Run(LearningRun):
         self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:
-        """Make this the point to go on from."""
+        """Commit: from now on the run resumes here."""
         weights = {name: each.contiguous() for name, each in checkpoint["agent"].items()}
         self.journal.put(WEIGHTS, lambda path: save_file(weights, path))
         self._commit(update + 1, checkpoint, skipped=self._skipped)
