@@ -102,7 +102,7 @@ def validate(arguments: Sequence[str]) -> int:
     check_place(asked)
     check = registry.check_of(asked.loop)
     if check is None:
-        print(f"The keys are sound. Loop {asked.loop} reads nothing else that could be checked before it starts.")
+        print(f"The keys are valid. Loop {asked.loop} reads nothing else that could be checked before it starts.")
         return 0
     return check(asked.config)
 

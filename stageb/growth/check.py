@@ -1,4 +1,4 @@
-"""``stageb validate`` of a growth config: reads what a fit would read, and says what; nothing is started or written."""
+"""``stageb validate`` of a growth config: read what a fit would read and print it; nothing is started or written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def main(config: GrowthConfig) -> int:
     """Read the task and lay out its hosts, as every rank of a fit does first. Raises ``ConfigError`` and ``InputError``."""
     task = Setting.of(config, "cpu").task
     fit, validation, test = (f"{len(part):,}" for part in (task.sets.fit, task.sets.validation, task.sets.test))
-    counts = f"{fit} examples to fit, {validation} to validate, {test} to test"
-    print(f"The keys are sound, and task {task.name} can be learnt from: {counts}.")
+    counts = f"{fit} training, {validation} validation and {test} test examples"
+    print(f"The keys are valid, and so is the data of task {task.name}: {counts}.")
     if config.task.folder is not None and task.name not in FROM_FOLDERS:
         print(f"task.folder is not used: task {task.name} reads no folder.")
-    print("The loggers and the devices were not looked at.")
+    print("The loggers and the devices were not checked.")
     return 0

@@ -401,8 +401,8 @@ def test_what_cannot_be_learnt_from_is_told_by_validate_too(
 def test_validate_says_what_was_read_and_what_was_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--loop=growth", "--task.name=digits"]) == 0
     told = capsys.readouterr().out
-    assert "The keys are sound, and task digits can be learnt from: 1,197 examples" in told
-    assert "The loggers and the devices were not looked at" in told
+    assert "The keys are valid, and so is the data of task digits: 1,197 training" in told
+    assert "The loggers and the devices were not checked" in told
     assert "task.folder" not in told
     assert main(["validate", "--loop=growth", "--task.name=digits", "--task.folder=/dev"]) == 0
     assert "task.folder is not used: task digits reads no folder" in capsys.readouterr().out
