@@ -22,6 +22,9 @@ FIGURES = {
 }
 
 
+NOTHING_SHARED = "No image of val or test was learnt from."
+
+
 def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[str, Any]], best: Any, size: int) -> str:
     """The card of a run, as Markdown, whose rows are ``rows``; ``best`` is what it holds of the checkpoint that was best on
     val, None where there is no val, and ``size`` counts the model's parameters."""
@@ -39,7 +42,7 @@ def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[
         "",
         *_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_objects(parts)]),
         "",
-        f"Digest of all of it: `{inputs.digest}`. No image of val or test was learnt from.",
+        f"Digest of all of it: `{inputs.digest}`. {' '.join(inputs.shared) or NOTHING_SHARED}",
         "",
         "## Results",
         "",
