@@ -30,7 +30,8 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
 POWER = r"(?:[eE][-+]\d{1,2})?"  # of ten, as programs write it; without a sign it may be part of a code
 NUMBER = rf"-?\d+(?:\.\d+)?{POWER}"
-GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟十百千万萬亿億兆"  # another number, behind digits: 10³, 5½, 5万; ⁰ is often °
+GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟万萬亿億"  # the number itself, behind digits: 10³, 5½, 5万; no ⁰, often °
+# Nor 百, 千 and 兆, which begin units: 5千克, 0.5兆帕.
 _NUMBER = re.compile(  # with its unit, without digits but in m2, cm3 ...
     rf"(?!.*\d[-.]*-\Z)({NUMBER})(?! ?[{GOES_ON}])(?:\D|(?<=m)[23])*"
 )
