@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(arguments: Sequence[str]) -> int:
     """Find the command and run it. A name may be two: with a run's folder a command of runs, with options alone a tool."""
     name, rest = split_command(arguments)
-    names_run = bool(rest) and not rest[0].startswith("-")
+    names_run = bool(rest) and (rest[0] == "--" or not rest[0].startswith("-"))
     if name in COMMANDS and (names_run or name not in registry.tools()):
         return COMMANDS[name].run(rest)
     return of_tool(name, rest)
@@ -118,7 +118,9 @@ def check_place(asked: Asked) -> None:
 def of_run(command: str, arguments: Sequence[str]) -> int:
     """Find the loop that left a run, and have it do ``command`` with that run."""
     usage = f"usage: stageb {command} RUN [options]; RUN is a run's folder, such as out/run"
-    if not arguments or arguments[0].startswith("-"):
+    is_marked = list(arguments[:1]) == ["--"]  # as a program writes it before a name that may begin with a dash
+    arguments = arguments[is_marked:]
+    if not arguments or (arguments[0].startswith("-") and not is_marked):
         if arguments and arguments[0] in ("-h", "--help"):
             print(f"{usage}; stageb {command} RUN --help lists what its loop takes")
             return 0

@@ -15,6 +15,7 @@ import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -93,11 +94,13 @@ def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) ->
 
 
 def _plain(value: Any) -> Any:
-    """A section or a path as JSON can hold it. Raises ``TypeError`` for anything else."""
+    """A section, a path or another library's number as JSON can hold it. Raises ``TypeError`` for anything else."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Real):  # as numpy's are
+        return int(value) if isinstance(value, Integral) else float(value)
     raise TypeError(f"{shown(repr(value), 60)} is no text, number, list or mapping")
 
 

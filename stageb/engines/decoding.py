@@ -119,6 +119,7 @@ class Decoder:
             self._packed.eyes = eyes
         shared = tuple(range(1, 20)) if self._shares else ()
         text, wanted = eyes.trial(shared)
+        check_not_nan(wanted)
         stems = self._kept(shared) if shared else None
         _, found = self._prompts_read([text], len(shared), self._cache(stems, 1), stems)
         eyes.check(found, wanted, self._alike)

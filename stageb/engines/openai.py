@@ -22,6 +22,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from stageb import seeds
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, cut_at_stop
 from stageb.engines.thinking import USUAL, Thoughts, is_configured, split_message
-from stageb.engines.transport import AnswerTooLongError, Poster, StatusError
+from stageb.engines.transport import SAID_BYTES, AnswerTooLongError, Poster, StatusError
 from stageb.errors import ConfigError, EngineError, shown
 from stageb.job import heartbeat
 from stageb.untrusted import pictures
@@ -43,11 +44,13 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.5  # doubled from one attempt to the next
 LONGEST_PAUSE_S = 60.0  # of those, and of what a server may ask for
+REDIRECTS = (301, 302, 303, 307, 308)
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 BYTES_PER_TOKEN = 3
 LOOK_S = 1.0  # between two looks at the requests under way
 FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
 PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}  # vLLM's words, and SGLang's
 
 
@@ -159,7 +162,7 @@ class OpenAIEngine:
                 break
         raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); see that the server is up, and not overloaded")
 
-    def _asked(self, row: AnswerRequest) -> Any:
+    def _asked(self, row: AnswerRequest) -> bytes:
         """What the server answers; without the words on going on from a beginning, where it refuses these."""
         continues = self._continues if row.begin else {}
         try:
@@ -211,19 +214,17 @@ class OpenAIEngine:
         width, height = pictures.scaled(pictures.look(path), self._model.image_pixels)
         return -(-width * height // PIXELS_PER_TOKEN)
 
-    def _post(self, body: bytes) -> Any:
-        """What the server answers, decoded. Raises ``TransientError``, and ``EngineError`` for what will not pass."""
+    def _post(self, body: bytes) -> bytes:
+        """What the server answers. Raises ``TransientError``, and ``EngineError`` for what will not pass."""
         try:
-            return json.loads(self._poster.post(body))
+            return self._poster.post(body)
         except StatusError as error:
             raise self._refused(error) from None
         except AnswerTooLongError as error:
             raise TransientError(str(error)) from None
         except TimeoutError:
             raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)") from None
-        except (ValueError, RecursionError):  # brackets nested beyond what Python follows
-            raise TransientError("the answer is not JSON") from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 raise TransientError(f"no connection within {self._model.timeout_s:g} s (model.timeout_s)") from None
@@ -231,25 +232,39 @@ class OpenAIEngine:
 
     def _refused(self, error: StatusError) -> Exception:
         """What an HTTP status means."""
-        said = error.said.decode("utf-8", "replace")
-        if self._key:
-            said = said.replace(self._key, "***")
+        said = self._beginning(error.said)
         cause = shown(f"HTTP status {error.status} {error.reason}{': ' if said else ''}{said}", 500)
         if error.status in TRANSIENT:
             return TransientError(cause, min(LONGEST_PAUSE_S, _parse_pause_s(error.headers.get("Retry-After"))))
         remedy = _REMEDIES.get(error.status, "look at what the server says")
+        if error.status in REDIRECTS:
+            there = shown(self._hidden(error.headers.get("Location", "elsewhere")), 200)
+            remedy = f"it sends requests to {there}, where no key follows; if that is right, give model.base_url so"
         return RefusedError(f"{self._url}: {cause}; {remedy}", error.status)
 
-    def _completion(self, row: AnswerRequest, answer: Any) -> Completion:
+    def _beginning(self, said: bytes) -> str:
+        """The beginning of what the server says, for a message."""
+        return shown(self._hidden(said[:SAID_BYTES].decode("utf-8", "replace")), 400)
+
+    def _hidden(self, said: str) -> str:
+        """What the server says, without the key."""
+        return said.replace(self._key, "***") if self._key else said
+
+    def _completion(self, row: AnswerRequest, said: bytes) -> Completion:
         """What an answer's JSON says. Raises ``TransientError`` where it is no completion, ``EngineError`` for a refusal."""
+        try:
+            answer = json.loads(said)
+        except (ValueError, RecursionError):  # brackets nested beyond what Python follows
+            raise TransientError(f"the answer is not JSON: {self._beginning(said) or 'it is empty'}") from None
         try:
             choice = answer["choices"][0]
             message, finish = choice["message"], choice["finish_reason"]
-            thinking, text = split_message(message, self._thoughts)
+            thinking, text = map(_mend_pairs, split_message(message, self._thoughts))
             usage: Mapping[str, Any] = answer.get("usage") or {}
             tokens = usage.get("completion_tokens")
         except (LookupError, TypeError, AttributeError):
-            raise TransientError("the answer lacks choices[0].message.content, a text, or finish_reason") from None
+            lacks = "the answer lacks choices[0].message.content, a text, or finish_reason"
+            raise TransientError(f"{lacks}: {self._beginning(said)}") from None
         if finish not in ("stop", "length"):
             raise EngineError(f"{self._url}: an answer ended with finish_reason {finish!r}; stop and length can be used")
         text, _ = cut_at_stop(text, row.decode.stop)
@@ -310,6 +325,12 @@ def _chat(model: ModelConfig) -> Any | None:
 def _rows(request: Request) -> list[AnswerRequest]:
     """A row per sample of ``request``."""
     return [AnswerRequest(request.prompt, request.decode, key, request.begin) for key in request.streams]
+
+
+def _mend_pairs(text: str) -> str:
+    """``text`` with a mark in place of each half of a surrogate pair, as a server's JSON may hold where it cuts an answer
+    amid a character: no file in UTF-8 can hold one."""
+    return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _estimate_tokens(text: str) -> int:

@@ -133,7 +133,10 @@ def has_image(text: Ids) -> bool:
 def check_not_nan(logits: Tensor) -> None:
     """Raise ``EngineError`` where a model's logits are none."""
     if logits.isnan().any():
-        raise EngineError("the model's logits are not numbers; load it with model.torch_dtype float32 or bfloat16")
+        raise EngineError(
+            "the model's logits are not numbers (NaN); load it with model.torch_dtype float32 or bfloat16, and if they stay "
+            "so, its weights hold NaN: take another copy of the checkpoint"
+        )
 
 
 @dataclass

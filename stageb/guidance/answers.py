@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from stageb.engines.protocol import Completion, Prompt
 from stageb.errors import InputError, shown
 from stageb.guidance.prompts import Words, first_verdict, parse_answer
-from stageb.guidance.types import Candidate, Fault, Verdict
+from stageb.guidance.types import HEADLINE_KEY, Candidate, Fault, Verdict
 
 FEWEST = 16  # answers that a share is told from
 ECHO = 24  # characters of a ticket's text, at the least, that tell that an answer gives its prompt back
 EXAMPLE = 300  # characters of the answer that is shown
 
+_KEY = re.compile(r"\bG\d+\b", re.ASCII)  # ASCII: Chinese letters may touch a key
 _REFUSES = re.compile(
     r"\W*(I('|\u2019)?m sorry|I am sorry|Sorry|I can('|\u2019)?t|I cannot|I('|\u2019)?m unable|I am unable|As an AI|"
     r"抱歉|对不起|很抱歉|我无法|我不能)",
@@ -86,3 +87,10 @@ def check_readable(candidates: Sequence[Candidate], most: float, words: Words, k
         f"{len(faulty)} of the first {len(candidates)} answers cannot be read ({count} of them: {fault}), so {loss}. "
         f"One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew (--fresh); {key} says how many may be unreadable"
     )
+
+
+def find_cited_rule(reason: str) -> str:
+    """The key of the rule that a reason names last, as the model is asked to do; empty if it names none, or the headline,
+    which decides where no rule does."""
+    key = next(reversed(_KEY.findall(reason)), "")
+    return "" if key == HEADLINE_KEY else key

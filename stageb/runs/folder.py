@@ -68,14 +68,19 @@ class RunFolder:
         return BadInputError("rows of a run", [bad])
 
     def read_notes(self, file: str) -> list[Any]:
-        """The whole rows of a file that stands outside of commits. Raises ``ValueError`` where one is no JSON."""
+        """The whole rows of a file that stands outside of commits. Raises ``JournalError`` where one is no object."""
         path = self._place(file)
-        return disk.whole_rows(path.read_bytes()) if path.is_file() else []
+        return disk.whole_rows(path, path.read_bytes(), disk.TAKE_OUT) if path.is_file() else []
 
     def read_machine(self) -> RunRow:
-        """What run.json says; nothing where there is none. Raises ``ValueError`` where it is no JSON."""
+        """What run.json says; nothing where there is none. Raises ``JournalError`` where it is no object."""
         path = self._place("run.json")
-        facts: RunRow = json.loads(path.read_bytes()) if path.is_file() else {}
+        try:
+            facts = json.loads(path.read_bytes()) if path.is_file() else {}
+        except ValueError:
+            facts = None
+        if not isinstance(facts, dict):
+            raise JournalError(f"{path}: another program changed it; take it out of the folder")
         return facts
 
     def _place(self, file: str) -> Path:

@@ -50,6 +50,9 @@ def reporting(path: Path, intact: str = "the last commit") -> Iterator[None]:
         raise JournalError(f"{error.filename or path}: {error.strerror or error}; {remedy}; {intact} is intact") from error
 
 
+TAKE_OUT = "take the row out"
+
+
 def json_text(value: Any) -> str:
     """``value`` as strict JSON on one line, whatever its reader takes for a line break, that moves no terminal.
 
@@ -64,9 +67,19 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return encode("".join(f"{json_text(row)}\n" for row in rows))
 
 
-def whole_rows(data: bytes) -> list[Any]:
-    """The rows of JSON Lines; one that a crash cut off is left out. Raises ``ValueError`` where one is no JSON."""
-    return [json.loads(line) for line in data.split(b"\n")[:-1]]
+def whole_rows(path: Path, data: bytes, remedy: str) -> list[dict[str, Any]]:
+    """The rows of ``data``, JSON Lines from ``path``; one that a crash cut off is left out. Raises ``JournalError`` where
+    one is no object."""
+    rows = []
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise JournalError(f"{path}:{number}: another program changed it; {remedy}")
+        rows.append(row)
+    return rows
 
 
 def encode(text: str) -> bytes:

@@ -151,7 +151,7 @@ class Journal:
         path = self._path(file)
         with disk.reporting(path):
             data = path.read_bytes() if path.exists() else b""
-        return disk.whole_rows(data)
+        return disk.whole_rows(path, data, disk.TAKE_OUT)
 
     def replace(self, file: str, text: str) -> None:
         """Make ``text`` the whole content of ``file``: after a crash it is the old content or the new."""
@@ -194,7 +194,7 @@ class Journal:
         path, length = self._path(file), self._lengths.get(file, 0)
         with disk.reporting(path):
             data = path.read_bytes()[:length] if length else b""
-        return disk.whole_rows(data)
+        return disk.whole_rows(path, data, REMEDY)
 
     def part(self, name: str) -> Any:
         """A part of the state as last committed; None where there is none."""

@@ -116,10 +116,20 @@ def set_aside(path: Path) -> None:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, one at a time."""
-    with path.open("rb") as opened:
-        for line in opened:
-            yield json.loads(line)
+    """The rows of a file, one at a time. Raises ``JournalError`` where they are no longer what was committed."""
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror}; {ANEW}") from error
+    with opened:
+        for number, line in enumerate(opened, 1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise JournalError(f"{path}:{number}: another program changed it; {ANEW}")
+            yield row
 
 
 def _commit_path(path: Path) -> Path:

@@ -22,6 +22,9 @@ FIGURES = {
 }
 
 
+NOTHING_SHARED = "No image of val or test was trained on."
+
+
 def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[str, Any]], best: Any, size: int) -> str:
     """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
     was best on val (None without val), ``size`` the number of the model's parameters."""
@@ -39,7 +42,7 @@ def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[
         "",
         *_format_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_count_objects(parts)]),
         "",
-        f"Digest of all data: `{inputs.digest}`. No image of val or test was trained on.",
+        f"Digest of all data: `{inputs.digest}`. {' '.join(inputs.shared) or NOTHING_SHARED}",
         "",
         "## Results",
         "",

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any
 
 from stageb.errors import ConfigError
@@ -26,6 +27,18 @@ class Inputs:
     def descs(self) -> list[str]:
         """The names of the objects in train, sorted."""
         return sorted({each.desc for sample in self.train for each in sample.objects})
+
+    @property
+    def shared(self) -> list[str]:
+        """A sentence for each two parts that have images in common."""
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        images = {name: {sample.image for sample in part} for name, part in parts.items()}
+        counts = {(one, other): len(images[one] & images[other]) for one, other in combinations(images, 2)}
+        return [
+            f"{count:,} of {len(images[other]):,} images of {other} stand in {one}, too: figures on them flatter."
+            for (one, other), count in counts.items()
+            if count
+        ]
 
     @property
     def digest(self) -> str:
@@ -55,6 +68,8 @@ def check(config: TwoChannelConfig) -> int:
     found = read(config)
     counts = f"{len(found.train)} train, {len(found.val)} val and {len(found.test)} test samples"
     print(f"The keys are valid, and so is every line of the data: {counts}.")
+    for sentence in found.shared:
+        print(sentence)
     print("The model, the loggers and the devices were not checked.")
     return 0
 

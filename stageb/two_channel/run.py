@@ -94,7 +94,7 @@ class Run(LearningRun):
         self._index()
         also = (
             [f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}"] if aside else []
-        )
+        ) + self.inputs.shared
         self._show(self.schedule.steps, done, progress.describe_start(self.config, self.schedule, done), also)
 
     def choose(self, step: int, val: Evaluation | None) -> Choice:

@@ -86,13 +86,16 @@ def find_spelling(tokenizer: Any, box_first: bool = False) -> Spelling:
 
 def check_descs(samples: Iterable[Sample], spelling: Spelling) -> None:
     """Raise ``InputError`` if the desc of an object cannot be encoded and parsed back."""
-    for desc in sorted({each.desc for sample in samples for each in sample.objects}):
+    first = {each.desc: sample.key for sample in reversed(tuple(samples)) for each in sample.objects}
+    for desc, key in sorted(first.items()):
         ids = _encode_desc(desc, spelling)
         if spelling.reserved.intersection(ids):
-            raise InputError(f"desc {desc!r} holds a special token of the model's tokenizer: take it out of the data")
+            raise InputError(f"{key}: desc {desc!r} holds a special token of the model's tokenizer: take it out of the data")
         placed = Detection(desc, (0, 0, 1, 1))
         if parse(write_answer([placed], spelling).ids, spelling).objects != (placed,):
-            raise InputError(f"desc {desc!r} is not read as it was written by the model's tokenizer: spell it plainly")
+            raise InputError(
+                f"{key}: desc {desc!r} is not read as it was written by the model's tokenizer: spell it plainly"
+            )
 
 
 def fill_prompt(prompt: str, categories: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import yaml
 
@@ -662,6 +663,13 @@ def test_numbers_may_stand_in_a_list_of_texts(fit: Fit) -> None:
     assert parsing.from_keywords(
         "fit", registry.LOOPS["guidance"], {"tickets": ["a"], "columns": {"passes": [0]}}
     ).columns.passes == ["0"]
+
+
+def test_keywords_take_the_numbers_of_numpy() -> None:
+    """As those that a loop over ``numpy.arange`` gives."""
+    keys = {"tickets": ["a"], "seed": numpy.int64(3), "gate": {"alpha": numpy.float32(0.5)}}
+    config = parsing.from_keywords("fit", registry.LOOPS["guidance"], keys)
+    assert (config.seed, config.gate.alpha) == (3, 0.5)
 
 
 def test_a_key_within_a_list_is_told_how_the_list_is_given(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:

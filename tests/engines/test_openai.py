@@ -317,9 +317,11 @@ def test_a_retry_after_that_cannot_be_read_is_passed_over(server: Server, header
     ("behave", "cause"),
     [
         (says({"error": "overloaded"}, 503), "HTTP status 503 .*overloaded"),
-        (says(b"<html>"), "not JSON"),
+        (says(b"<html>Sign in"), "not JSON: <html>Sign in"),
+        (says(b""), "not JSON: it is empty"),
         (says(b"[" * 1_000_000), "not JSON"),
         (says({"choices": [{}]}), "lacks choices"),
+        (says({"error": {"message": "no credit is left"}}), "lacks choices.*no credit is left"),
         (closes, "RemoteDisconnected|ConnectionReset"),
     ],
 )
@@ -364,7 +366,7 @@ def test_a_status_that_will_not_pass_is_not_tried_again(
 def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     server.next.append(says({}, status, Location=f"{server.url}/elsewhere"))
-    with pytest.raises(EngineError, match=str(status)):
+    with pytest.raises(EngineError, match=f"{status} .*to {server.url}/elsewhere.* model.base_url"):
         ask(server, api_key_env="MY_KEY")
     assert len(server.seen) == 1
 
@@ -383,6 +385,14 @@ def test_text_tokens_and_finish(server: Server) -> None:
     assert ask(server) == Completion("", 1, "stop")
     server.next.append(says(chat("one\ntwo", "stop", 3)))
     assert ask(server, replace(ASKED, decode=Decode(stop=("\n",)))).text == "one"
+
+
+def test_half_a_surrogate_pair_becomes_a_mark(server: Server) -> None:
+    """As a server writes it that cuts an emoji in two: kept, no file in UTF-8 could hold the answer."""
+    message = {"content": "torn \ud83d", "reasoning_content": "\ude00 seal"}
+    server.next.append(says({"choices": [{"message": message, "finish_reason": "stop"}]}))
+    answer = ask(server)
+    assert (answer.text, answer.thinking) == ("torn \ufffd", "\ufffd seal")
 
 
 def test_tokens_are_estimated_where_the_server_counts_none(server: Server) -> None:

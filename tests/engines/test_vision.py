@@ -156,6 +156,15 @@ def test_an_image_that_changes_meanwhile_is_noticed(folder: str, tmp_path: Path)
         engine.generate([request])
 
 
+def test_weights_that_are_no_numbers_are_told_as_that(folder: str) -> None:
+    """Not as images that are read in another way."""
+    engine: Any = load(folder)
+    with torch.no_grad():
+        engine._decoder._model.get_input_embeddings().weight.fill_(float("nan"))
+    with pytest.raises(EngineError, match=r"logits are not numbers \(NaN\); .*its weights hold NaN: take another copy"):
+        enable_images(engine, "transformers")
+
+
 def test_what_cannot_see_says_so_before_any_work(
     folder: str, images: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,12 @@ def test_a_checkpoint_that_can_see_writes_equal_bytes_on_one_rank_and_two(
     assert len(set(summaries)) > 9
 
 
+def test_a_table_is_refused_as_that(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("mission,group_id,label,images\nm,g,pass,a.png\n")
+    with pytest.raises(stageb.ConfigError, match=r"tickets: .*t\.csv.*a table names no images: .* JSON Lines"):
+        stageb.summarize(tickets=str(tmp_path / "t.csv"), output=str(tmp_path / "o.jsonl"))
+
+
 def test_lines_that_cannot_be_summarized_are_told_all_at_once(tmp_path: Path) -> None:
     tickets = photos.write(tmp_path, 3)
     good = tickets.read_text()

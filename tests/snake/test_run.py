@@ -277,7 +277,10 @@ def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monke
     ("line", "told"),
     [
         (["play"], "no run was named"),
+        (["play", "--"], "no run was named"),
         (["play", "nowhere"], "nowhere: no run lies there"),
+        (["play", "--", "-nowhere"], "-nowhere: no run lies there"),
+        (["evaluate", "--", "young", "--episodes", "0"], "--episodes: 0: 1 to 1000000"),
         (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: snake, growth"),
         (["play", "young"], "young: its run has committed no agent yet"),
         (["evaluate", "young", "--episodes", "0"], "--episodes: 0: 1 to 1000000"),

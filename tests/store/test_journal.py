@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import InputError, JournalError
+from stageb.runs.folder import RunFolder
 from stageb.store import disk
 from stageb.store.commits import check_folder, flatten
 from stageb.store.journal import Journal, safe_name
@@ -742,3 +743,24 @@ def test_a_run_whose_commit_was_removed_is_not_begun_anew(tmp_path: Path) -> Non
         check_folder(tmp_path / "run", {}, fresh=False)
     assert content(tmp_path / "run") == before
     check_folder(tmp_path / "run", {}, fresh=True)
+
+
+@pytest.mark.parametrize("row", [b"rubbish", b"[1]", b"\xff\0"])
+def test_a_row_that_another_program_changed_is_told_by_its_line(tmp_path: Path, row: bytes) -> None:
+    """Of what runs do not need, such as timings.jsonl, it is taken out; of what they do, the run begins anew."""
+    with opened(tmp_path) as journal:
+        journal.note("timings.jsonl", [{"seconds": 1}, {"seconds": 2}])
+        journal.append("rows.jsonl", [{"a": "a long row"}, {"a": 2}])
+        journal.commit({})
+        for file in ("timings.jsonl", "rows.jsonl"):
+            (journal.folder / file).write_bytes(b'{"seconds": 1}\n' + row + b"\n" * 40)
+        with pytest.raises(JournalError, match=r"timings\.jsonl:2: another program changed it; take the row out"):
+            journal.notes("timings.jsonl")
+        with pytest.raises(JournalError, match=r"rows\.jsonl:2: another program changed it; set the run's folder aside"):
+            journal.rows("rows.jsonl")
+        folder = RunFolder(journal.folder)
+        with pytest.raises(JournalError, match=r"timings\.jsonl:2: another program changed it; take the row out"):
+            folder.read_notes("timings.jsonl")
+        (journal.folder / "run.json").write_bytes(row)
+        with pytest.raises(JournalError, match=r"run\.json: another program changed it; take it out of the folder"):
+            folder.read_machine()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from stageb.errors import JournalError
 from stageb.store import disk
-from stageb.store.output import Output
+from stageb.store.output import Output, read_rows
 
 
 def test_rows_reach_the_disk_before_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +20,13 @@ def test_rows_reach_the_disk_before_their_commit(tmp_path: Path, monkeypatch: py
     output.add([{"n": 1}], 1, {}, finished=True)
     output.close()
     assert synced == ["out.jsonl", ".unfinished-out.jsonl.commit.json", tmp_path.name]
+
+
+@pytest.mark.parametrize("content", [b'{"a": 1}\nrubbish\n', b'{"a": 1}\n[2]\n', b'{"a": 1}\n\xff\n', None])
+def test_rows_that_another_program_changed_are_told_by_their_line(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "rows.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    what = "rows.jsonl:2: another program changed it" if content else "rows.jsonl: cannot be read: No such file or directory"
+    with pytest.raises(JournalError, match=f"{what}; give --fresh"):
+        list(read_rows(path))

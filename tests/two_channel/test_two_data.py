@@ -14,6 +14,7 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.two_channel import shapes
 from stageb.two_channel.data import read
+from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.matching import ious
 from stageb.two_channel.text import list_true_objects
 from stageb.two_channel.types import Object
@@ -124,10 +125,21 @@ def test_faults_are_told_before_anything_starts(tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "out").exists()
 
 
+def test_images_that_two_parts_share_are_counted(tmp_path: Path) -> None:
+    one, other = (tuple(read([written(tmp_path, line(images=[name]))])) for name in ("a.png", "b.png"))
+    assert Inputs(one, other, ()).shared == Inputs(one, (), other).shared == []
+    assert Inputs(one, one + other, one + other).shared == [
+        "1 of 2 images of val stand in train, too: figures on them flatter.",
+        "1 of 2 images of test stand in train, too: figures on them flatter.",
+        "2 of 2 images of test stand in val, too: figures on them flatter.",
+    ]
+
+
 def test_validate_says_what_was_read_and_what_was_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train = written(tmp_path, line(), line(images=["b.png"], objects=[]))
     assert main(["validate", "--loop=two_channel", f"--data.train={train}", f"--data.val={train}"]) == 0
     told = capsys.readouterr().out
     assert "The keys are valid, and so is every line of the data: 2 train" in told
     assert "2 val and 0 test samples" in told
+    assert "\n2 of 2 images of val stand in train, too: figures on them flatter.\n" in told
     assert "The model, the loggers and the devices were not checked" in told

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -67,6 +68,7 @@ class Table:
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
         self._header = [name.strip() for name in header.cells]
+        _check_parted(self._header, header.line)
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
         self._decimals = Decimals(columns.decimal, self._seen)
 
@@ -123,8 +125,8 @@ class Table:
     def _find_columns(self, line: int) -> tuple[dict[str, int], dict[str, int]]:
         """Where mission, group_id and label stand; and where the texts do, by their columns' names: those that the config
         names, or all that say nothing else. A label need not be there, unless it is needed. Raises ``FaultError``."""
-        columns, header = self._columns, self._header
-        twice = sorted({name for name in header if name and header.count(name) > 1})
+        columns, header = self._columns, {name: place for place, name in enumerate(self._header)}
+        twice = sorted(name for name, count in Counter(self._header).items() if name and count > 1)
         if twice:
             raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
@@ -140,7 +142,7 @@ class Table:
             remedy = f"name it in the config's columns, or by --columns: {'; '.join(_WAYS[key] for key in keys)}"
             raise FaultError(f"no column {what}; there are {self._describe_header()}", remedy, line)
         _check_apart([name for name in texts if not _IMAGE.fullmatch(name)], line)
-        return {key: header.index(name) for key, name in found.items()}, {name: header.index(name) for name in texts}
+        return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
 
     def _hint(self, wrong: str) -> str:
         """The column that is most like one that is not there, if any is."""
@@ -179,6 +181,14 @@ class Table:
             remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
             raise FaultError("no text: every cell for it is empty", remedy)
         return images
+
+
+def _check_parted(header: Sequence[str], line: int) -> None:
+    """Raise ``FaultError`` where a header that was not parted into cells shows why."""
+    if len(header) == 1 and "\t" in header[0]:
+        raise FaultError("tabs between the cells", "give the file a name that ends in .tsv", line)
+    if header[0].casefold().startswith("sep="):
+        raise FaultError(f"{short(header[0])}, a line for a spreadsheet alone", "take it out", line)
 
 
 def _check_apart(names: Sequence[str], line: int) -> None:

@@ -7,13 +7,13 @@ asked to mend it.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from stageb.engines.protocol import Completion, Decode, Request
+from stageb.guidance.answers import find_cited_rule
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.costs import LABELS
 from stageb.guidance.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt
@@ -23,7 +23,7 @@ from stageb.guidance.reflection.counted import propose_lines
 from stageb.guidance.reflection.evidence import Evidence, find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal, refuse_unfinished
 from stageb.guidance.rules.scales import parse_scales
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
+from stageb.guidance.types import Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
 MENDING = 0.5  # of the answers that look at errors of a rule, how many are asked to mend it
@@ -31,8 +31,6 @@ FEWEST_TO_MEND = 2  # errors of one rule
 
 ErrorKind = tuple[Verdict, str]
 """The right verdict of the errors, and the key of the rule that decided them; empty: whatever did."""
-
-_NAMED = re.compile(r"\bG\d+\b|(?<=[(（])G\d+")
 
 
 def is_right(record: Record) -> bool:
@@ -177,10 +175,9 @@ def _is_known(judged: Sequence[Case]) -> bool:
 
 
 def deciding_rule(case: Case, guidance: Guidance) -> str:
-    """The key of the rule that the reason of a case names last; empty where that is none of the guidance, or its headline,
-    which decides where no rule does."""
-    named = _NAMED.findall(case.reason or "")
-    return named[-1] if named and named[-1] != HEADLINE_KEY and guidance.rule(named[-1]) else ""
+    """The key of the rule that the reason of a case names last; empty if the guidance has no such rule."""
+    key = find_cited_rule(case.reason or "")
+    return key if key and guidance.rule(key) else ""
 
 
 def merge_equal(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:

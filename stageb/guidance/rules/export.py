@@ -18,7 +18,7 @@ from stageb.guidance.rules import plain_tickets, predicates, reading
 from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, atoms, simplify
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import Computed, fold_value, parse_number
+from stageb.guidance.rules.reading import GOES_ON, Computed, fold_value, parse_number
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import HEADLINE_KEY
 from stageb.untrusted import clean_text
@@ -227,7 +227,7 @@ The table tickets has a column for each field that rules name: its value as text
 none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
 speaks of the ticket. Values are compared in any case; letters beyond ASCII as they stand, in small letters, in capitals, or
 with a capital at the beginning. A value is a number if nothing follows its digits, or a power of ten with its sign as in
-1e-05, but a unit that has none (or m2, m3), and no sign; digits are 0 to 9."""
+1e-05, but a unit that has none (or m2, m3), and no sign; digits are 0 to 9. 10³, 5½ and 5万 are none."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
@@ -354,9 +354,11 @@ def _is_digit(text: str, place: int | str) -> str:
 
 
 def _is_unit(text: str) -> str:
-    """Whether no digit is left but those of m2 and m3."""
+    """Whether no digit is left but those of m2 and m3, and nothing goes on with the number itself."""
     unit = f"REPLACE(REPLACE({text}, 'm2', ' '), 'm3', ' ')"
-    return " AND ".join(f"{unit} NOT LIKE '%{figure}%'" for figure in "0123456789")  # nested calls overflow SQLite's parser
+    has_ended = f"LTRIM(LTRIM({text}, ' '), {_quote(GOES_ON)}) = LTRIM({text}, ' ')"
+    figures = (f"{unit} NOT LIKE '%{figure}%'" for figure in "0123456789")  # nested calls overflow SQLite's parser
+    return " AND ".join([has_ended, *figures])
 
 
 def _quote(text: str) -> str:

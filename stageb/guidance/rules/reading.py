@@ -30,7 +30,11 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
 POWER = r"(?:[eE][-+]\d{1,2})?"  # of ten, as programs write it; without a sign it may be part of a code
 NUMBER = rf"-?\d+(?:\.\d+)?{POWER}"
-_NUMBER = re.compile(rf"(?!.*\d[-.]*-\Z)({NUMBER})(?:\D|(?<=m)[23])*")  # with its unit, without digits but in m2, cm3 ...
+GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟万萬亿億"  # the number itself, behind digits: 10³, 5½, 5万; no ⁰, often °
+# Nor 百, 千 and 兆, which begin units: 5千克, 0.5兆帕.
+_NUMBER = re.compile(  # with its unit, without digits but in m2, cm3 ...
+    rf"(?!.*\d[-.]*-\Z)({NUMBER})(?! ?[{GOES_ON}])(?:\D|(?<=m)[23])*"
+)
 _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
@@ -114,7 +118,8 @@ def _fold_name(name: str) -> str:
 
 def parse_number(value: str) -> float | None:
     """The number that a value is, as ``-2.5`` and ``1e-05``, maybe with a unit; None where it is none, or may be another, as
-    ``1,5``, ``2-3``, ``1e5`` and ``2.5-``, where some programs put the sign."""
+    ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³`` and ``2.5-``, where some programs put the sign. A letter for thousands, as in
+    ``5k``, is a unit like any other: it cannot be told from kelvin."""
     found = _NUMBER.fullmatch(value)
     return float(found[1]) if found else None
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
+from stageb.errors import ConfigError
+from stageb.guidance.columns import is_table
 from stageb.guidance.summarize.config import SummarizeConfig
 from stageb.guidance.summarize.source import ImageLine, find_missing, stream_images
 from stageb.guidance.summarize.words import choose_prompt
@@ -51,6 +53,8 @@ def main(config: SummarizeConfig, resolved_yaml: str, fresh: bool) -> int:
 
 
 def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
+    if is_table(config.tickets):
+        raise ConfigError("tickets", config.tickets, "a table names no images: write each row as a line of JSON Lines")
     pictures.pillow()
     tickets = stream_images(config.tickets, choose_prompt(config.prompt, config.language))
     check_target(Path(config.output), {"tickets": [config.tickets]}, COMMIT)

@@ -6,12 +6,12 @@ rule and tested none, but it chose among what was learnt, so these shares flatte
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
+from stageb.guidance.answers import find_cited_rule
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import EQUAL, Prices
 from stageb.guidance.files.artifacts import folder as folder_of
@@ -40,13 +40,6 @@ class RuleFigures(NamedTuple):
 RuleRecord = Mapping[str, RuleFigures]
 """By the rule that decided, empty where none spoke of the ticket."""
 UNKNOWN = RuleFigures(0, 0.0, "", 0, 0)
-
-
-def cited_rule(reason: str) -> str:
-    """The rule that a reason names last, as the model is asked to do; empty where it names none, or the headline, which
-    stands for tickets that no rule speaks of."""
-    key = next(reversed(re.findall(r"\bG\d+\b", reason)), "")
-    return "" if key == HEADLINE_KEY else key
 
 
 def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, RuleFigures]:
@@ -91,7 +84,7 @@ def _count_main(rows: Sequence[RunRow]) -> tuple[str, int, int]:
 
 def explain_doubt(record: RuleRecord, reason: str, wanted: float) -> str:
     """Why a person should see a verdict with this reason; empty where its rule was right often enough."""
-    key = cited_rule(reason)
+    key = find_cited_rule(reason)
     tickets, share, *_ = record.get(key, UNKNOWN)
     if tickets < FEWEST:
         said = f"{tickets} val tickets, too few to know it"
@@ -146,8 +139,8 @@ def _make_finder(
     files: RunFolder, guidance: Guidance, rows: list[RunRow], tickets: Iterable[Ticket]
 ) -> Callable[[RunRow], str | None]:
     """What names the rule that decided a row of selections.jsonl: empty where none spoke of it, None where nobody knows."""
-    if all(row["verdict"] is not None and cited_rule(row["reason"]) for row in rows):
-        return lambda row: cited_rule(row["reason"])
+    if all(row["verdict"] is not None and find_cited_rule(row["reason"]) for row in rows):
+        return lambda row: find_cited_rule(row["reason"])
     config = parse_run(files.path).config
     assert isinstance(config, LoopConfig)  # it learnt guidance
     limits = [decode.max_new_tokens for decode in config.sampler.grid]
@@ -161,13 +154,13 @@ def _make_finder(
     judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt), scales))
 
     def find(row: RunRow) -> str | None:
-        key = cited_rule(row["reason"])
+        key = find_cited_rule(row["reason"])
         if row["verdict"] is None:
             return None
         if key or (row["reason"] and (row["ticket_key"], row["verdict"], row["reason"]) not in cut):
             return key
         ruling = judge.judge(mine[row["ticket_key"]]) if row["ticket_key"] in mine else None
-        return cited_rule(ruling.rule) if ruling and ruling.verdict == row["verdict"] else None
+        return find_cited_rule(ruling.rule) if ruling and ruling.verdict == row["verdict"] else None
 
     return find
 

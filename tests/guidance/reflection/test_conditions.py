@@ -288,6 +288,9 @@ def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.
         ("3", 3.0), ("-2.5 kg", -2.5), ("26.54 %", 26.54), ("310K", 310.0), ("1.", 1.0), ("7 kg/m3", 7.0), ("4 cm2", 4.0),
         ("3-4", None), ("0.2 - 0.3", None), ("1,5", None), ("1,234.5", None), ("1.234,5", None), ("2024-05-01", None),
         ("20:1", None), ("4 m32", None), ("1e5", None), ("kg 3", None), ("#REF!", None), ("", None), (".5", None),
+        ("5½", None), ("5 ½ in", None), ("10³", None), ("1.5⁻³", None), ("1e-05²", None), ("5万", None),
+        ("4 m²", 4.0), ("4m³", 4.0), ("25 ⁰C", 25.0), ("1.5 kg·m⁻³", 1.5), ("5k", 5.0), ("5 个", 5.0),
+        ("5千克", 5.0), ("0.5兆帕", 0.5),
     ],
 )  # fmt: skip
 def test_a_value_is_a_number_if_nothing_follows_but_a_unit(value: str, wanted: float | None) -> None:

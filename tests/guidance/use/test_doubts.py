@@ -12,12 +12,13 @@ from guidance.use import made
 from programs import small
 
 from stageb.__main__ import main
+from stageb.guidance.answers import find_cited_rule
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.types import Guidance, Rule, Ticket
 from stageb.guidance.use.fields import explain_missing, find_named_fields
-from stageb.guidance.use.record import RuleFigures, cited_rule, explain_doubt, find_limit, name_doubtful, read_record
+from stageb.guidance.use.record import RuleFigures, explain_doubt, find_limit, name_doubtful, read_record
 
 TORN = {"valves": "Fail if state is torn."}
 
@@ -194,7 +195,14 @@ def test_coverage_stands_beside_accuracy(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_the_rule_that_decides_is_the_last_one_named() -> None:
-    assert [cited_rule(text) for text in ("state is torn (G1)", "not G1 but G12", "no rule", "")] == ["G1", "G12", "", ""]
+    cited = {
+        "state is torn (G1)": "G1",
+        "not G1 but G12": "G12",
+        "依规则G12不通过": "G12",
+        "G1, then (G0)": "",
+        "no rule": "",
+    }
+    assert {text: find_cited_rule(text) for text in cited} == cited
     record = {"G1": RuleFigures(119, 0.68, "fail", 119, 38), "G2": RuleFigures(3, 1.0, "fail", 3, 0)}
     assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 val tickets"
     assert explain_doubt(record, "torn (G1)", 0.6) == ""
