@@ -199,8 +199,8 @@ def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
         "| images | 12 | 12 | 3 |" in card
         and f"| mAP (COCO) | {told[0]['val/mAP']:.3f} | {told[1]['eval/mAP']:.3f} |" in card
     )
-    assert "12 of 12 images of val stand in train, too" in card and "learnt from." not in card
-    assert "On val, F1 is largest with boxes of a score of at least" in card
+    assert "12 of 12 images of val stand in train, too" in card and "was trained on." not in card
+    assert "On val, F1 is largest for boxes with scores of at least" in card
     assert fill_prompt("Find: {categories}.", ["a", "b"]) == "Find: a, b."
     evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]
     assert main(evaluate) == 0  # and asks what was taught
