@@ -14,7 +14,7 @@ def describe_start(config: GrowthConfig, schedule: Schedule, done: int, last: Ma
     """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
-        return f"{place}: going on after {done} of {schedule.updates} updates, {describe_figures(last)}"
+        return f"{place}: resuming after {done} of {schedule.updates} updates, {describe_figures(last)}"
     growth, host = config.growth, config.host
     return (
         f"{place}: {schedule.updates:,} updates of {growth.environments} environments each: {config.task.name}, "

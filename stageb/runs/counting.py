@@ -23,7 +23,7 @@ class ItemProgress:
         self._what, self._unit, self._total, self._done, self._first = what, unit, total, done, done + begun
         self._began = self._told = time.monotonic()
         if self._first:
-            self._console.print(f"{what}: going on after {self._first:,} of {total:,} {unit}")
+            self._console.print(f"{what}: resuming after {self._first:,} of {total:,} {unit}")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(),

@@ -14,7 +14,7 @@ def describe_start(config: SnakeConfig, schedule: Schedule, done: int, last: Map
     """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
-        return f"{place}: going on after {done} of {schedule.updates} updates, {describe_figures(last, config)}"
+        return f"{place}: resuming after {done} of {schedule.updates} updates, {describe_figures(last, config)}"
     games = f"{schedule.all_games:,} games on {schedule.world_size} rank{'s' * (schedule.world_size > 1)}"
     return f"{place}: {schedule.updates:,} updates from {schedule.steps:,} steps each, of {games}"
 

@@ -14,7 +14,7 @@ def describe_start(config: TwoChannelConfig, schedule: Schedule, done: int) -> s
     """The first line, when ``done`` steps are done."""
     place = f"{config.output.root}/{config.output.run_name}"
     if done:
-        return f"{place}: going on after {done} of {schedule.steps} steps"
+        return f"{place}: resuming after {done} of {schedule.steps} steps"
     images = f"{schedule.samples:,} images, channels {' '.join(config.schedule.pattern)}"
     return f"{place}: {schedule.steps:,} steps over {images}"
 

@@ -105,4 +105,4 @@ def test_a_run_goes_on_whatever_cannot_be_told(streams: str, code: int, world_si
     assert ended.returncode == code
     assert "Traceback" not in ended.stderr
     again = run(words, tmp_path, "")
-    assert (again.returncode, "finished already" in again.stderr) == (0, True)
+    assert (again.returncode, "already finished" in again.stderr) == (0, True)

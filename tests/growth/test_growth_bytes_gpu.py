@@ -41,5 +41,5 @@ def test_a_killed_run_goes_on_to_the_very_bytes(whole: tuple[Path, forks.Episode
     assert killed.codes == (137,)
     resumed = on_gpu(tmp_path, "resumed")
     assert resumed.codes == (0,), resumed.err
-    assert "going on after" in resumed.err
+    assert "resuming after" in resumed.err
     assert differing(content(tmp_path / "run"), content(folder)) == []

@@ -105,7 +105,7 @@ def test_a_finished_run_is_shown_again_and_another_config_refused(
 ) -> None:
     before = content(finished)
     assert main(arguments(finished.parent, **BRIEF)) == 0
-    assert "finished already" in capsys.readouterr().err
+    assert "already finished" in capsys.readouterr().err
     assert main(arguments(finished.parent, **BRIEF, gates__embargo_epochs=2)) == 2
     assert "gates.embargo_epochs: 1 there, 2 now" in capsys.readouterr().err
     assert differing(content(finished), before) == []
@@ -116,7 +116,7 @@ def test_updates_may_be_raised_and_never_lowered(finished: Path, tmp_path: Path,
     before = rows_of(finished)
     more = {**BRIEF, "log__csv": True, "log__tensorboard": True, "log__curves": True}
     assert main(arguments(tmp_path, **{**more, "growth__updates": UPDATES + 2})) == 0
-    assert f"going on after {UPDATES} of {UPDATES + 2} updates" in capsys.readouterr().err
+    assert f"resuming after {UPDATES} of {UPDATES + 2} updates" in capsys.readouterr().err
     rows = rows_of(tmp_path / "run")
     assert rows[:UPDATES] == before and len(rows) == UPDATES + 2
     assert rows[-1]["learning_rate"] == GrowthConfig().ppo.learning_rate_end < rows[UPDATES]["learning_rate"]
@@ -124,7 +124,7 @@ def test_updates_may_be_raised_and_never_lowered(finished: Path, tmp_path: Path,
     assert main(arguments(tmp_path, **more)) == 2
     assert f"growth.updates: {UPDATES + 2} there, {UPDATES} now" in capsys.readouterr().err
     assert main(arguments(tmp_path, **{**more, "growth__updates": UPDATES + 2})) == 0
-    assert "finished already" in capsys.readouterr().err
+    assert "already finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("controller", ["heuristic", "selective", "probe-1", "oracle"])
@@ -186,8 +186,10 @@ def test_the_assignment_is_told_and_a_lopsided_one_said() -> None:
 
 
 def test_evaluate_compares_at_equal_flops_and_the_same_on_two_ranks(finished: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(finished, tmp_path / "other")
+
     def asked(ranks: int, out: str) -> list[str]:
-        line = ["evaluate", str(finished), "--environments", "3", "--also", str(finished), "--out", str(tmp_path / out)]
+        line = ["evaluate", str(finished), "--environments", "3", "--also", str(other), "--out", str(tmp_path / out)]
         return [
             *line,
             "--accelerator",

@@ -674,7 +674,7 @@ def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_cha
     before = content(fit.run)
     assert fit(**LIMITED, budget__seconds=2e6) == 0
     assert (
-        "finished already\nTo learn on, run the same command with a higher runner.epochs, or with a higher budget "
+        "already finished\nTo learn on, run the same command with a higher runner.epochs, or with a higher budget "
         in fit.err
     )
     assert fit(**{**LIMITED, "budget.rollouts": 200}, budget__seconds=1e6) == 2
@@ -899,7 +899,7 @@ def test_a_finished_run_says_so_and_changes_nothing(fit: Fit, model: Model) -> N
     report, before = fit.out, content(fit.run, not_compared=frozenset({".lock"}))
     asked.clear()
     assert fit(model__model_name_or_path=name) == 0
-    assert "finished already" in fit.err
+    assert "already finished" in fit.err
     assert fit.out == report
     assert content(fit.run, not_compared=frozenset({".lock"})) == before
     assert asked == []
@@ -949,7 +949,7 @@ def test_what_shapes_no_result_may_differ(fit: Fit) -> None:
     shutil.move(fit.root, fit.folder / "elsewhere")
     fit.root = fit.folder / "elsewhere"
     assert fit(runner__log_every_s=5, fabric__timeout_s=30) == 0
-    assert "finished already" in fit.err
+    assert "already finished" in fit.err
     assert content(fit.run) == before
 
 

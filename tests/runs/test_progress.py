@@ -82,4 +82,4 @@ def test_a_terminal_shows_a_bar_with_the_figures_and_lines_for_what_is_worth_one
 def test_a_run_that_is_over_shows_its_result_again(capsys: pytest.CaptureFixture[str]) -> None:
     progress.finished_already(OutputConfig("out", "mine"), "12 steps")
     progress.finished_already(OutputConfig("out", "other"))
-    assert told(capsys) == ["out/mine: finished already", "12 steps", "out/other: finished already"]
+    assert told(capsys) == ["out/mine: already finished", "12 steps", "out/other: already finished"]

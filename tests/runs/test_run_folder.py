@@ -61,7 +61,7 @@ def test_a_run_lets_go_of_its_folder_and_its_loggers_however_it_ends(
     assert main(line) == 1
     err = capsys.readouterr().err
     assert "the disk is full" in err
-    assert f"{run}: going on after 1 of " in err
+    assert f"{run}: resuming after 1 of " in err
     assert (run / ".lock").read_bytes() == b""  # nobody holds the folder
     monkeypatch.undo()
     assert main(line) == 0

@@ -84,7 +84,7 @@ def test_a_finished_run_is_shown_again_and_another_config_refused(
 ) -> None:
     before = content(finished)
     assert main(arguments(finished.parent)) == 0
-    assert "finished already" in capsys.readouterr().err
+    assert "already finished" in capsys.readouterr().err
     assert main(arguments(finished.parent, ppo__gamma=0.5)) == 2
     assert "ppo.gamma: 0.99 there, 0.5 now" in capsys.readouterr().err
     assert differing(content(finished), before) == []
@@ -99,7 +99,7 @@ def test_three_ranks_go_on_to_the_very_bytes_of_a_run_that_was_not_disturbed(tmp
     assert killed.codes[0] == 137
     resumed = forks.run(brief(root, 3), 3, root / "resumed")
     assert set(resumed.codes) == {0}, resumed.err
-    assert "going on after" in resumed.err
+    assert "resuming after" in resumed.err
     assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
 
 
@@ -111,7 +111,7 @@ def test_a_run_whose_ranks_part_ends_before_its_next_commit_and_goes_on_from_the
     assert parted.codes == (1, 1), parted.err
     assert f"update 8: rank 1 diverged from rank 0 in {parts}; the last commit is intact" in parted.err.splitlines()[-1]
     assert resumed.codes == (0, 0), resumed.err
-    assert "going on after 4 of 12 updates" in resumed.err
+    assert "resuming after 4 of 12 updates" in resumed.err
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_a_compiled_run_learns_what_a_plain_one_does_and_goes_on_to_the_very_byt
     assert killed.codes == (137,), killed.err
     resumed = forks.Forks(line, 1, broken / "resumed").wait(400)
     assert resumed.codes == (0,), resumed.err
-    assert "going on after" in resumed.err
+    assert "resuming after" in resumed.err
     assert differing(content(broken / "run"), content(whole / "run")) == []
     assert forks.run(brief(plain), 1, plain / "job").codes == (0,)
     first, wanted = rows_of(whole / "run")[0], rows_of(plain / "run")[0]
@@ -141,7 +141,7 @@ def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_p
         assert ended.codes == ((137,) if kill else (0, 0, 0)), ended.err
         said = json.loads((tmp_path / "run" / "run.json").read_text())
         assert (said["games"], said["per_rank_num_envs"]) == (256, -(-256 // world_size))
-    assert "going on after" in ended.err
+    assert "resuming after" in ended.err
 
 
 def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, world_size: int)
     assert killed.codes[0] == 137
     resumed = on_gpus(root, world_size, root / "resumed")
     assert set(resumed.codes) == {0}, resumed.err
-    assert "going on after" in resumed.err
+    assert "resuming after" in resumed.err
     assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
 
 
@@ -85,7 +85,7 @@ def test_a_compiled_run_goes_on_to_the_very_bytes(tmp_path: Path, world_size: in
     assert killed.codes[0] == 137, killed.err
     resumed = forks.Forks(line, world_size, broken / "resumed").wait(400)
     assert set(resumed.codes) == {0}, resumed.err
-    assert "going on after" in resumed.err
+    assert "resuming after" in resumed.err
     assert differing(content(broken / "run"), content(whole / "run")) == []
 
 

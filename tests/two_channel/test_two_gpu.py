@@ -157,5 +157,5 @@ def test_a_killed_run_goes_on_to_the_very_bytes(
     assert killed.codes[0] == 137
     resumed = forks.run(line(broken), ranks, broken / "resumed")
     assert set(resumed.codes) == {0}, resumed.err
-    assert "going on after" in resumed.err
+    assert "resuming after" in resumed.err
     assert differing(content(broken / "run"), content(tmp_path / "whole" / "run")) == []

@@ -71,7 +71,7 @@ def test_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     says_how_it_went(err, told, f"{tmp_path}/run")
     assert main(detectors.arguments(tmp_path)) == 0
     again = capsys.readouterr().err.splitlines()
-    assert again == [f"{tmp_path}/run: finished already", err.splitlines()[-1]]
+    assert again == [f"{tmp_path}/run: already finished", err.splitlines()[-1]]
 
 
 def says_how_it_went(err: str, told: list[dict[str, Any]], place: str) -> None:

@@ -150,7 +150,7 @@ def test_a_round_that_is_interrupted_goes_on_within_and_leaves_the_same_bytes(
     monkeypatch.setattr("stageb.engines.build", lambda model, device: engine)
     assert job(**size) == 0
     assert engine.asked == [8] * 8
-    assert f"{job.out}: going on after 16 of 80 tickets" in capsys.readouterr().err
+    assert f"{job.out}: resuming after 16 of 80 tickets" in capsys.readouterr().err
     assert job.out.read_bytes() == whole.read_bytes()
     committed = (json.loads(path.with_name(f"{path.name}.commit.json").read_text()) for path in (job.out, whole))
     assert len({json.dumps(each) for each in committed}) == 1
