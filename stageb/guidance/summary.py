@@ -138,7 +138,7 @@ def count_accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
 def describe_splits(shares: SplitConfig) -> str:
     """What each split was for; of one without tickets, what nothing was done for."""
     chosen = "the final ones chosen on val" if shares.val else "the last ones stand, since without split.val none are chosen"
-    served = "test served for this table alone" if shares.test else "without split.test no figure is of sealed tickets"
+    served = "test was used for this table alone" if shares.test else "without split.test no figure is of sealed tickets"
     return f"Rules were learnt from train tickets, {chosen}; {served}."
 
 

@@ -71,7 +71,7 @@ def read(text: str) -> tuple[Any, dict[KeyPath, int]]:
         return "" if root is None else reader.data(root, ()), reader.lines
     except yaml.YAMLError as error:
         what = str(getattr(error, "problem", None) or error).partition("\n")[0]
-        raise BrokenYamlError(_line_of(error, text), f"no valid YAML: {what}", "mend it here or just above") from None
+        raise BrokenYamlError(_line_of(error, text), f"no valid YAML: {what}", "correct it here or just above") from None
     except RecursionError:
         raise YamlError(0, "nested too deeply", "write plain keys and values") from None
 

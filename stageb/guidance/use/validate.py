@@ -118,7 +118,7 @@ def _look_at_models(config: LoopConfig, look: Callable[[ModelConfig], Found]) ->
         try:
             found[key] = look(with_follower(model))
         except StagebError as error:
-            faults.append(BadLine(key, 0, str(error), "mend it"))
+            faults.append(BadLine(key, 0, str(error), "correct it"))
     return found, faults
 
 
