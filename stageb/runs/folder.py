@@ -75,13 +75,7 @@ class RunFolder:
     def read_machine(self) -> RunRow:
         """What run.json says; nothing where there is none. Raises ``JournalError`` where it is no object."""
         path = self._place("run.json")
-        try:
-            facts = json.loads(path.read_bytes()) if path.is_file() else {}
-        except ValueError:
-            facts = None
-        if not isinstance(facts, dict):
-            raise JournalError(f"{path}: another program changed it; take it out of the folder")
-        return facts
+        return disk.parse_object(path.read_bytes(), str(path), "take it out of the folder") if path.is_file() else {}
 
     def _place(self, file: str) -> Path:
         return file_of(self.path, self.path / file)

@@ -70,16 +70,18 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 def whole_rows(path: Path, data: bytes, remedy: str) -> list[dict[str, Any]]:
     """The rows of ``data``, JSON Lines from ``path``; one that a crash cut off is left out. Raises ``JournalError`` where
     one is no object."""
-    rows = []
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise JournalError(f"{path}:{number}: another program changed it; {remedy}")
-        rows.append(row)
-    return rows
+    return [parse_object(line, f"{path}:{number}", remedy) for number, line in enumerate(data.split(b"\n")[:-1], 1)]
+
+
+def parse_object(data: bytes, place: str, remedy: str) -> dict[str, Any]:
+    """The JSON object that this package wrote to ``place``. Raises ``JournalError`` if it is none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise JournalError(f"{place}: another program changed it; {remedy}")
+    return found
 
 
 def encode(text: str) -> bytes:

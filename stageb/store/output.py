@@ -7,7 +7,6 @@ were made from. A round's rows are brought to the disk first and then committed,
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -123,13 +122,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise JournalError(f"{path}: cannot be read: {error.strerror}; {ANEW}") from error
     with opened:
         for number, line in enumerate(opened, 1):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
-                raise JournalError(f"{path}:{number}: another program changed it; {ANEW}")
-            yield row
+            yield disk.parse_object(line, f"{path}:{number}", ANEW)
 
 
 def _commit_path(path: Path) -> Path:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|-?Infinity|NaN')
@@ -36,18 +37,17 @@ def lines(text: str) -> dict[tuple[str, ...], int]:
     """On which line of ``text``, which ``loads`` has read, each key of an object stands, by the keys that lead there."""
     found: dict[tuple[str, ...], int] = {}
     path: list[str] = []
-    line, read, word = 1, 0, '""'
-    for token in _TOKEN.finditer(text):
-        if token[0] in "{[":
+    word = '""'
+    for token, line in _scan(text):
+        if token in "{[":
             path.append("")
-        elif token[0] in "}]":
+        elif token in "}]":
             path.pop()
-        elif token[0] == ":":
-            line, read = line + text.count("\n", read, token.start()), token.start()
+        elif token == ":":
             path[-1] = json.loads(word)
             found.setdefault(tuple(path), line)
         else:
-            word = token[0]
+            word = token
     return found
 
 
@@ -55,22 +55,29 @@ def find_fault(text: str) -> int:
     """On which line of ``text`` stands what ``loads`` refuses though ``json`` would not: a key for the second time in its
     object, or no number; 0 where neither does. ``text`` need not be JSON."""
     inside: list[dict[str, list[int]]] = [{}]  # of each object and list that is open, its keys' lines
-    line, read, word = 1, 0, '""'
-    for token in _TOKEN.finditer(text):
-        line, read = line + text.count("\n", read, token.start()), token.start()
-        if token[0] in "{[":
+    word = '""'
+    for token, line in _scan(text):
+        if token in "{[":
             inside.append({})
-        elif token[0] in "}]" and len(inside) > 1:
+        elif token in "}]" and len(inside) > 1:
             places = max(inside.pop().values(), key=len, default=[])
             if len(places) > 1:
                 return places[1]
-        elif token[0] == ":":
+        elif token == ":":
             inside[-1].setdefault(word, []).append(line)
-        elif token[0].endswith(("NaN", "Infinity")):
+        elif token.endswith(("NaN", "Infinity")):
             return line
         else:
-            word = token[0]
+            word = token
     return 0
+
+
+def _scan(text: str) -> Iterator[tuple[str, int]]:
+    """The brackets, colons, strings and non-numbers of ``text``, each with the line on which it stands."""
+    line, read = 1, 0
+    for token in _TOKEN.finditer(text):
+        line, read = line + text.count("\n", read, token.start()), token.start()
+        yield token[0], line
 
 
 def _deeper(value: Any) -> bool:

@@ -9,7 +9,7 @@ import tiny_models
 import torch
 import transformers
 from contract import check_contract, check_resumer, check_scorer, questions, requests
-from safetensors.torch import load_file, save_file
+from damage import DAMAGES, damage
 from torch import nn
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
@@ -329,15 +329,9 @@ def test_a_device_that_is_not_there(folders: dict[str, str]) -> None:
         build(ModelConfig(model_name_or_path=folders["qwen3"]), "cuda:0")
 
 
-@pytest.mark.parametrize(("bent", "says"), [("cut short", "could not be loaded"), ("without a weight", "it lacks 1 of")])
-def test_a_checkpoint_that_is_not_whole(folders: dict[str, str], tmp_path: Path, bent: str, says: str) -> None:
+@pytest.mark.parametrize(("how", "says"), DAMAGES)
+def test_a_checkpoint_that_is_not_whole(folders: dict[str, str], tmp_path: Path, how: str, says: str) -> None:
     shutil.copytree(folders["qwen3"], tmp_path, dirs_exist_ok=True)
-    weights = tmp_path / "model.safetensors"
-    if bent == "cut short":
-        weights.write_bytes(weights.read_bytes()[:-100])
-    else:
-        kept = load_file(weights)
-        del kept["model.norm.weight"]
-        save_file(kept, weights, {"format": "pt"})
+    damage(tmp_path / "model.safetensors", how, "model.norm.weight")
     with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
         load(str(tmp_path))

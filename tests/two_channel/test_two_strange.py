@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
+from damage import DAMAGES, damage
 from two_channel import made
 
 from stageb.errors import EngineError
@@ -34,15 +34,10 @@ def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
     assert told[1].scores == pytest.approx(told[0].scores[:1], rel=1e-4)
 
 
-@pytest.mark.parametrize(("bent", "says"), [("cut short", "could not be loaded"), ("without a weight", "it lacks 1 of")])
-def test_a_detector_that_is_not_whole_is_not_loaded(tmp_path: Path, bent: str, says: str) -> None:
-    folder = Path(shutil.copytree(made.folder_of(tmp_path) / "model", tmp_path / bent))
+@pytest.mark.parametrize(("how", "says"), DAMAGES)
+def test_a_detector_that_is_not_whole_is_not_loaded(tmp_path: Path, how: str, says: str) -> None:
+    folder = Path(shutil.copytree(made.folder_of(tmp_path) / "model", tmp_path / how))
     (weights,) = folder.glob("*.safetensors")
-    if bent == "cut short":
-        weights.write_bytes(weights.read_bytes()[:-100])
-    else:
-        kept = load_file(weights)
-        del kept["model.language_model.norm.weight"]
-        save_file(kept, weights, {"format": "pt"})
+    damage(weights, how, "model.language_model.norm.weight")
     with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
         model.load(str(folder), ModelConfig(), made.WORDS, "cpu")
