@@ -154,6 +154,7 @@ LIGHT = {
     "stageb/guidance/reflection/conditions",
     "stageb/guidance/reflection/evidence",
     "stageb/guidance/rules/__init__",
+    "stageb/guidance/rules/fields",
     "stageb/guidance/rules/reading",
     "stageb/guidance/rules/scales",
     "stageb/guidance/summarize/__init__",
@@ -183,7 +184,7 @@ STAGES = {
     "guidance": (
         "rollout answers selection prompts texts learning schedule splits reflection/reflect reflection/proposals "
         "reflection/edits reflection/conditions reflection/evidence "
-        "rules/reading rules/expression rules/vocabulary rules/parse rules/write rules/check rules/judge "
+        "rules/fields rules/reading rules/expression rules/vocabulary rules/parse rules/write rules/check rules/judge "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures changes"
     ).split(),
     "two_channel": "rows text matching noise targets reward correct losses channel_a schedule metrics".split(),

@@ -44,7 +44,7 @@ from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
 from stageb.guidance.rollout import as_decode
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.reading import Reading, parse_summaries
+from stageb.guidance.rules.reading import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Ticket, Verdict
 from stageb.job.world import World
@@ -248,7 +248,7 @@ def respond(prompt: Prompt, decode: Decode, key: int) -> str:
 def ruling(prompt: Prompt) -> Ruling:
     """What the rules of a rollout's prompt say of its ticket."""
     judge = compiled(tuple(RULE.findall(prompt.system)))
-    return judge(parse_summaries(tuple(line.partition(": ")[2] for line in prompt.user.splitlines())))
+    return judge(read_summaries(tuple(line.partition(": ")[2] for line in prompt.user.splitlines())))
 
 
 @lru_cache(4096)

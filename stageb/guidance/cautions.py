@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -25,9 +26,19 @@ FEWEST = 5  # tickets of the rarer label from which on one field that tells the 
 REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
 FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
+FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
+    ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
+    ("dates: give a number, such as days since a date", re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?:[T ].*)?")),
+    (
+        "numbers with thousands apart: export them without",
+        re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),
+    ),
+    ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
+)
 NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes
 FEWEST_NUMBERS = 20  # of such a field
 SHOWN = 5  # names of fields, at most
+MOST_FORMATS = 100  # fields that are looked at for these
 
 
 def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
@@ -91,6 +102,15 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
     found = {
         name: own for name, own in others.items() if count[name] - len(own) >= max(FEWEST_NUMBERS, NUMBERS * count[name])
     }
+    for name, own in islice(others.items(), MOST_FORMATS):
+        for what, form in FORMATS:
+            if len(own) >= FEWEST and all(form.fullmatch(value) for _, value in own):
+                ticket, value = own[0]
+                found.pop(name, None)
+                yield (
+                    f"{name!r}: {len(own):,} of {count[name]:,} values are not read as numbers, such as "
+                    f"{value!r}{_place(ticket)}: they are {what}"
+                )
     for name, own in islice(found.items(), SHOWN):
         ticket, value = own[0]
         are = "is" if len(own) == 1 else "are"

@@ -254,8 +254,9 @@ def rule_lines(guidance: Guidance) -> str:
 
 
 def ticket_text(ticket: Ticket) -> str:
-    """A ticket's summaries, one ``image_n: text`` line each."""
-    return "\n".join(f"{name}: {summary}" for name, summary in ticket.per_image)
+    """A ticket's summaries, one ``image_n: text`` line each, and the counts of all images where there are several."""
+    together = [("all images", ticket.counts)] if ticket.counts else []
+    return "\n".join(f"{name}: {summary}" for name, summary in (*ticket.per_image, *together))
 
 
 def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
@@ -322,7 +323,7 @@ def _condition_text(condition: Condition, words: Words) -> str:
 
 def case_text(case: Case, words: Words) -> str:
     """One case on one line: its summaries, and for a wrong one the reason that was given, if one was."""
-    summaries = " | ".join(" ".join(summary.split()) for _, summary in case.ticket.per_image)
+    summaries = case.ticket.counts or " | ".join(" ".join(summary.split()) for _, summary in case.ticket.per_image)
     if case.right or case.reason is None:
         return summaries
     return summaries + words.said.format(reason=case.reason or words.no_answer)

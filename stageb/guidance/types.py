@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 Verdict = Literal["pass", "fail"]
 Split = Literal["train", "val", "test"]
@@ -28,6 +28,15 @@ class Images:
     instead: bool  # whether they replace the summaries, rather than being shown beside them
 
 
+class Content(NamedTuple):
+    """What a ticket says, with name and value apart where its file has names."""
+
+    fields: tuple[tuple[str, str], ...]  # (name, value) of a table's columns, or of JSON's keys
+    prose: tuple[str, ...]  # summaries and remarks without names, each on its own
+    is_counted: bool = False  # whether fields are counts, of which one that is not there is 0
+    counts: str = ""  # those of all images together, as a model reads them; empty where a single image has any
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """One case to judge."""
@@ -35,13 +44,19 @@ class Ticket:
     mission: str  # the inspection programme
     group_id: str  # what was inspected; may come back with another label
     label: Verdict  # the right verdict
-    per_image: tuple[tuple[str, str], ...]  # (image_{n}, summary), in numeric order
+    per_image: tuple[tuple[str, str], ...]  # (image_{n}, summary), in numeric order, as a model reads it
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # every other key of the line, kept as it was
+    content: Content | None = None  # what it says as rules see it; None: its summaries are prose
     images: Images | None = None  # shown to the model that judges; None: it reads summaries alone
     equals: str = (
         ""  # the group_id whose group it is of, where tickets of several say the same (``groups.py``); empty: its own
     )
     place: str = field(default="", compare=False)  # file:line, as far as known
+
+    @property
+    def counts(self) -> str:
+        """What all its images count together, as a model reads it; empty where one image alone counts."""
+        return self.content.counts if self.content else ""
 
     @property
     def group(self) -> str:

@@ -24,7 +24,7 @@ from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.reflection.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
-from stageb.guidance.rules.reading import Reading, parse_summaries
+from stageb.guidance.rules.reading import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule, Ticket
 from stageb.seeds import stream, uniform
@@ -131,7 +131,7 @@ def statistics(prompt: Prompt, decode: Decode, key: int) -> str:
     share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))  # geometric, as far as there are clues
     place = min(int(log(1 - share) / log(1 - NEXT)), len(clues) - 1)
     lines = clues[place].split(ENGLISH.either)
-    cases = {name: parse_summaries(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
+    cases = {name: read_summaries(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
     text = f"{heading[1].capitalize()} if {lines[0] if len(lines) == 1 else f'[{place + 1}]'}."
     named = [name for name, each in cases.items() if any(says(line, each) for line in lines)]
     named = named or _met(text, cases) or list(cases)

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from stageb.guidance.columns import Decimal
+from stageb.guidance.rules.fields import UNIT
 from stageb.guidance.rules.reading import POWER
 from stageb.untrusted.json_lines import FaultError, short
 
 NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
 _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
-_UNIT = r"(?: ?[^\s\d.,:;+/-][^\s\d.,:;]*)?"
 
 
 class _Forms:
@@ -24,9 +24,9 @@ class _Forms:
 
     def __init__(self, mark: Decimal) -> None:
         own, other = re.escape(mark), re.escape(_OTHER[mark])
-        self.plain = re.compile(rf"-?\d+(?:{own}\d+)?{POWER}{_UNIT}")
-        self.other = re.compile(rf"-?\d+{other}\d+{POWER}{_UNIT}")  # with the other mark before decimals
-        self.grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{_UNIT}")  # with it between thousands
+        self.plain = re.compile(rf"-?\d+(?:{own}\d+)?{POWER}{UNIT}")
+        self.other = re.compile(rf"-?\d+{other}\d+{POWER}{UNIT}")  # with the other mark before decimals
+        self.grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{UNIT}")  # with it between thousands
 
 
 _FORMS: Mapping[Decimal, _Forms] = {mark: _Forms(mark) for mark in NAMES}
@@ -40,15 +40,11 @@ class _Doubt(NamedTuple):
 
 
 class Decimals:
-    """Reads the numbers of a table, and remembers where they may be others."""
+    """Remembers where the numbers of a table may be others."""
 
     def __init__(self, mark: Decimal, columns: Iterable[str]) -> None:
         self._mark, self._forms = mark, _FORMS[mark]
         self._numeric: dict[str, _Doubt | None] = dict.fromkeys(columns)  # columns of numbers alone, with their first doubt
-
-    def read(self, cell: str) -> str:
-        """A cell as tickets have it: a number with a decimal point."""
-        return cell.replace(",", ".", 1) if self._mark == "," and self._forms.plain.fullmatch(cell) else cell
 
     def watch(self, line: int, cells: Mapping[str, str]) -> None:
         """Look at a row's cells, by column."""

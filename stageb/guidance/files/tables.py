@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,9 @@ from typing import Any
 
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.decimals import Decimals
-from stageb.guidance.rules.reading import MOST_CHARS, find_fields, join_cells
+from stageb.guidance.rules.fields import Columns, is_image_column, read_row
+from stageb.guidance.rules.reading import clean_value, fold_text
+from stageb.guidance.types import Content
 from stageb.untrusted.json_lines import FaultError, short
 
 SHOWN = 4  # names of columns at either end
@@ -28,7 +29,12 @@ _WAYS = {  # what a key may say
     "label": "label=NAME",
     "texts": "texts=NAME,texts=OTHER, those that say what is seen",
 }
-_IMAGE = re.compile(r"image_[1-9][0-9]{0,8}")
+
+
+def list_roles(columns: ColumnsConfig) -> Columns:
+    """What the columns of a table say, as rules written as code read its rows."""
+    others = (columns.mission, columns.label, *([columns.group_id] if columns.group_id is not None else []))
+    return Columns(others if columns.mission_name is None else others[1:], tuple(columns.texts), columns.decimal)
 
 
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
@@ -70,6 +76,7 @@ class Table:
         self._header = [name.strip() for name in header.cells]
         _check_parted(self._header, header.line)
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
+        self._roles = list_roles(columns)._replace(texts=tuple(self._seen))
         self._decimals = Decimals(columns.decimal, self._seen)
 
     def rows(self) -> Iterator[TableRow]:
@@ -108,7 +115,7 @@ class Table:
             said["group_id"] = f"row {row.line}"
         if "label" in said:
             said["label"] = self._parse_verdict(said["label"])
-        said["per_image"] = self._make_summaries(cells)
+        said["per_image"], said["content"] = self._read_texts(cells)
         used = {*self._whole.values(), *self._seen.values()}
         rest = {name: cells[place] for place, name in enumerate(self._header) if name and place not in used}
         return {**rest, **said}
@@ -141,7 +148,7 @@ class Table:
             keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
             remedy = f"name it in the config's columns, or by --columns: {'; '.join(_WAYS[key] for key in keys)}"
             raise FaultError(f"no column {what}; there are {self._describe_header()}", remedy, line)
-        _check_apart([name for name in texts if not _IMAGE.fullmatch(name)], line)
+        _check_apart([name for name in texts if not is_image_column(name)], line)
         return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
 
     def _hint(self, wrong: str) -> str:
@@ -167,20 +174,14 @@ class Table:
         remedy = f"write one of {known}, or correct {SAY_WORDS}"
         raise FaultError(f"label {short(word)}", remedy)
 
-    def _make_summaries(self, cells: Sequence[str]) -> dict[str, str]:
-        """Summaries by image: columns called image_1, image_2, ... are one each; the others stand together as ``name: text;
-        ...`` under the first number that is free. Raises ``FaultError``."""
-        said = {name: cells[place].strip() for name, place in self._seen.items()}
-        texts = {name: self._decimals.read(text) if text else "" for name, text in said.items()}
-        images = {name: text for name, text in texts.items() if text and _IMAGE.fullmatch(name)}
-        fields = join_cells({name: text for name, text in texts.items() if not _IMAGE.fullmatch(name)})
-        if fields:
-            free = next(n for n in range(1, len(self._seen) + 2) if f"image_{n}" not in self._seen)
-            images[f"image_{free}"] = fields
-        if not images:
+    def _read_texts(self, cells: Sequence[str]) -> tuple[dict[str, str], Content]:
+        """The summaries of a row, and what it says. Raises ``FaultError``."""
+        said = {name: cells[place] for name, place in self._seen.items()}
+        shown, content = read_row(said, self._roles)
+        if not shown:
             remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
             raise FaultError("no text: every cell for it is empty", remedy)
-        return images
+        return dict(shown), content
 
 
 def _check_parted(header: Sequence[str], line: int) -> None:
@@ -192,16 +193,13 @@ def _check_parted(header: Sequence[str], line: int) -> None:
 
 
 def _check_apart(names: Sequence[str], line: int) -> None:
-    """Raise ``FaultError`` where two columns are read as one field, so that rules would see the last one's value alone."""
+    """Raise ``FaultError`` where rules cannot tell two columns apart."""
     column_of: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        for field in find_fields(name):
-            other = column_of.setdefault(field, name)
-            if other != name:
-                what = f"columns {short(other)} and {short(name)}, both of which rules see as {short(field)}"
-                marks = "without . , ; | : = and the word is"
-                remedy = f"rename one, in {MOST_CHARS} characters {marks}, or name others in columns.texts"
-                raise FaultError(what, remedy, line)
+    for name in names:
+        other = column_of.setdefault(fold_text(clean_value(name)), name)
+        if other is not name:
+            what = f"columns {short(other)} and {short(name)}, which rules cannot tell apart"
+            raise FaultError(what, "rename one, or name others in columns.texts", line)
 
 
 def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:

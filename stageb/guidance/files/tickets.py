@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,11 +22,11 @@ from stageb.guidance.files.images import attach_images
 from stageb.guidance.files.numbers import parse_number
 from stageb.guidance.files.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.groups import join_equal
-from stageb.guidance.types import UNKNOWN, Ticket
+from stageb.guidance.rules.fields import HEADER, Summary, read_images
+from stageb.guidance.types import UNKNOWN, Content, Ticket
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.json_lines import FaultError, filled_lines, lines, object_on, short
 
-_HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=SUMMARY>[ \t\r]*(\n|\Z)")
 KIND = "ticket"
 SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
@@ -134,7 +133,7 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
     own_words = (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
     if own_words and not isinstance(label, dict | list):
         row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
-    return _make_ticket(row, labelled)
+    return _make_ticket(row, labelled, None)
 
 
 def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
@@ -142,11 +141,12 @@ def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", "write the right verdict, or leave the row out")
-    return _make_ticket(said, labelled)
+    return _make_ticket(said, labelled, said.pop("content"))
 
 
-def _make_ticket(row: dict[str, Any], labelled: bool) -> Ticket:
-    """The ticket that a row of JSON, or of a table, says. One without a label has the label ``UNKNOWN``."""
+def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None) -> Ticket:
+    """The ticket that a row of JSON says; or of a table, which has read its ``content``. One without a label has the label
+    ``UNKNOWN``."""
     for name in _FIELDS:
         if name not in row and (labelled or name != "label"):
             if name == "per_image" and "images" in row:
@@ -156,11 +156,16 @@ def _make_ticket(row: dict[str, Any], labelled: bool) -> Ticket:
     label = row.get("label")
     if label not in ("pass", "fail") and (labelled or label is not None):
         raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {SAY_WORDS}')
+    summaries = _sort_summaries(row["per_image"])
+    if content is None:
+        summaries, content = read_images(summaries, {})
+    is_prose = content.prose == tuple(text for _, text in summaries)
     return Ticket(
         mission=_check_name(row, "mission"),
         group_id=_check_name(row, "group_id"),
         label=UNKNOWN if label is None else label,
-        per_image=_sort_summaries(row["per_image"]),
+        per_image=tuple((image, text) for image, text in summaries),
+        content=None if is_prose else content,
         extra={key: value for key, value in row.items() if key not in _FIELDS},
     )
 
@@ -175,7 +180,7 @@ def _check_name(row: dict[str, Any], field: str) -> str:
     return value
 
 
-def _sort_summaries(value: Any) -> tuple[tuple[str, str], ...]:
+def _sort_summaries(value: Any) -> list[Summary]:
     """The summaries by image, in numeric order, their headers dropped."""
     if not isinstance(value, dict) or not value:
         raise FaultError(f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}')
@@ -186,7 +191,7 @@ def _sort_summaries(value: Any) -> tuple[tuple[str, str], ...]:
             raise FaultError(f"per_image: two keys for image {number}", "number every image once")
         if not isinstance(summary, str):
             raise FaultError(f"per_image: {key}: {short(summary)}", "write the summary as a text")
-        summaries[number] = _HEADER.sub("", summary)
+        summaries[number] = HEADER.sub("", summary)
         if not summaries[number].strip():
             raise FaultError(f"per_image: {key}: an empty summary", "write what the image shows, or leave the image out")
-    return tuple((f"image_{number}", summaries[number]) for number in sorted(summaries))
+    return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]

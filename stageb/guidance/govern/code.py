@@ -9,15 +9,18 @@ from typing import Any
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
 from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.files.tables import list_roles
 from stageb.guidance.prompts import Words
-from stageb.guidance.rules import export
+from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules import export, sql
 from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.sql import find_letters
 from stageb.guidance.types import Guidance
-from stageb.guidance.use.code import code_rules, find_scales, find_tickets
+from stageb.guidance.use.code import code_rules, find_columns, find_scales, find_tickets
 
 WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
     "python": export.write_python,
-    "sql": export.write_sql,
+    "sql": sql.write_sql,
     "json": export.write_json,
 }
 
@@ -29,12 +32,24 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
     if why:
         raise InputError(shown(f"{args.source}: {why}", 400))
     rules = code_rules(guidance, tickets, words, find_scales(args.source))
-    return [CodedMission(mission, each.step, rules[mission]) for mission, each in guidance.items()]
+    roles = list_roles(columns or find_columns(args.source))
+    readings = {mission: [reading(ticket) for ticket in tickets if ticket.mission == mission] for mission in guidance}
+    return [
+        CodedMission(
+            mission,
+            each.step,
+            rules[mission],
+            roles,
+            any(read.is_counted for read in readings[mission]),
+            find_letters(readings[mission]),
+        )
+        for mission, each in guidance.items()
+    ]
 
 
 def write(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[str]]:
     """The text in one of the ``WRITERS``' forms, and a line for each rule that is not in it as code."""
-    written = [export.limit_to_sql(mission) for mission in missions] if form == "sql" else missions
+    written = [sql.limit_to_sql(mission) for mission in missions] if form == "sql" else missions
     lines = [
         f"{mission.name}: {key} is not written as code: {why}"
         for mission in written

@@ -10,9 +10,21 @@ from itertools import combinations
 from operator import or_
 from typing import Literal
 
-from stageb.guidance.rules.reading import OPERATORS, Computed, Reading, find_phrases, parse_number, parse_summaries
+from stageb.guidance.rules.fields import OF_ONE_IMAGE
+from stageb.guidance.rules.reading import (
+    MOST_CHARS,
+    OPERATORS,
+    Computed,
+    Quantity,
+    Reading,
+    find_phrases,
+    fold_value,
+    is_text,
+    parse_quantity,
+    read_content,
+)
 from stageb.guidance.rules.scales import Scale, order_values
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import Content, Ticket
 
 Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under", "least", "most", "count"]
 
@@ -54,7 +66,7 @@ PLAIN = Forms()
 
 def reading(ticket: Ticket) -> Reading:
     """``read`` of a ticket."""
-    return parse_summaries(tuple(summary for _, summary in ticket.per_image))
+    return read_content(ticket.content or Content((), tuple(summary for _, summary in ticket.per_image)))
 
 
 def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0) -> dict[Condition, int]:
@@ -65,23 +77,31 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     for position, each in enumerate(readings):
         bit = 1 << position
         for name, value in each.pairs.items():
-            columns.setdefault(name, {})[position] = value
-            condition = Condition("is", name, value)
-            masks[condition] = masks.get(condition, 0) | bit
+            if not (each.is_counted and OF_ONE_IMAGE.match(name)):  # images come in any order: their sums tell more
+                columns.setdefault(name, {})[position] = value
         for word in each.words:
             condition = Condition("mentions", "", word)
             masks[condition] = masks.get(condition, 0) | bit
-    numeric = {name: numbers for name, column in columns.items() if (numbers := _numbers(column))}
+    common = sorted(columns, key=lambda name: (-len(columns[name]), name))
+    counted = [position for position, each in enumerate(readings) if each.is_counted]
+    quantities = {name: found for name, column in columns.items() if (found := _quantities(column))}
+    for name, found in quantities.items():  # what was not counted is 0
+        for position in counted:
+            found.setdefault(position, Quantity(0.0, ""))
+            columns[name].setdefault(position, "0")
+    for name, column in columns.items():
+        masks |= _values(name, column)
+    numeric = {name: numbers for name, found in quantities.items() if (numbers := _numbers(found, bool(counted)))}
     for name, numbers in numeric.items():
         masks |= _limits(name, columns[name], numbers, wrong)
     for name, column in columns.items():
-        if name not in numeric:
+        if name not in numeric and not any(map(_is_long, column.values())):
             if forms.scales is not None:
                 masks |= _ranked(name, order_values(column.values(), forms.scales), masks)
             masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
-    common = sorted(columns, key=lambda name: (-len(columns[name]), name))
     for one, other in combinations(common[:MOST_COMPARED], 2):
-        masks |= _compared(one, columns[one], other, columns[other], one in numeric and other in numeric)
+        are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
+        masks |= _compared(one, columns[one], other, columns[other], (numeric[one], numeric[other]) if are_numbers else None)
     if forms.phrases:
         masks |= _phrases(readings, masks)
     if forms.arithmetic:
@@ -93,10 +113,39 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(column: Mapping[int, str]) -> dict[int, float]:
-    """The numbers of a column; none where one of its values is none."""
-    numbers = {position: found for position, value in column.items() if (found := parse_number(value)) is not None}
-    return numbers if len(numbers) == len(column) and len(set(numbers.values())) > 2 else {}
+def _is_long(value: str) -> bool:
+    """Whether a value is too long a text to be named by a counted line."""
+    return len(value) > MOST_CHARS or is_text(value)
+
+
+def _values(name: str, column: Mapping[int, str]) -> dict[Condition, int]:
+    """Each value of a column; but texts, of which the words are counted."""
+    found: dict[str, int] = {}
+    for position, value in column.items():
+        found[value] = found.get(value, 0) | 1 << position
+    return {Condition("is", name, value): mask for value, mask in found.items() if not _is_long(value)}
+
+
+def _quantities(column: Mapping[int, str]) -> dict[int, Quantity]:
+    """The numbers of a column with their units; none where one of its values is none."""
+    found: dict[int, Quantity] = {}
+    for position, value in column.items():
+        quantity = parse_quantity(value)
+        if quantity is None:
+            return {}
+        found[position] = quantity
+    return found
+
+
+def _units(quantities: Mapping[int, Quantity]) -> set[str]:
+    """The units that numbers have; one without any may be of each."""
+    return {found.unit for found in quantities.values()} - {""}
+
+
+def _numbers(quantities: Mapping[int, Quantity], are_counts: bool) -> dict[int, float]:
+    """Numbers to compare; none of several units, or of so few values that these say as much."""
+    numbers = {position: found.number for position, found in quantities.items()}
+    return numbers if len(_units(quantities)) <= 1 and len(set(numbers.values())) > 2 - are_counts else {}
 
 
 def _either(name: str, values: Mapping[str, int]) -> dict[Condition, int]:
@@ -142,20 +191,24 @@ def _spread(numbers: Sequence[float], count: int) -> list[float]:
 
 
 def _compared(
-    one: str, column: Mapping[int, str], other: str, beside: Mapping[int, str], numeric: bool
+    one: str,
+    column: Mapping[int, str],
+    other: str,
+    beside: Mapping[int, str],
+    numeric: tuple[Mapping[int, float], Mapping[int, float]] | None,
 ) -> dict[Condition, int]:
     """How two columns with values in common compare."""
     if len({*column.values()} & {*beside.values()}) < 2:
         return {}
     both = [position for position in column if position in beside]
     found = {
-        Condition("equals", one, other): _mask(p for p in both if column[p] == beside[p]),
-        Condition("differs", one, other): _mask(p for p in both if column[p] != beside[p]),
+        Condition("equals", one, other): _mask(p for p in both if fold_value(column[p]) == fold_value(beside[p])),
+        Condition("differs", one, other): _mask(p for p in both if fold_value(column[p]) != fold_value(beside[p])),
     }
     if numeric:
-        sides = [(p, parse_number(column[p]) or 0.0, parse_number(beside[p]) or 0.0) for p in both]
-        found[Condition("over", one, other)] = _mask(p for p, left, right in sides if left > right)
-        found[Condition("under", one, other)] = _mask(p for p, left, right in sides if left < right)
+        left, right = numeric
+        found[Condition("over", one, other)] = _mask(p for p in both if left[p] > right[p])
+        found[Condition("under", one, other)] = _mask(p for p in both if left[p] < right[p])
     return found
 
 

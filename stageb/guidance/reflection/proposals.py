@@ -15,6 +15,7 @@ from typing import Any
 from stageb.engines.protocol import Completion
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, ReflectionInput, Words, case_name, clue_text, lines_text
+from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.reflection.edits import named
 from stageb.guidance.reflection.evidence import Clue
 from stageb.guidance.texts import find_copied, one_line
@@ -211,7 +212,7 @@ def _check_text(
         raise _RefusedError(f"text of {len(text)} characters, at most {config.max_rule_chars}")
     if not words.verdict_wording.search(text):
         raise _RefusedError("text without a verdict")
-    run = find_copied(text, (summary for case in cases for _, summary in case.ticket.per_image))
+    run = find_copied(text, (piece for case in cases for piece in reading(case.ticket).texts))
     if run:
         raise _RefusedError(f"text copied from a case: {run}")
     for rule in guidance.rules:

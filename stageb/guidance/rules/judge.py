@@ -72,7 +72,11 @@ def _why_unknown(code: RuleCode | OutOfReach, reading: Reading) -> str:
     named = [name for atom in atoms(code.expression) for name in atom.fields]
     missing = [name for name in dict.fromkeys(named) if name not in reading.pairs]
     numbers = [name for name in dict.fromkeys(named) if name not in missing]
-    return f"the ticket does not tell {', '.join(missing)}" if missing else f"no number in {', '.join(numbers)}"
+    return (
+        f"the ticket does not tell {', '.join(missing)}"
+        if missing
+        else f"no number that it can compare in {', '.join(numbers)}"
+    )
 
 
 def _compile_rule(rule: CodedRule) -> CompiledRule:

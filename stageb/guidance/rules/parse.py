@@ -29,14 +29,22 @@ from typing import Literal, TypeAlias, TypeVar
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Relation, Some, negate
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
-from stageb.guidance.rules.reading import NUMBER, OPERATORS, Computed, fold_value, parse_number, read_summaries
+from stageb.guidance.rules.reading import (
+    NUMBER,
+    OPERATORS,
+    Computed,
+    fold_text,
+    fold_value,
+    parse_number,
+    parse_quantity,
+    read_summaries,
+)
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
 
 LONGEST = 2000  # characters of a rule that is read
 PIECES = 24  # between "and" and "or", at most
 _OPERATOR = re.compile(rf" ([{re.escape(''.join(OPERATORS))}]) ")
-_NUMBER = re.compile(rf"({NUMBER})(?: ?(\S+))?")  # with its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +247,7 @@ class _Reader:
         return negate(found) if is_denied else found
 
     def _mention(self, listed: str) -> _Atom:
-        known, words = self._vocabulary, [word.casefold() for word in self._items(listed)]
+        known, words = self._vocabulary, [fold_text(word) for word in self._items(listed)]
         for word in words:
             is_phrase = known.holds_phrase(word)
             if not is_phrase and not known.holds(word):
@@ -274,14 +282,8 @@ class _Reader:
                 return self._rank(field, relation == "above", is_denied, value)
             if field not in known.numeric:
                 return OutOfReach(f"{field!r} is no number in any ticket", "field", field)
-            is_number = parse_number(value) is not None
-            if other is None and not (is_number and fold_value(value) in known.values[field]):
-                number = _NUMBER.fullmatch(value) if is_number else None
-                if not number:
-                    why = f"{value!r} is neither a number nor a field"
-                    return OutOfReach(why, "field", nearest=partial(known.nearest_name, value))
-                if number[2] and not any(each.endswith(number[2].casefold()) for each in known.values[field]):
-                    return OutOfReach(f"no ticket has {field!r} in {number[2]!r}")
+            if other is None and (why_not := self._limit_fault(field, value)):
+                return why_not
             beside: Relation = "over" if relation == "above" else "under"
             found = Atom(relation, field, (value,)) if other is None else Atom(beside, field, (other,))
         elif other is None:
@@ -289,6 +291,16 @@ class _Reader:
         else:
             found = Atom(relation, field, (other,))
         return negate(found) if is_denied else found
+
+    def _limit_fault(self, field: str, value: str) -> OutOfReach | None:
+        """Why a field cannot be compared with a limit; None where it can."""
+        known, limit = self._vocabulary, parse_quantity(value)
+        if limit is None:
+            why = f"{value!r} is neither a number nor a field"
+            return OutOfReach(why, "field", nearest=partial(known.nearest_name, value))
+        if limit.unit and limit.unit not in known.units[field]:
+            return OutOfReach(f"no ticket has {field!r} in {limit.unit!r}")
+        return None
 
     def _rank(self, field: str, is_above: bool, is_denied: bool, value: str) -> _Atom:
         """A comparison by rank as a list of values: "is at least med" as "is med or high"."""

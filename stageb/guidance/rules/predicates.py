@@ -12,11 +12,13 @@ from typing import Literal, NamedTuple
 from stageb.guidance.rules.reading import (
     Computed,
     Reading,
+    are_comparable,
     find_mentioned,
-    find_number,
+    find_quantity,
     fold_value,
     has_phrase,
     parse_number,
+    parse_quantity,
 )
 
 Predicate = Callable[[Reading], "bool | None"]
@@ -27,9 +29,10 @@ Ordered = Callable[[float, float], bool]
 def is_one_of(name: str, *values: str) -> Predicate:
     """The field has one of these values, as ``fold_value`` compares them."""
     known = frozenset(map(fold_value, values))
+    are_numbers = all(parse_number(value) is not None for value in values)
 
     def holds(ticket: Reading) -> bool | None:
-        mine = ticket.pairs.get(name)
+        mine = ticket.pairs.get(name, "0" if ticket.is_counted and are_numbers else None)
         return None if mine is None else fold_value(mine) in known
 
     return holds
@@ -56,11 +59,11 @@ def is_under(name: str | Computed, other: str | Computed) -> Predicate:
 
 
 def equals(name: str, other: str) -> Predicate:
-    """Two fields have the same value, as they are written."""
+    """Two fields have the same value, as ``fold_value`` compares them."""
 
     def holds(ticket: Reading) -> bool | None:
-        mine, its = ticket.pairs.get(name), ticket.pairs.get(other)
-        return None if mine is None or its is None else mine == its
+        mine, its = (ticket.pairs.get(each, "0" if ticket.is_counted else None) for each in (name, other))
+        return None if mine is None or its is None else fold_value(mine) == fold_value(its)
 
     return holds
 
@@ -190,18 +193,20 @@ def make_judge(rules: Iterable[CompiledRule], headline: str) -> Callable[[Readin
 
 
 def _limited(name: str | Computed, limit: str, is_so: Ordered) -> Predicate:
-    edge = parse_number(limit)
+    edge = parse_quantity(limit)
 
     def holds(ticket: Reading) -> bool | None:
-        number = find_number(ticket, name)
-        return None if number is None or edge is None else is_so(number, edge)
+        mine = find_quantity(ticket, name)
+        return None if mine is None or edge is None or not are_comparable(mine, edge) else is_so(mine.number, edge.number)
 
     return holds
 
 
 def _compared(name: str | Computed, other: str | Computed, is_so: Ordered) -> Predicate:
     def holds(ticket: Reading) -> bool | None:
-        left, right = find_number(ticket, name), find_number(ticket, other)
-        return None if left is None or right is None else is_so(left, right)
+        left, right = find_quantity(ticket, name), find_quantity(ticket, other)
+        if left is None or right is None or not are_comparable(left, right):
+            return None
+        return is_so(left.number, right.number)
 
     return holds

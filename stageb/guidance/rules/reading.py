@@ -1,26 +1,31 @@
-"""A ticket as its words show it: ``name: value`` pairs, and words.
+"""A ticket as rules see it: named values, and words.
 
-Nothing is known of what tickets hold, so nothing is assumed but punctuation: a piece between semicolons, line ends or commas
-(not those within a number) that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; everything else is
-free text, in words or, where a script writes no spaces, in short runs of characters.
+Fields that a file names, the columns of a table and the keys of JSON, come with name and value apart (``fields.py``) and are
+taken as they are. Of prose nothing is assumed but punctuation: a piece between semicolons, line ends or commas (not those
+within a number) that reads ``name: value``, ``name = value`` or ``name is value`` is a field too; everything else is free
+text, in words or, where a script writes no spaces, in short runs of characters. The value of a field is also read as free
+text where it is a text rather than a value.
 """
 
 from __future__ import annotations
 
 import operator
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
 from stageb.guidance.texts import one_line
+from stageb.guidance.types import Content
 
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
 LEAST_STEM = 3  # characters of a word without its ending
-MOST_CHARS = 48  # of a name, a value or a word that is counted
+MOST_CHARS = 48  # of a word that is counted, and of a value that a counted line names
 MOST_PHRASE = 3  # words of a phrase that is counted, or read in a rule
-MOST_WORDS = 4  # of a value: a longer one is free text under a heading
+MOST_WORDS = 4  # of a value: a longer one is free text, in prose under a heading
+CHARS_PER_WORD = 4  # of a script without spaces
 
 _PIECE = re.compile(r"[;；，。|\n]|(?<!\d),|,(?!\d)|\.(?:\s|$)")
 _PAIR = re.compile(
@@ -29,14 +34,20 @@ _PAIR = re.compile(
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
 POWER = r"(?:[eE][-+]\d{1,2})?"  # of ten, as programs write it; without a sign it may be part of a code
-NUMBER = rf"-?\d+(?:\.\d+)?{POWER}"
+NUMBER = rf"[-+]?(?:\d+(?:\.\d+)?{POWER}|\d*\.\d+(?:[eE]\d{{1,2}})?)"  # no code has a point before its e: 4.2e4
+CURRENCIES = "$€£¥"
 GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟万萬亿億"  # the number itself, behind digits: 10³, 5½, 5万; no ⁰, often °
 # Nor 百, 千 and 兆, which begin units: 5千克, 0.5兆帕.
 _NUMBER = re.compile(  # with its unit, without digits but in m2, cm3 ...
-    rf"(?!.*\d[-.]*-\Z)({NUMBER})(?! ?[{GOES_ON}])(?:\D|(?<=m)[23])*"
+    rf"(?!.*\d[-.]*-\Z)(-?)([{CURRENCIES}] ?)?({NUMBER})(?! ?[{GOES_ON}])((?:\D|(?<=m)[23])*)"
 )
 _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
+_WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}  # full width -> ASCII
+_MINUS = {0x2212: 0x2D}
+FULL_STOPS = " .。"
+UNFOLDED = ("m", "M", "p", "P")  # begin units whose case tells milli from mega, and pico from peta
+LONGEST_SYMBOL = 4  # characters of such a unit: Mbar
 
 
 OPERATORS: Mapping[str, Callable[[float, float], float]] = {
@@ -58,100 +69,130 @@ class Computed(NamedTuple):
         return f"{self.first} {self.operator} {self.second}"
 
 
+class Quantity(NamedTuple):
+    """A number with its unit."""
+
+    number: float
+    unit: str  # as ``fold_unit`` leaves it; empty where there is none
+
+
 class Reading(NamedTuple):  # no dataclass, which only an imported module can make: what is exported may be run in other ways
-    """A ticket as its words show it."""
+    """A ticket as rules see it."""
 
-    pairs: Mapping[str, str]  # name -> value; the last one where a name comes twice
-    words: frozenset[str]  # of the free text, with those that an ending hides, in small letters
-    texts: tuple[str, ...] = ()  # the pieces of the free text, in small letters
+    pairs: Mapping[str, str]  # field -> value; the last one where prose names it twice
+    words: frozenset[str]  # of the free text, with those that an ending hides, folded
+    texts: tuple[str, ...] = ()  # the pieces of the free text, folded
+    is_counted: bool = False  # whether a number that it does not name is 0
 
 
-def read_summaries(summaries: tuple[str, ...]) -> Reading:
-    """A ticket's summaries, read."""
+@lru_cache(maxsize=1 << 16)
+def read_content(content: Content) -> Reading:
+    """What a ticket says, read."""
     pairs: dict[str, str] = {}
     words: set[str] = set()
     texts: list[str] = []
-    for summary in summaries:
+    for summary in content.prose:
         for piece in _PIECE.split(summary):
             pair, free = _read_piece(piece)
             if pair:
                 pairs[pair[0]] = pair[1]
             elif free:
                 words.update(free)
-                texts.append(piece.casefold())
-    return Reading(pairs, frozenset(words), tuple(texts))
+                texts.append(fold_text(piece))
+    for name, value in content.fields:
+        pairs[name] = value
+        if is_text(value):
+            words.update(_words(value))
+            texts += map(fold_text, _PIECE.split(value))
+    return Reading(pairs, frozenset(words), tuple(texts), content.is_counted)
 
 
-parse_summaries = lru_cache(maxsize=1 << 16)(read_summaries)
-"""``read_summaries``, for tickets that are read again and again."""
+def read_summaries(summaries: tuple[str, ...]) -> Reading:
+    """Prose, read."""
+    return read_content(Content((), summaries))
 
 
-def join_cells(cells: Mapping[str, str]) -> str:
-    """The cells of a row, by the names of their columns, as one summary: ``name: text; ...``, empty ones left out. What a
-    cell says of a column, as a remark may (``was fixed; Seal: new``), stands in quotes: it is not that column's value."""
-    columns = frozenset(map(_fold_name, cells))
-    texts = {name: " ".join(text.split()) for name, text in cells.items()}
-    return "; ".join(f"{name}: {_quote_fields(text, columns)}" for name, text in texts.items() if text)
+def clean_value(text: str) -> str:
+    """A name or a value on one line, nothing hidden in it."""
+    return " ".join(text.split()) if text.isascii() and text.isprintable() else one_line(text, len(text))
 
 
-def find_fields(name: str) -> tuple[str, ...]:
-    """The fields as which a column's name is read: none where it is too long, another where marks part it, as ``Torque``
-    of ``Max. Torque``."""
-    return tuple(read_summaries((f"{name}: 1",)).pairs)
+def is_text(value: str) -> bool:
+    """Whether a value is free text: several pieces, or more words than values have."""
+    chars = sum(map(len, re.findall(f"[{_CJK}]+", value)))
+    return len(value.split()) + chars // CHARS_PER_WORD > MOST_WORDS or bool(_PIECE.search(value.rstrip(FULL_STOPS)))
 
 
-def _quote_fields(text: str, columns: frozenset[str]) -> str:
-    """``text`` with quotes around its pieces behind the first that are pairs of one of ``columns``."""
-    first, *rest = re.split(f"({_PIECE.pattern})", text)
-    for place, piece in enumerate(rest):
-        pair, _ = _read_piece(piece)
-        if pair and _fold_name(pair[0]) in columns:
-            said = piece.strip()
-            rest[place] = piece.replace(said, f'"{said}"')
-    return "".join([first, *rest])
+def fold_text(text: str) -> str:
+    """A text as it is compared: in any case, letters composed and of half width (Unicode's NFC). Not NFKC, by which 10³ is
+    103."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text.translate(_WIDTHS)).casefold())
 
 
-def _fold_name(name: str) -> str:
-    """A column's name as rules may spell it, too."""
-    return one_line(name, MOST_CHARS).casefold().removeprefix("the ")
+def parse_quantity(value: str) -> Quantity | None:
+    """The number that a value is, with its unit, as ``-2.5``, ``1e-05``, ``.5 mm`` and ``$7``; None where it is none, or may
+    be another, as ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³`` and ``2.5-``, where some programs put the sign. A letter for
+    thousands, as in ``5k``, is a unit like any other: it cannot be told from kelvin."""
+    found = _NUMBER.fullmatch(value if value.isascii() else value.translate(_WIDTHS).translate(_MINUS))
+    if not found or (found[1] and found[3][0] in "+-"):
+        return None
+    return Quantity(float(found[1] + found[3]), fold_unit(found[2] or found[4]))
 
 
 def parse_number(value: str) -> float | None:
-    """The number that a value is, as ``-2.5`` and ``1e-05``, maybe with a unit; None where it is none, or may be another, as
-    ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³`` and ``2.5-``, where some programs put the sign. A letter for thousands, as in
-    ``5k``, is a unit like any other: it cannot be told from kelvin."""
-    found = _NUMBER.fullmatch(value)
-    return float(found[1]) if found else None
+    """The number of ``parse_quantity`` alone."""
+    found = parse_quantity(value)
+    return found.number if found else None
+
+
+def fold_unit(unit: str) -> str:
+    """A unit as it is compared: in any case where that tells no milli from mega, and with an s for many or without."""
+    plain = unit.strip(FULL_STOPS)
+    folded = plain if plain[:1] in UNFOLDED and len(plain) <= LONGEST_SYMBOL else fold_text(plain)
+    return folded.removesuffix("s") if len(folded) >= LONGEST_SYMBOL else folded
 
 
 def fold_value(value: str) -> str:
-    """A value as it is compared: in any case, and a decimal number without zeros at its end, which programs add on their own
-    (``1`` and ``1.0``)."""
-    return value.rstrip("0").rstrip(".") if _DECIMAL.fullmatch(value) else value.casefold()
+    """A value as it is compared: folded, without a full stop behind it, and a decimal number without zeros at its end, which
+    programs add on their own (``1`` and ``1.0``)."""
+    if _DECIMAL.fullmatch(value):
+        return value.rstrip("0").rstrip(".")
+    folded = fold_text(value)
+    return folded.rstrip(FULL_STOPS) or folded
 
 
-def find_number(ticket: Reading, of: str | Computed) -> float | None:
-    """The number of a field, or of two; None where the ticket does not tell, or it is none."""
+def find_quantity(ticket: Reading, of: str | Computed) -> Quantity | None:
+    """The number of a field, or of two; None where the ticket does not tell, or it is none, or a sum would be of two
+    units."""
     if isinstance(of, str):
         value = ticket.pairs.get(of)
-        return None if value is None else parse_number(value)
-    first, second = find_number(ticket, of.first), find_number(ticket, of.second)
-    if first is None or second is None or (of.operator == "/" and not second):
+        return (Quantity(0.0, "") if ticket.is_counted else None) if value is None else parse_quantity(value)
+    first, second = find_quantity(ticket, of.first), find_quantity(ticket, of.second)
+    if first is None or second is None or (of.operator == "/" and not second.number):
         return None
-    return OPERATORS[of.operator](first, second)
+    if of.operator in ("+", "-") and not are_comparable(first, second):
+        return None
+    return Quantity(OPERATORS[of.operator](first.number, second.number), "")
+
+
+def are_comparable(one: Quantity, other: Quantity) -> bool:
+    """Whether both are of one unit, or one of them names none."""
+    return one.unit == other.unit or not one.unit or not other.unit
 
 
 @lru_cache(maxsize=1 << 16)
 def find_mentioned(text: str) -> frozenset[str]:
-    """The words that a pair's name or value mentions: as free text does, and as they stand."""
-    return frozenset(_words(text)) | frozenset(text.casefold().split())
+    """The words that a field's name or value mentions: as free text does, and as they stand."""
+    return frozenset(_words(text)) | frozenset(fold_text(text).split())
 
 
 def has_phrase(text: str, phrase: str) -> bool:
     """Whether words stand in a text one after the other, each as it is or with an ending."""
     wanted, words = phrase.split(" "), split_words(text)
     starts = range(len(words) - len(wanted) + 1)
-    return any(all(word in forms for word, forms in zip(wanted, words[start:], strict=False)) for start in starts)
+    return any(all(word in words[start + place] for place, word in enumerate(wanted)) for start in starts)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -165,8 +206,8 @@ def find_phrases(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 16)
 def split_words(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words of a text in small letters, each as it is and without its endings; none of a script without spaces."""
-    words = _WORD.findall(text.casefold())
+    """The words of a text, folded, each as it is and without its endings; none of a script without spaces."""
+    words = _WORD.findall(fold_text(text))
     return tuple(() if re.match(f"[{_CJK}]", word) else (word, *_bare(word)) for word in words)
 
 
@@ -175,14 +216,14 @@ def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
     """A pair, or None, and the words of what is none."""
     found = _PAIR.fullmatch(" ".join(piece.split()))
     if found and all(len(part.split()) <= MOST_WORDS for part in found.groups()):
-        name, value = (one_line(part, MOST_CHARS) for part in found.groups())
+        name, value = map(clean_value, found.groups())
         return (name, value) if name and value else None, frozenset()
     return None, frozenset(_words(piece))
 
 
 def _words(text: str) -> Iterator[str]:
     """The words of free text that count as mentioned."""
-    for word in _WORD.findall(text.casefold()):
+    for word in _WORD.findall(fold_text(text)):
         if re.match(f"[{_CJK}]", word):
             for size in _RUNS:
                 yield from (word[start : start + size] for start in range(len(word) - size + 1))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.reading import MOST_PHRASE, find_mentioned, fold_value, has_phrase, parse_number
+from stageb.guidance.rules.reading import MOST_PHRASE, find_mentioned, fold_text, fold_value, has_phrase, parse_quantity
 from stageb.guidance.rules.scales import Scale, order_values
 from stageb.guidance.types import Ticket
 
@@ -16,12 +16,13 @@ from stageb.guidance.types import Ticket
 class Vocabulary:
     """What tickets of one mission hold."""
 
-    names: Mapping[str, str]  # field, casefolded -> as tickets write it
+    names: Mapping[str, str]  # field, folded -> as tickets write it
     values: Mapping[str, frozenset[str]]  # field -> its values, as ``fold_value`` compares them
     numeric: frozenset[str]  # fields that have numbers
-    words: frozenset[str]  # all that count as mentioned, casefolded; those that an ending hides included
-    text: str  # all summaries, casefolded
-    pieces: frozenset[str]  # of free text, casefolded, and the fields' names and values: in which phrases are looked for
+    units: Mapping[str, frozenset[str]]  # field -> the units of its numbers, as ``Quantity`` has them
+    words: frozenset[str]  # all that count as mentioned, folded; those that an ending hides included
+    text: str  # all summaries, folded
+    pieces: frozenset[str]  # of free text, folded, and the fields' names and values: in which phrases are looked for
     is_tabular: bool  # whether half of the tickets or more have fields
     scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
 
@@ -31,7 +32,7 @@ class Vocabulary:
         names: dict[str, str] = {}
         values: dict[str, set[str]] = {}
         written: dict[str, dict[str, str]] = {}  # field -> its values, as they are compared and as they were first written
-        numeric: set[str] = set()
+        units: dict[str, set[str]] = {}
         words: set[str] = set()
         texts: list[str] = []
         pieces: set[str] = set()
@@ -41,13 +42,15 @@ class Vocabulary:
             words |= read.words
             counted, having = counted + 1, having + bool(read.pairs)
             pieces.update(read.texts)
-            texts += [summary.casefold() for _, summary in ticket.per_image]
+            texts += [fold_text(summary) for _, summary in ticket.per_image]
             for name, value in read.pairs.items():
-                names.setdefault(name.casefold(), name)
+                names.setdefault(fold_text(name), name)
                 values.setdefault(name, set()).add(fold_value(value))
                 written.setdefault(name, {}).setdefault(fold_value(value), value)
-                if parse_number(value) is not None:
-                    numeric.add(name)
+                if quantity := parse_quantity(value):
+                    units.setdefault(name, set()).add(quantity.unit)
+                    if read.is_counted:  # in other tickets, by saying nothing
+                        values[name].add("0")
         pieces |= {text for name, own in values.items() for text in (name, *own)}
         words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
         frozen = {name: frozenset(own) for name, own in values.items()}
@@ -56,7 +59,8 @@ class Vocabulary:
         return cls(
             names,
             frozen,
-            frozenset(numeric),
+            frozenset(units),
+            {name: frozenset(own) for name, own in units.items()},
             frozenset(words),
             text,
             frozenset(pieces),
@@ -67,15 +71,15 @@ class Vocabulary:
     def with_value(self, field: str, value: str) -> Vocabulary:
         """With one more value of a field, or with one more word where no field is named."""
         if not field:
-            return replace(self, words=self.words | {value.casefold()})
+            return replace(self, words=self.words | {fold_text(value)})
         return replace(self, values={**self.values, field: self.values[field] | {fold_value(value)}})
 
     def holds(self, text: str) -> bool:
-        """Whether some ticket's words hold ``text``, which is casefolded."""
+        """Whether some ticket's words hold ``text``, which is folded."""
         return text in self.words or text in self.text
 
     def holds_phrase(self, phrase: str) -> bool:
-        """Whether some ticket has these two or three words, which are casefolded, one after the other."""
+        """Whether some ticket has these two or three words, which are folded, one after the other."""
         words = phrase.split(" ")
         if not 2 <= len(words) <= MOST_PHRASE:
             return False
@@ -87,12 +91,12 @@ class Vocabulary:
 
     def field(self, name: str) -> str | None:
         """A field as tickets write it, with an article before it or without; None where none has it."""
-        bare = name.casefold().removeprefix("the ")
-        return name if name in self.values else self.names.get(name.casefold()) or self.names.get(bare)
+        folded = fold_text(name)
+        return name if name in self.values else self.names.get(folded) or self.names.get(folded.removeprefix("the "))
 
     def nearest_name(self, name: str) -> str:
         """The most similar field; empty where none is similar."""
-        return _nearest(name.casefold(), self.names, self.names)
+        return _nearest(fold_text(name), self.names, self.names)
 
     def nearest_value(self, name: str, value: str) -> str:
         """The most similar value of a field; empty where none is similar."""
@@ -100,7 +104,7 @@ class Vocabulary:
 
     def nearest_word(self, word: str) -> str:
         """The most similar word; empty where none is similar."""
-        return _nearest(word.casefold(), self.words, {})
+        return _nearest(fold_text(word), self.words, {})
 
 
 def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str:

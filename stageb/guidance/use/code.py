@@ -15,9 +15,9 @@ from stageb.guidance.files.history_file import history_path
 from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.files.tickets import read_entries
 from stageb.guidance.prompts import Words
+from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.judge import CodedRule, compile_rules, explain_unknown, read_rules
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.reading import Reading, read_summaries
 from stageb.guidance.rules.scales import Scale, parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Ticket
@@ -39,7 +39,7 @@ def find_tickets(
     """
     of_run = _read_config(source)
     if named:
-        return _read_named(named, columns or (of_run.columns if of_run else ColumnsConfig())), ""
+        return _read_named(named, columns or find_columns(source)), ""
     if of_run is None:
         return [], OF_A_FILE.format(naming)
     folder, _ = split_step(source)
@@ -60,6 +60,12 @@ def find_scales(source: str) -> tuple[Scale, ...]:
     of a file."""
     config = _read_config(source)
     return parse_scales(config.reflection.scales or ()) if config else ()
+
+
+def find_columns(source: str) -> ColumnsConfig:
+    """What the columns of tables say in the run that ``source`` names; the usual of a file."""
+    config = _read_config(source)
+    return config.columns if config else ColumnsConfig()
 
 
 def find_prices(source: str) -> Prices:
@@ -100,12 +106,12 @@ class CodeJudge:
 
     def judge(self, ticket: Ticket) -> Ruling:
         """The verdict on a ticket of one of the missions."""
-        return self.judges[ticket.mission](_read(ticket))
+        return self.judges[ticket.mission](reading(ticket))
 
     def explain(self, ruling: Ruling, ticket: Ticket) -> str:
         """The rule that gives a verdict; or why there is none."""
         if ruling.verdict is None:
-            return explain_unknown(self.rules[ticket.mission], ruling, _read(ticket))
+            return explain_unknown(self.rules[ticket.mission], ruling, reading(ticket))
         return f"{ruling.rule}: {self._texts[ticket.mission].get(ruling.rule, NO_RULE)}"
 
 
@@ -114,10 +120,6 @@ def _read_config(source: str) -> LoopConfig | None:
     folder, _ = split_step(source)
     config = parse_run(folder).config if (folder / "config.yaml").exists() else None
     return config if isinstance(config, LoopConfig) else None
-
-
-def _read(ticket: Ticket) -> Reading:
-    return read_summaries(tuple(summary for _, summary in ticket.per_image))
 
 
 def _read_named(files: Sequence[str], columns: ColumnsConfig) -> list[Ticket]:

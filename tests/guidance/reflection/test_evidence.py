@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.reflection.conditions import Condition, Forms, find_conditions, reading
 from stageb.guidance.reflection.evidence import CLASS, NOTHING, PURE, Clue, Evidence, find_evidence
-from stageb.guidance.rules.reading import parse_summaries
+from stageb.guidance.rules.reading import read_summaries
 from stageb.guidance.types import Ticket, Verdict
 
 MOST = 12
@@ -306,7 +306,7 @@ def test_any_text_can_be_counted(texts: list[str], cut: int) -> None:
     assert all(clue.wrong <= cut and clue.right <= len(made) - cut for clue in counted.clues)
     for clue in counted.clues:
         for each in clue.conditions:
-            masks = find_conditions([parse_summaries((text,)) for text in (*texts, *texts)])
+            masks = find_conditions([read_summaries((text,)) for text in (*texts, *texts)])
             assert each in masks
 
 

@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.guidance.rules.export import CodedMission, write_python, write_sql
+from stageb.guidance.rules.export import CodedMission, write_python
 from stageb.guidance.rules.expression import Atom, Expression
+from stageb.guidance.rules.sql import write_sql
 from stageb.guidance.types import Ticket
 
 Fields = Mapping[str, str | None]

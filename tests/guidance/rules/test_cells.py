@@ -1,35 +1,68 @@
-"""A row's columns are read from their own cells, whatever else its cells say."""
+"""Named values are read as they stand, whatever marks they hold, and wherever they stand."""
 
-import re
+from __future__ import annotations
 
-import pytest
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.rules.reading import join_cells, read_summaries
+from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
+from stageb.guidance.rules.reading import Reading, clean_value, fold_value, parse_quantity, read_content
 
-NAMES = ("Seal", "Lid", "Remarks")
-TEXTS = st.text(st.sampled_from("ab ;,|=:：；，。\n"), min_size=1, max_size=12).map(str.strip).filter(bool)
-SAYING = st.builds(
-    lambda before, name, says, value: f"{before}{name}{says}{value}",
-    st.sampled_from(["", "was fixed; ", "dusty, ", "ok. ", "see | ", "好，", "x\n", "; ; "]),
-    st.sampled_from([*NAMES, "seal", "the Seal", " LID "]),
-    st.sampled_from([": ", "=", " is ", "："]),
-    st.sampled_from(["new", "worn; Lid: off", ""]),
-)
+NAMES = ("Seal", "No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Remarks", "A is B")
+TEXTS = st.text(st.sampled_from("ab ;,|=:：；，。\n.5"), max_size=12)
+PLUGS = [{"object": "plug", "state": {"loose": 2}}, {"object": "plug", "kind": "ODF"}, {"n": 3}]
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(NAMES, st.one_of(st.just(""), TEXTS, SAYING))))
-def test_a_column_has_the_value_of_its_own_cell(cells: dict[str, str]) -> None:
-    pairs = read_summaries((join_cells(cells),)).pairs
-    for name, text in cells.items():
-        first = re.split(r"[;；，。|,]|\.\s", " ".join(text.split()))[0]
-        assert pairs.get(name) == read_summaries((f"{name}: {first}",)).pairs.get(name)
-    assert not {"seal", "the Seal", "LID"} & pairs.keys()
+@given(st.fixed_dictionaries(dict.fromkeys(NAMES, TEXTS)))
+def test_a_column_has_the_value_of_its_own_cell_under_its_own_name(cells: dict[str, str]) -> None:
+    shown, content = read_row(cells, Columns())
+    pairs = read_content(content).pairs
+    assert pairs == {name: clean_value(text) for name, text in cells.items() if text.strip()}
+    assert [text.count(": ") >= len(pairs) for _, text in shown] == [True] * bool(pairs)
 
 
-@pytest.mark.parametrize("remark", ["was fixed; Seal: new", "ok, the seal is new", "Seal = new"])
-def test_a_remark_is_still_there_to_be_read(remark: str) -> None:
-    joined = join_cells({"Seal": "worn", "Remarks": remark})
-    assert joined.replace('"', "") == f"Seal: worn; Remarks: {remark}"
-    assert join_cells({"Seal": "worn", "Remarks": "fine, Lid: off"}) == "Seal: worn; Remarks: fine, Lid: off"  # no column
+def test_a_text_in_a_cell_is_read_as_words_too_and_a_value_is_not() -> None:
+    read = read_ticket({"Seal": "worn", "Remarks": "was fixed, and holds again"})
+    assert "fix" in read.words and "worn" not in read.words and read.pairs["Remarks"].endswith("holds again")
+    assert "bolt" in read_ticket({"Parts": "nuts, bolts"}).words
+
+
+def test_values_are_equal_however_they_are_composed_and_stopped() -> None:
+    for one, other in [("Köln", "Ko\u0308ln"), ("Köln", "Ｋöln"), ("worn", "Worn."), ("1", "1.0"), ("ok。", "OK")]:
+        assert fold_value(one) == fold_value(other)
+    for one, other in [("10³", "103"), ("½", "1/2"), ("x" * 48 + "a", "x" * 48 + "b")]:
+        assert fold_value(one) != fold_value(other)
+
+
+def test_numbers_have_units_signs_currencies_and_powers() -> None:
+    said = {"250 cm": (250, "cm"), "−93": (-93, ""), "+3": (3, ""), ".892": (0.892, ""), "4.2e4": (42000, ""),
+            "$734": (734, "$"), "5 Pieces": (5, "piece"), "5 MW": (5, "MW"), "5 mW": (5, "mW")}  # fmt: skip
+    assert {text: parse_quantity(text) for text in said} == said
+    assert not any(map(parse_quantity, ("83 731", "31'824", "1e5", "2024-05-01", "12:30", "--5", "-+5", "-$-5")))
+
+
+def test_json_becomes_counts_by_path_summed_over_images_and_what_is_not_there_is_0() -> None:
+    images = {"2": json.dumps({"seen": PLUGS}), "图片_1": f"<DOMAIN=X>, <TASK=COUNT>\n{json.dumps({'seen': PLUGS[:1]})}",
+              "3": "无关图片", "4": json.dumps({"notes": ["bent a little"], "size": 2.5, "ok": True})}  # fmt: skip
+    read = read_ticket({"per_image": images})
+    assert read.is_counted and "bent" in read.words and "无关" not in read.words
+    pairs = {name: value for name, value in read.pairs.items() if not name.startswith("image_")}
+    assert pairs == {"seen_plug": "3", "seen_plug_state_loose": "4", "seen_plug_kind_ODF": "1", "seen": "1", "seen_n": "3",
+                     "size": "2.5", "ok": "true"}  # fmt: skip
+    assert read.pairs["image_1_seen_plug"] == "1" and read.pairs["image_2_seen_plug"] == "2"
+
+
+def test_images_that_disagree_on_a_value_leave_it_open_and_irrelevant_ones_count_nothing() -> None:
+    read = read_ticket({"per_image": {"1": '{"seal": "ok"}', "2": '{"seal": "worn"}'}})
+    assert "seal" not in read.pairs and read.pairs["image_2_seal"] == "worn"
+    assert read_ticket({"per_image": {"1": "irrelevant image"}}) == Reading({}, frozenset())
+
+
+@given(st.recursive(st.none() | st.integers() | st.floats() | st.text(max_size=4) | st.booleans(),
+                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+                    max_leaves=12))  # fmt: skip
+def test_any_json_is_read(document: object) -> None:
+    shown, content = read_images(sort_summaries([("1", json.dumps(document))]), {})
+    assert shown[0].text.strip() and all(name and value for name, value in content.fields)

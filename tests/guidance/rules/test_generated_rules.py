@@ -22,11 +22,12 @@ from guidance.rules.made_rules import (
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.prompts import words_of
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.export import CodedMission, limit_to_sql
+from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, compile_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.reading import Computed, parse_number
+from stageb.guidance.rules.sql import find_letters, limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.write import write_rule
 
@@ -133,7 +134,7 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
         given |= {ruling.verdict for ruling in rulings}
         assert [by_python({"per_image": dict(each.per_image)}, mission.name) for each in noted] == rulings
         if number % 10 == 0:
-            limited = limit_to_sql(mission)
+            limited = limit_to_sql(replace(mission, letters=find_letters(readings)))
             judge = compile_rules(limited.rules)
             said = [(ruling.verdict, ruling.rule or None) for ruling in map(judge, readings[: len(rows)])]
             assert judge_by_sql(limited, rows) == said

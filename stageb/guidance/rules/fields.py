@@ -1,0 +1,206 @@
+"""What a ticket's file names, as fields: the columns of a row, and the keys of summaries that are JSON.
+
+A summary that holds a JSON object or list becomes fields named by their paths, joined by ``_``. In a list of objects, the
+first text of each says what it is and stands in its path, and its other texts are counted: ``[{"object": "plug", "state":
+"loose"}]`` is ``plug: 1`` and ``plug_state_loose: 1``. Whole numbers are counts: they are added up over a ticket's images,
+and one that is not there is 0. Other values stand where all images agree on them. Each image's own fields have its name
+before theirs: ``image_2_plug``. Texts in lists are remarks, and so free text.
+
+``export.py`` writes this file into the modules that it makes, so that these read tickets as files are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from stageb.guidance.rules.reading import POWER, Reading, clean_value, fold_text, read_content
+from stageb.guidance.types import Content
+
+HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=[^>\n]*>[ \t\r]*(\n|\Z)")
+IRRELEVANT = frozenset({"无关图片", "irrelevant image"})  # summaries, folded, of images that show nothing of the matter
+OF_ONE_IMAGE = re.compile(r"image_\d+_")  # begins the name of a field of one image
+_IMAGE_KEY = re.compile(r"\D*(\d{1,9})\D*")
+_IMAGE_COLUMN = re.compile(r"image_[1-9][0-9]{0,8}")
+UNIT = r"(?: ?[^\s\d.,:;+/-][^\s\d.,:;]*)?"
+_DECIMAL_COMMA = re.compile(rf"[-+−]?\d+,\d+{POWER}{UNIT}")
+
+
+class Columns(NamedTuple):
+    """What the columns of a row say."""
+
+    others: tuple[str, ...] = ("mission", "group_id", "label")  # which are no fields
+    texts: tuple[str, ...] = ()  # which are; all but ``others`` where none is named
+    decimal: str = "."  # the mark before decimals
+
+
+BY_NAMES = Columns()
+
+
+class Summary(NamedTuple):
+    """What one image shows."""
+
+    image: str  # image_{n}
+    text: str
+
+
+class Document(NamedTuple):
+    """What one summary's JSON says."""
+
+    counts: dict[str, int]
+    values: dict[str, str | None]  # None where it says several
+    remarks: list[str]
+
+    def describe(self) -> str:
+        """The same as one line."""
+        fields = {**self.counts, **{name: value for name, value in self.values.items() if value is not None}}
+        return "; ".join([*(f"{name}: {value}" for name, value in fields.items()), *self.remarks])
+
+
+def read_ticket(ticket: Mapping[str, object], columns: Columns = BY_NAMES) -> Reading:
+    """A ticket with summaries in ``per_image``, or a row of a table by the names of its columns, read. Raises ``ValueError``
+    for an image without a number."""
+    images = ticket.get("per_image")
+    if isinstance(images, Mapping):
+        numbered = sort_summaries((str(key), str(text)) for key, text in images.items())
+        _, content = read_images(numbered, {})
+    else:
+        cells = {name: "" if value is None else str(value) for name, value in ticket.items() if isinstance(name, str)}
+        _, content = read_row(cells, columns)
+    return read_content(content)
+
+
+def sort_summaries(images: Iterable[tuple[str, str]]) -> list[Summary]:
+    """Summaries by the number in their images' keys, headers dropped. Raises ``ValueError`` for a key without a number."""
+    numbered = sorted((parse_image(key), HEADER.sub("", text)) for key, text in images)
+    return [Summary(f"image_{number}", text) for number, text in numbered]
+
+
+def parse_image(key: str) -> int:
+    """The number of an image in its key. Raises ``ValueError``."""
+    found = _IMAGE_KEY.fullmatch(key)
+    if found is None:
+        raise ValueError(f"per_image: no number in the key {key!r}")
+    return int(found[1])
+
+
+def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary], Content]:
+    """The summaries of a row as a model reads them, and what the row says; ``cells`` by their columns' names."""
+    names = columns.texts or tuple(name for name in cells if name and name not in columns.others)
+    said = {clean_value(name): read_decimal(cells.get(name, "").strip(), columns.decimal) for name in names}
+    said = {name: text for name, text in said.items() if text}
+    images = sort_summaries((name, text) for name, text in said.items() if is_image_column(name))
+    taken = {parse_image(name) for name in names if is_image_column(name)}
+    number = next(number for number in range(1, len(taken) + 2) if number not in taken)
+    fields = {name: clean_value(text) for name, text in said.items() if not is_image_column(name)}
+    return read_images(images, fields, number)
+
+
+def is_image_column(name: str) -> bool:
+    """Whether a column holds the summary of an image."""
+    return _IMAGE_COLUMN.fullmatch(name) is not None
+
+
+def read_decimal(cell: str, mark: str) -> str:
+    """A cell with a decimal point in the place of another mark."""
+    return cell.replace(",", ".", 1) if mark == "," and _DECIMAL_COMMA.fullmatch(cell) else cell
+
+
+def read_images(images: Sequence[Summary], cells: Mapping[str, str], number: int = 1) -> tuple[list[Summary], Content]:
+    """The summaries of a ticket as a model reads them, with one more of this ``number`` for the ``cells`` of a table where
+    it has some, and what the ticket says."""
+    fields = tuple((name, text) for name, text in cells.items() if text)
+    documents: list[tuple[str, Document]] = []
+    shown: list[Summary] = []
+    prose: list[str] = []
+    for image, text in images:
+        document = parse_document(text)
+        if document:
+            documents.append((image, document))
+            prose += document.remarks
+            shown.append(Summary(image, document.describe() or text))
+        else:
+            shown.append(Summary(image, text))
+            if fold_text(text.strip()) not in IRRELEVANT:
+                prose.append(text)
+    if fields:
+        shown.append(Summary(f"image_{number}", "; ".join(f"{name}: {text}" for name, text in fields)))
+        shown.sort(key=lambda summary: parse_image(summary.image))
+    together = [*_sum_documents(documents)]
+    counts = "; ".join([f"{name}: {value}" for name, value in together]) if len(documents) > 1 else ""
+    named = (*fields, *together, *_list_documents(documents))
+    return shown, Content(named, tuple(prose), bool(documents) and not fields, counts)
+
+
+def parse_document(text: str) -> Document | None:
+    """The JSON that a summary is; None where it is other text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    document = Document({}, {}, [])
+    try:
+        _walk(json.loads(text, object_pairs_hook=_Object, parse_constant=_refuse_constant), (), document)
+    except (ValueError, RecursionError):
+        return None
+    return document
+
+
+class _Object(list[tuple[str, object]]):
+    """A JSON object, of which no key is lost that comes twice."""
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _walk(value: object, path: tuple[str, ...], document: Document) -> None:
+    """Add what a value at a path says to ``document``."""
+    name = "_".join(filter(None, map(clean_value, path)))
+    if isinstance(value, _Object):
+        for key, inner in value:
+            _walk(inner, (*path, key), document)
+    elif isinstance(value, list):
+        for item in value:
+            if isinstance(item, _Object):
+                _walk_item(item, path, document)
+            elif isinstance(item, str):
+                document.remarks.append(clean_value(item))
+            else:
+                _walk(item, path, document)
+    elif name and isinstance(value, int) and not isinstance(value, bool):
+        document.counts[name] = document.counts.get(name, 0) + value
+    elif name and value is not None and (said := clean_value(value if isinstance(value, str) else json.dumps(value))):
+        document.values[name] = said if document.values.get(name, said) == said else None
+
+
+def _walk_item(item: _Object, path: tuple[str, ...], document: Document) -> None:
+    """Add what an object of a list says: what it is, by its first text, and how it is, by the others."""
+    named = next((place for place, (_, value) in enumerate(item) if isinstance(value, str)), -1)
+    path = (*path, str(item[named][1])) if named >= 0 else path
+    _walk(1, path, document)
+    for place, (key, value) in enumerate(item):
+        if isinstance(value, str) and place != named:
+            _walk(1, (*path, key, value), document)
+        elif place != named:
+            _walk(value, (*path, key), document)
+
+
+def _sum_documents(documents: Sequence[tuple[str, Document]]) -> Iterable[tuple[str, str]]:
+    """The fields of all images together."""
+    counts: dict[str, int] = {}
+    values: dict[str, str | None] = {}
+    for _, document in documents:
+        for name, count in document.counts.items():
+            counts[name] = counts.get(name, 0) + count
+        for name, value in document.values.items():
+            values[name] = value if values.get(name, value) == value else None
+    yield from ((name, str(count)) for name, count in counts.items())
+    yield from ((name, value) for name, value in values.items() if value is not None and name not in counts)
+
+
+def _list_documents(documents: Sequence[tuple[str, Document]]) -> Iterable[tuple[str, str]]:
+    """The fields of each image."""
+    for image, document in documents:
+        yield from ((f"{image}_{name}", str(count)) for name, count in document.counts.items())
+        yield from ((f"{image}_{name}", value) for name, value in document.values.items() if value is not None)

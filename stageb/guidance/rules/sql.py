@@ -1,0 +1,270 @@
+"""Rules as SQL: a query for each mission, whose verdicts are those of the rules as code, or NULL.
+
+SQL cannot fold any text, so a comparison is made only where its functions fold a cell as ``reading.py`` does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import string
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, atoms
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.reading import (
+    GOES_ON,
+    LONGEST_SYMBOL,
+    UNFOLDED,
+    Computed,
+    Reading,
+    fold_text,
+    fold_unit,
+    fold_value,
+    parse_number,
+    parse_quantity,
+)
+from stageb.guidance.types import HEADLINE_KEY
+
+NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
+NO_LIMIT = OutOfReach("its limit is no number that SQL can hold")
+
+
+def write_sql(missions: Sequence[CodedMission]) -> str:
+    """A query for each mission over a table ``tickets`` that has a column for each field."""
+    statements = [_write_query(limit_to_sql(mission), len(missions) > 1) for mission in missions]
+    return "\n".join(f"-- {line}".rstrip() for line in _SQL_HEADER.split("\n")) + "\n\n" + "\n".join(statements)
+
+
+def find_letters(readings: Iterable[Reading]) -> str:
+    """The letters beyond ASCII of tickets' values that are the same in any case, alone and beside others."""
+    found = {letter for each in readings for value in each.pairs.values() if not value.isascii() for letter in value}
+    return "".join(sorted(letter for letter in found if not letter.isascii() and _is_stable(letter)))
+
+
+def _is_stable(letter: str) -> bool:
+    is_mark = unicodedata.category(letter)[0] in "MZC"
+    return letter.isprintable() and not is_mark and fold_text(letter) == letter and letter not in "。−"
+
+
+def limit_to_sql(mission: CodedMission) -> CodedMission:
+    """The mission with what SQL cannot say marked as out of reach."""
+    rules = []
+    for rule in mission.rules:
+        named = list(atoms(rule.code.expression)) if isinstance(rule.code, RuleCode) else []
+        limits = [parse_number(limit) for atom in named if (limit := _limit_of(atom))]
+        if any(atom.relation == "mentions" for atom in named):
+            rule = replace(rule, code=NO_WORDS)
+        elif any(limit is None or math.isinf(limit) for limit in limits):
+            rule = replace(rule, code=NO_LIMIT)
+        rules.append(rule)
+    return replace(mission, rules=rules)
+
+
+def _limit_of(atom: Atom | Arithmetic) -> str:
+    """The number that it compares with, as it is written; empty where that is another field's."""
+    if atom.relation not in ("above", "below"):
+        return ""
+    return atom.values[0] if isinstance(atom, Atom) else str(atom.right)
+
+
+_SQL_HEADER = """\
+Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
+The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
+none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
+speaks of the ticket. Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and numbers
+that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in small
+letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL."""
+
+
+def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
+    sides: dict[str, list[tuple[str, str]]] = {"pass": [], "fail": []}  # by verdict: keys and conditions
+    writer = _Conditions(mission)
+    for rule in mission.rules:
+        code = rule.code
+        for verdict, side in sides.items():
+            if isinstance(code, OutOfReach):
+                side.append((rule.key, "NULL"))
+            elif code.verdict == verdict:
+                side.append((rule.key, f"({writer.write(code.expression)})"))
+    passes, fails = ("(" + (" OR ".join(test for _, test in side) or "1 = 0") + ")" for side in sides.values())
+    lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}"]
+    lines += [f"-- {rule.key}. {json.dumps(rule.text)}" for rule in mission.rules]
+    lines += [f"-- not written: {key}: {json.dumps(why)}" for key, why in mission.unreadable.items()]
+    return "\n".join(
+        [
+            *lines,
+            "SELECT t.*,",
+            "  CASE",
+            f"    WHEN {passes} THEN 'pass'",
+            f"    WHEN NOT {fails} THEN 'pass'",
+            f"    WHEN {passes} IS NULL THEN NULL",
+            f"    WHEN {fails} THEN 'fail'",
+            "  END AS verdict,",
+            "  CASE",
+            *(f"    WHEN {test} THEN {_quote(key)}" for key, test in sides["pass"] if test != "NULL"),
+            f"    WHEN NOT {fails} THEN {_quote(HEADLINE_KEY)}",
+            f"    WHEN {passes} IS NULL THEN NULL",
+            *(f"    WHEN {test} THEN {_quote(key)}" for key, test in sides["fail"] if test != "NULL"),
+            "  END AS rule",
+            "FROM tickets AS t" + (f" WHERE t.mission = {_quote(mission.name)};" if is_one_of_many else ";"),
+            "",
+        ]
+    )
+
+
+_SIGNS: Mapping[str, str] = {"above": ">", "over": ">", "below": "<", "under": "<"}
+_ASCII = "".join(letter for letter in string.printable if letter.isprintable())
+_BLANKS = ("\n", "\r", "\t", "\u00a0", "\u3000")
+_DIGITS = "0123456789"
+
+
+class _Conditions:
+    """Conditions on a mission's tickets in SQL: true or false as they are as code, or NULL.
+
+    Scalar subqueries name what is used several times: ``x`` is a cell's text.
+    """
+
+    def __init__(self, mission: CodedMission) -> None:
+        self._mission = mission
+        self._letters = _quote(_ASCII + mission.letters)
+        self._letters_of_numbers = _quote(_ASCII + "".join(each for each in mission.letters if each not in GOES_ON))
+
+    def write(self, expression: Expression) -> str:
+        """The condition."""
+        if isinstance(expression, Not):
+            return f"NOT ({self.write(expression.part)})"
+        if isinstance(expression, Atom):
+            return self._compare(expression)
+        if isinstance(expression, Arithmetic):
+            left, right, sign = self._compute(expression.left), expression.right, _SIGNS[expression.relation]
+            return f"{left} {sign} {self._compute(right) if isinstance(right, Computed) else repr(parse_number(right))}"
+        if isinstance(expression, AtLeast):
+            return self._count(expression)
+        join = " AND " if isinstance(expression, All) else " OR "
+        return join.join(f"({self.write(part)})" for part in expression.parts)
+
+    def _count(self, expression: AtLeast) -> str:
+        """Unknown only where the parts that are unknown could turn it."""
+        parts = [f"({self.write(part)})" for part in expression.parts]
+        true = " + ".join(f"CASE WHEN {part} THEN 1 ELSE 0 END" for part in parts)
+        possible = " + ".join(f"CASE WHEN NOT {part} THEN 0 ELSE 1 END" for part in parts)
+        return f"CASE WHEN {true} >= {expression.count} THEN 1 = 1 WHEN {possible} < {expression.count} THEN 1 = 0 END"
+
+    def _compare(self, atom: Atom) -> str:
+        name, value = atom.name, atom.values[0]
+        if atom.relation == "is":
+            return self._is_one_of(name, atom.values)
+        if atom.relation in ("equals", "differs"):
+            one, other = (self._cell(each, True) for each in (name, value))
+            are_plain = f"{self._is_plain('x')} AND {self._is_plain('y')}"
+            both = f"CASE WHEN x = y THEN 1 = 1 WHEN {are_plain} THEN {_fold('x')} = {_fold('y')} END"
+            alike = f"(SELECT {both} FROM (SELECT {one} AS x, {other} AS y) AS c)"
+            return alike if atom.relation == "equals" else f"NOT {alike}"
+        if atom.relation in ("over", "under"):
+            return self._relate(name, value, f"x {_SIGNS[atom.relation]} y")
+        limit = parse_quantity(value)
+        assert limit is not None  # ``limit_to_sql`` saw to it
+        held = f"x {_SIGNS[atom.relation]} {limit.number!r}"
+        if limit.unit:
+            same = [each for each in ("", limit.unit, f"{limit.unit}s") if fold_unit(each) in ("", limit.unit)]
+            is_symbol = limit.unit[:1] in UNFOLDED and len(limit.unit) <= LONGEST_SYMBOL
+            unit = "unit" if is_symbol else "LOWER(unit)"
+            held = f"CASE WHEN {unit} IN ({', '.join(map(_quote, same))}) THEN {held} END"
+        return f"(SELECT {held} FROM {self._number(name)} AS c)"
+
+    def _is_one_of(self, name: str, values: Sequence[str]) -> str:
+        are_numbers = all(parse_number(each) is not None for each in values)
+        folded = dict.fromkeys(map(fold_value, values))
+        spelled = dict.fromkeys(each for value in values for each in _spell(value))
+        listed, plain = (", ".join(map(_quote, each)) for each in (spelled, folded))
+        held = f"CASE WHEN x IN ({listed}) THEN 1 = 1 WHEN {self._is_plain('x')} THEN {_fold('x')} IN ({plain}) END"
+        return f"(SELECT {held} FROM (SELECT {self._cell(name, are_numbers)} AS x) AS c)"
+
+    def _compute(self, computed: Computed) -> str:
+        first, sign, second = computed
+        if sign in ("+", "-"):
+            return self._relate(first, second, f"x {sign} y")
+        one, other = (f"(SELECT x FROM {self._number(name)} AS c)" for name in (first, second))
+        return f"({one} / NULLIF({other}, 0))" if sign == "/" else f"({one} * {other})"
+
+    def _relate(self, first: str, second: str, relation: str) -> str:
+        """What holds of two columns' numbers ``x`` and ``y``; NULL where their units differ."""
+        one, other = self._number(first), self._number(second)
+        units = "a.unit = '' OR b.unit = '' OR a.unit = b.unit"
+        related = relation.replace("x", "a.x").replace("y", "b.x")
+        return f"(SELECT CASE WHEN {units} THEN {related} END FROM {one} AS a, {other} AS b)"
+
+    def _cell(self, field: str, is_number: bool) -> str:
+        """A column's text on one line; NULL where it is empty, or 0 where that counts none."""
+        quoted = field.replace('"', '""')
+        text = (
+            f't."{quoted}"'  # with the table's name before it, since SQLite takes a quoted name that is no column for a text
+        )
+        text = f"CAST({text} AS TEXT)"
+        for blank in _BLANKS:
+            text = f"REPLACE({text}, {_quote(blank)}, ' ')"
+        text = f"NULLIF(TRIM(REPLACE(REPLACE({text}, '    ', ' '), '  ', ' ')), '')"
+        if self._mission.columns.decimal == ",":
+            rest = f"LTRIM(x, '+-{_DIGITS},')"
+            is_number_with_comma = f"x LIKE '%_,_%' AND LTRIM(x, '+-') NOT LIKE ',%' AND x NOT LIKE '%,%,%' AND {rest} = ''"
+            with_point = f"WHEN {is_number_with_comma} THEN REPLACE(x, ',', '.')"
+            with_point = f"CASE {with_point} WHEN x NOT LIKE '%,%' OR {rest} = x THEN x END"
+            text = f"(SELECT {with_point} FROM (SELECT {text} AS x) AS d)"
+        return f"COALESCE({text}, '0')" if is_number and self._mission.is_counted else text
+
+    def _is_plain(self, text: str) -> str:
+        """Whether SQL folds a text as ``fold_value`` does."""
+        return f"LTRIM({text}, {self._letters}) = '' AND {text} NOT LIKE '%  %'"
+
+    def _number(self, field: str) -> str:
+        """A table of one row: ``x``, the number that ``parse_quantity`` makes of a column's text, and its ``unit``."""
+        cell = f"(SELECT {self._cell(field, True)} AS x) AS c"
+        parts = f"(SELECT x, LTRIM(x, '+-.{_DIGITS}') AS rest FROM {cell}) AS c"
+        digits = "SUBSTR(x, 1, LENGTH(x) - LENGTH(rest))"
+        first, second = "SUBSTR(rest, 1, 1)", "SUBSTR(rest, 2, 1)"
+        signed, bare = f"LTRIM(SUBSTR(rest, 3), '{_DIGITS}')", f"LTRIM(SUBSTR(rest, 2), '{_DIGITS}')"
+        beyond = (
+            f"CASE WHEN {first} IN ('e', 'E') AND {second} IN ('+', '-') AND {digits} NOT LIKE '%.'"
+            f" AND LENGTH(rest) - LENGTH({signed}) BETWEEN 3 AND 4 THEN {signed}"
+            f" WHEN {first} IN ('e', 'E') AND {digits} LIKE '%.%_'"
+            f" AND LENGTH(rest) - LENGTH({bare}) BETWEEN 2 AND 3 THEN {bare}"
+            " ELSE rest END"
+        )
+        parts = f"(SELECT x, {digits} AS digits, {beyond} AS beyond FROM {parts}) AS c"
+        unsigned = "LTRIM(SUBSTR(digits, 1, 1), '+-') || SUBSTR(digits, 2)"
+        figures = [f"REPLACE(REPLACE(beyond, 'm2', ''), 'm3', '') NOT LIKE '%{figure}%'" for figure in _DIGITS]
+        is_number = " AND ".join(
+            [
+                f"LTRIM(x, {self._letters_of_numbers}) = ''",
+                f"{unsigned} NOT LIKE '%+%' AND {unsigned} NOT LIKE '%-%' AND {unsigned} NOT LIKE '%.%.%'",
+                f"REPLACE({unsigned}, '.', '') <> '' AND x NOT LIKE '%-' AND x NOT LIKE '%  %'",
+                *figures,
+            ]
+        )
+        number = "CAST(SUBSTR(x, 1, LENGTH(x) - LENGTH(beyond)) AS DOUBLE PRECISION)"
+        return f"(SELECT CASE WHEN {is_number} THEN {number} END AS x, RTRIM(TRIM(beyond), ' .') AS unit FROM {parts})"
+
+
+def _fold(text: str) -> str:
+    """What ``fold_value`` makes of a plain text."""
+    digits = f"LTRIM({text}, '-.{_DIGITS}') = '' AND LTRIM({text}, '-') NOT LIKE '.%' AND {text} LIKE '%.%_'"
+    one_of_each = f"{text} NOT LIKE '%.%.%' AND SUBSTR({text}, 2) NOT LIKE '%-%'"
+    number, word = f"RTRIM(RTRIM({text}, '0'), '.')", f"LOWER({text})"
+    stopped = f"COALESCE(NULLIF(RTRIM({word}, ' .'), ''), {word})"
+    return f"CASE WHEN {digits} AND {one_of_each} THEN {number} ELSE {stopped} END"
+
+
+def _spell(value: str) -> Iterator[str]:
+    """Ways to write a value that are folded to the same."""
+    ways = (value, value.lower(), value.upper(), value.capitalize(), value.title(), fold_value(value))
+    yield from (way for way in ways if fold_value(way) == fold_value(value))
+
+
+def _quote(text: str) -> str:
+    """A literal of SQL."""
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'"

@@ -1,0 +1,193 @@
+"""One reading of a ticket: rules as code, exported Python and exported SQL judge any row alike, whatever its cells hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from guidance.rules.made_rules import judge_by_python, judge_by_sql
+
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.files.tables import list_roles
+from stageb.guidance.files.tickets import read_entries, read_tickets
+from stageb.guidance.prompts import WORDS
+from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.expression import AtLeast, Atom, Expression, Not
+from stageb.guidance.rules.judge import compile_rules, read_rules
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.sql import find_letters, limit_to_sql
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.write import write_rule
+from stageb.guidance.types import Guidance, Rule, Ticket
+
+ROWS = int(os.environ.get("STAGEB_FUZZED_ROWS", "500"))
+STAGE_A = Path(__file__).parents[4] / "shared" / "data" / "stage_a" / "tickets.jsonl"
+NAMES = ["No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Ort", "A is B"]
+VALUES = [
+    "worn",
+    "Worn.",
+    "worn  left",
+    "worn\nleft",
+    "worn\u00a0left",
+    "wo\u200brn",
+    "dusty, cleaned",
+    "dusty",
+    "straße",
+    "Straße",
+    "STRASSE",
+    "STRAßE",
+    "Köln",
+    "Ko\u0308ln",
+    "ＫÖＬＮ",
+    "ı",
+    "İ",
+    "ǆ",
+    "ς",
+    "Σ",
+    "漏油",
+    "一 二 三 四 五 六",
+    "a b c d e f",
+    "'; --",
+    '"',
+    "%",
+    "_",
+    "\\",
+    "ok。",
+    "x.",
+    ".",
+    "..",
+    "10³",
+    "5½",
+    "½",
+]
+NUMBERS = [
+    "1",
+    "1.0",
+    "01",
+    "-2.5",
+    "+3",
+    "−4",
+    ".5",
+    "5.",
+    "4.2e4",
+    "1e-05",
+    "1e5",
+    "1,5",
+    "1.234,5",
+    "83 731",
+    "31'824",
+    "$7",
+    "7 $",
+    "250 cm",
+    "2500 mm",
+    "2.5 m",
+    "5 mW",
+    "5 MW",
+    "5 m2",
+    "4 m²",
+    "5 个",
+    "5万",
+    "５",
+    "٣",
+    "3 -",
+    "3-",
+    "--3",
+    "1.2.3",
+    "12:30",
+    "2024-05-01",
+    "5 days",
+    "1 day",
+    "1e400",
+    "5 e",
+    "5e",
+    "0,5 mm",
+    "0,5 mm, x",
+    "-,5",
+    "inf",
+    "nan",
+    "0x1F",
+]
+
+
+def make_cell(draw: Random) -> str:
+    cell = draw.choice(draw.choice([VALUES, NUMBERS]))
+    if draw.random() < 0.3:
+        cell = draw.choice(
+            [str.upper, str.title, lambda text: f" {text} ", lambda text: f"{text}\t", lambda text: text * 2]
+        )(cell)
+    if draw.random() < 0.1:
+        place = draw.randrange(len(cell) + 1)
+        cell = cell[:place] + chr(draw.choice([draw.randrange(33, 127), draw.randrange(0xA1, 0x3000)])) + cell[place:]
+    return "" if draw.random() < 0.1 else cell
+
+
+def make_condition(draw: Random, values: dict[str, list[str]], numbers: dict[str, list[str]]) -> Expression:
+    one, other = draw.sample(NAMES, 2)
+    relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count"])
+    if relation == "count":
+        return AtLeast(1, tuple(Atom("is", name, (draw.choice(values[name]),)) for name in (one, other)))
+    if relation == "is":
+        return Atom("is", one, (draw.choice(values[one]),))
+    given = (draw.choice(numbers[one]),) if relation in ("above", "below") else (other,)
+    found = Atom(relation, one, given)  # type: ignore[arg-type]  # one of them
+    return Not(found) if found.relation in ("is", "above", "below") and draw.random() < 0.2 else found
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_table_is_judged_alike_by_code_by_python_and_by_sql_or_sql_says_nothing(tmp_path: Path, decimal: str) -> None:
+    draw = Random(f"one reading {decimal}")
+    columns = ColumnsConfig(mission_name="m", group_id="Key", label="Verdict", decimal=decimal)  # type: ignore[arg-type]
+    rows = [{"Key": f"k{n}", **{name: make_cell(draw) for name in NAMES}, "Verdict": "pass"} for n in range(ROWS // 2)]
+    rows = [row for row in rows if "\0" not in "".join(row.values())]
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    (path := tmp_path / "t.csv").write_text(table.getvalue(), encoding="utf-8", newline="")
+    tickets: list[Ticket] = []
+    for row, entry in zip(list(rows), read_entries(str(path), columns), strict=True):
+        tickets.append(entry.ticket(False) if any(row[name].strip() for name in NAMES) else Ticket("m", "", "pass", ()))
+    readings = list(map(reading, tickets))
+    vocabulary = Vocabulary.of(tickets)
+    values = {name: sorted({each.pairs[name] for each in readings if name in each.pairs}) for name in NAMES}
+    numbers = {name: [value for value in values[name] if value in NUMBERS[:13]] or ["3"] for name in NAMES}
+    roles, letters = list_roles(columns), find_letters(readings)
+    decided = 0
+    for _ in range(60):
+        text = write_rule(RuleCode("fail", make_condition(draw, values, numbers)), WORDS["en"])
+        rules = read_rules(Guidance("m", 0, (Rule("G1", text),), 2), vocabulary, WORDS["en"])
+        mission = limit_to_sql(CodedMission("m", 0, rules, roles, False, letters))
+        if isinstance(mission.rules[0].code, OutOfReach):
+            continue
+        judge, by_python = compile_rules(rules), judge_by_python([mission])
+        for row, read, (said, _) in zip(rows, readings, judge_by_sql(mission, rows), strict=True):
+            expected = judge(read).verdict
+            if any(row[name].strip() for name in NAMES):
+                assert by_python(row).verdict == expected, (text, row)
+            assert said in (expected, None), (text, row, expected)
+            decided += said is not None
+    assert decided > 10 * len(rows)
+
+
+@pytest.mark.skipif(not STAGE_A.exists(), reason="the tickets are not here")
+def test_summaries_in_json_are_judged_alike_and_their_counts_tell_what_the_hidden_rules_say(tmp_path: Path) -> None:
+    tickets = [ticket for ticket in read_tickets([STAGE_A], "error")[0] if ticket.mission == "挡风板安装检查"]
+    texts = ["不通过：若统计_BBU设备_挡风板需求_空间充足需安装大于0且统计_挡风板_可见性_完整为0。",
+             "不通过：若统计_挡风板_安装方向_方向错误大于0。"]  # fmt: skip
+    rules = read_rules(
+        Guidance("m", 0, tuple(Rule(f"G{n}", text) for n, text in enumerate(texts, 1)), 3),
+        Vocabulary.of(tickets),
+        WORDS["zh"],
+    )
+    judge, by_python = compile_rules(rules), judge_by_python([CodedMission("m", 0, rules, is_counted=True)])
+    lines = [line for line in map(json.loads, STAGE_A.read_text(encoding="utf-8").splitlines()) if line["mission"] != "x"]
+    verdicts = [judge(reading(ticket)).verdict for ticket in tickets]
+    own = [line for line in lines if line["mission"] == tickets[0].mission]
+    assert [by_python(line, "m").verdict for line in own] == verdicts
+    assert sum(verdict == ticket.label for verdict, ticket in zip(verdicts, tickets, strict=True)) == 0.95 * len(tickets)
