@@ -1,7 +1,7 @@
 """Where a rank stands: what Fabric is told under the launcher at hand, and the ranks that its own launcher starts.
 
 Whichever launcher it is, ranks come out alike: a DDP strategy whose collectives never time out by themselves, since the
-watchdog decides who is late, and whose objects travel over the CPU even where tensors go by NCCL.
+watchdog decides who is late, and whose broadcast objects travel over the CPU even where tensors go by NCCL.
 """
 
 from __future__ import annotations
