@@ -125,7 +125,7 @@ def read_json(file: Path) -> Any:
     """The content of a JSON file. Raises ``BadInputError``."""
     try:
         size, raw = 0, list[bytes]()
-        for _, line in lines(str(file), "annotation"):
+        for _, line in lines(str(file), "annotation", most=MAX_JSON):
             size += len(line)
             if size > MAX_JSON:
                 raise FaultError(f"over {MAX_JSON >> 20} MiB", "split it into several files")
