@@ -27,13 +27,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from stageb import seeds
+from stageb.engines import refusals
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, cut_at_stop
 from stageb.engines.thinking import USUAL, Thoughts, is_configured, split_message
@@ -47,33 +48,14 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.5  # doubled from one attempt to the next
 LONGEST_PAUSE_S = 60.0  # of those, and of what a server may ask for
-REDIRECTS = (301, 302, 303, 307, 308)
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504, *range(520, 531))  # from 520: Cloudflare's, and 529 of overload
-LIMITED = 429
-UNFIT = (400, 422)  # the server does not take the request as it is
 BYTES_PER_TOKEN = 3
 LOOK_S = 1.0  # between two looks at the requests under way
 FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
 PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}  # vLLM's words, and SGLang's
-SYSTEM = "system"  # no field, but a role that some servers do not take
-WARMTH = "a temperature other than 1"
-DROPPABLE = (  # of two that a server names it can do without the first
-    "continue_final_message add_generation_prompt chat_template_kwargs repetition_penalty top_k top_p temperature seed stop "
-    "max_tokens max_completion_tokens"
-).split()
 MOST_TOKENS = 1 << 31  # that an answer may be said to have
 SECRET = 8  # characters of a key, at the least, that an answer does not hold by chance
-_REFUSES = re.compile(
-    r"unsupported|not (be )?support|not allow|not permit|forbidden|unrecogni[sz]ed|unknown|unexpected|extra|cannot both|"
-    r"only one|only the default|must alternate|deprecated",
-    re.IGNORECASE,
-)
-_SYSTEM_ROLE = re.compile(r"\brole.*\bsystem\b|\bsystem\b.*\brole|roles must alternate", re.IGNORECASE | re.DOTALL)
-_FILTERED = re.compile("content_filter|content management policy|content_policy|data_inspection_failed", re.IGNORECASE)
-_TOO_LONG = re.compile("context (length|window|size)|maximum context|prompt is too long", re.IGNORECASE)
-_NO_QUOTA = re.compile("insufficient_quota|exceeded your current quota", re.IGNORECASE)
 WITHHELD = Completion("", 1, "filtered")
 FINISHED = {"": "stop", "eos": "stop", "eos_token": "stop", "end_turn": "stop", "max_tokens": "length"}  # in other words
 
@@ -125,7 +107,7 @@ class OpenAIEngine:
         headers |= {"Authorization": f"Bearer {key}"} if key else {}
         self._poster = Poster(url, headers, model.timeout_s)
         self._thoughts = Thoughts(chat.thoughts.closes if chat else model.thinking_ends or USUAL)
-        self._dropped: frozenset[str] = frozenset()  # of ``DROPPABLE``, ``SYSTEM``, ``WARMTH``: what the server refuses
+        self._dropped: frozenset[str] = frozenset()  # what the server refuses (``find_refused``)
 
     @property
     def thinks(self) -> bool:
@@ -181,7 +163,7 @@ class OpenAIEngine:
             except TransientError as failure:
                 cause = failure
             except RefusedError as refused:
-                if _FILTERED.search(refused.said):
+                if refusals.is_filtered(refused.said):
                     return WITHHELD
                 raise
             if attempt == ATTEMPTS:
@@ -201,7 +183,7 @@ class OpenAIEngine:
             try:
                 return self._post(json.dumps(body).encode("utf-8"))
             except RefusedError as refused:
-                if refused.status not in UNFIT or not (more := _find_refused(refused.said, body)):
+                if refused.status not in refusals.UNFIT or not (more := refusals.find_refused(refused.said, body)):
                     raise
             new, self._dropped = more - self._dropped, self._dropped | more
             if new:
@@ -216,13 +198,13 @@ class OpenAIEngine:
     def _body(self, row: AnswerRequest, dropped: frozenset[str]) -> dict[str, Any]:
         """The request, without what is ``dropped``."""
         prompt, decode = row.prompt, row.decode
-        system = prompt.system if SYSTEM not in dropped else ""
+        system = prompt.system if refusals.SYSTEM not in dropped else ""
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": self._content(prompt, "" if system else prompt.system)})
         body: dict[str, Any] = {
             "model": self._model.model_name_or_path,
             "messages": messages + ([{"role": "assistant", "content": row.begin}] if row.begin else []),
-            "temperature": 1.0 if WARMTH in dropped else decode.temperature,
+            "temperature": 1.0 if refusals.WARMTH in dropped else decode.temperature,
             "top_p": decode.top_p,
             "max_tokens": decode.max_new_tokens,
             "seed": seeds.bits(row.key, 0) >> 33,  # 31 bits: the most that every server takes
@@ -234,7 +216,7 @@ class OpenAIEngine:
             "chat_template_kwargs": self._model.chat_template_kwargs,
             "max_completion_tokens": decode.max_new_tokens if "max_tokens" in dropped else None,  # OpenAI's newer word
         }
-        body |= {name: value for name, value in optional.items() if value} | (CONTINUE if row.begin else {})
+        body |= {name: value for name, value in optional.items() if value} | (refusals.CONTINUE if row.begin else {})
         return {name: value for name, value in body.items() if name not in dropped}
 
     def _content(self, prompt: Prompt, system: str) -> str | list[dict[str, Any]]:
@@ -257,9 +239,9 @@ class OpenAIEngine:
         except StatusError as error:
             raise self._refused(error) from None
         except AnswerTooLongError as error:
-            raise TransientError(str(error), _OTHER) from None
+            raise TransientError(str(error), refusals.OTHER) from None
         except TimeoutError:
-            raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)", _SLOW) from None
+            raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)", refusals.SLOW) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
@@ -271,7 +253,7 @@ class OpenAIEngine:
         """What to look at where the server cannot be reached."""
         proxy = find_proxy(self._url)
         if proxy is None:
-            return _UP
+            return refusals.UP
         server = urlsplit(self._url)
         return (
             f"it was asked by way of the proxy {shown(proxy, 200)} ({server.scheme}_proxy): see that both are up, or for a "
@@ -283,16 +265,12 @@ class OpenAIEngine:
         said = self._beginning(error.said)
         reason = shown(self._hidden(error.reason), 80)
         cause = f"HTTP status {error.status} {reason}{': ' if said else ''}{said}"
-        remedy = _REMEDIES.get(error.status, "look at what the server says")
-        if error.status == LIMITED and _NO_QUOTA.search(said):
-            remedy = "the quota of the key's account is used up: see to that with the provider"
-        elif error.status in TRANSIENT:
+        remedy = refusals.find_remedy(error.status, said)
+        if error.status in TRANSIENT and not refusals.has_no_quota(said):
             pause_s = min(LONGEST_PAUSE_S, _parse_pause_s(error.headers.get("Retry-After")))
-            patience = 4.0 if error.status == LIMITED else 1.0  # limits are often of a minute
-            return TransientError(cause, remedy if error.status == LIMITED else self._reach(), pause_s, patience)
-        elif error.status in UNFIT and _TOO_LONG.search(said):
-            remedy = "lower sampler.max_prompt_tokens or the max_new_tokens asked for, or serve the model with more context"
-        elif error.status in REDIRECTS:
+            patience = 4.0 if error.status == refusals.LIMITED else 1.0  # limits are often of a minute
+            return TransientError(cause, remedy if error.status == refusals.LIMITED else self._reach(), pause_s, patience)
+        if error.status in refusals.REDIRECTS:
             there = shown(self._hidden(error.headers.get("Location", "elsewhere")), 200)
             remedy = f"it sends requests to {there}, where no key follows; if that is right, give model.base_url so"
         return RefusedError(f"{self._url}: {cause}; {remedy}", error.status, said)
@@ -310,7 +288,9 @@ class OpenAIEngine:
         try:
             answer = json.loads(said)
         except (ValueError, RecursionError):  # brackets nested beyond what Python follows
-            raise TransientError(f"the answer is not JSON: {self._beginning(said) or 'it is empty'}", _OTHER) from None
+            raise TransientError(
+                f"the answer is not JSON: {self._beginning(said) or 'it is empty'}", refusals.OTHER
+            ) from None
         try:
             choice = answer["choices"][0]
             finish = str(choice.get("finish_reason") or "").lower()
@@ -322,8 +302,8 @@ class OpenAIEngine:
         except (LookupError, TypeError, AttributeError):
             lacks = f"the answer lacks choices[0].message.content, a text: {self._beginning(said)}"
             if b"endpoint" in said:  # LM Studio's words for a path that it does not know, with status 200
-                raise EngineError(f"{self._url}: {lacks}; {_REMEDIES[404]}") from None
-            raise TransientError(lacks, _OTHER) from None
+                raise EngineError(f"{self._url}: {lacks}; {refusals.find_remedy(404, '')}") from None
+            raise TransientError(lacks, refusals.OTHER) from None
         finish = FINISHED.get(finish, finish)
         if finish not in ("stop", "length"):
             told = shown(self._hidden(repr(choice["finish_reason"])), 80)
@@ -337,32 +317,6 @@ class OpenAIEngine:
     def _kept(self, text: str) -> str:
         """What an answer says, without the key; with a key that is a word, such as EMPTY, as it is."""
         return self._hidden(text) if len(self._key or "") >= SECRET else text
-
-
-_UP = "see that the server is up, and not overloaded"
-_SLOW = "raise model.timeout_s, or lower model.concurrency"
-_OTHER = "see that the server is up, and speaks OpenAI's chat completions at model.base_url, which usually ends in /v1"
-_REMEDIES = {
-    400: "take out of the config what this server does not know (model.chat_template_kwargs: {} is one to try)",
-    401: "name the environment variable that holds the right key in model.api_key_env",
-    403: "name the environment variable that holds the right key in model.api_key_env",
-    404: "look at model.base_url, which usually ends in /v1, and at model.model_name_or_path",
-    LIMITED: "lower model.concurrency, or have the limit raised",
-}
-
-
-def _find_refused(said: str, body: Mapping[str, Any]) -> frozenset[str]:
-    """What of ``body`` the server can be asked without, by its words; where these name nothing, going on from a beginning.
-    Empty where there is nothing to leave out."""
-    if _TOO_LONG.search(said) or _FILTERED.search(said):
-        return frozenset()
-    named = [name for name in DROPPABLE if name in body and re.search(rf"(?<!\w){name}(?!\w)", said)]
-    if _REFUSES.search(said) and named and named[0] not in CONTINUE:
-        may_be_1 = named[0] == "temperature" and body["temperature"] != 1 and "default (1)" in said
-        return frozenset({WARMTH} if may_be_1 else named[:1])
-    if _REFUSES.search(said) and body["messages"][0]["role"] == "system" and _SYSTEM_ROLE.search(said):
-        return frozenset({SYSTEM})
-    return frozenset(CONTINUE) & body.keys()
 
 
 def build(model: ModelConfig, device: str) -> Engine:
