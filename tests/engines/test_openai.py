@@ -709,6 +709,15 @@ def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_asked_for_again(se
     assert len(server.seen) == 3
 
 
+def test_the_clock_of_an_answer_stops_with_it(server: Server) -> None:
+    """Thousands of requests would leave as many threads until their time limits."""
+    connect(server, timeout_s=600).generate([replace(ASKED, keys=tuple(range(5)))])
+    deadline = time.monotonic() + 20
+    while any(isinstance(thread, threading.Timer) for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_an_error_is_told_by_its_status_though_its_words_drip(server: Server) -> None:
     server.next.append(drips(b"HTTP/1.1 401 No", b"n", headers=("",)))
     with pytest.raises(EngineError, match="HTTP status 401 No"):
