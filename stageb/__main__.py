@@ -72,11 +72,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code, said = lifetime.interruption()
         elif isinstance(error, StagebError):
             code, said = error.exit_code, f"stageb: {error}"
+        elif isinstance(error, MemoryError):
+            code, said = 1, f"stageb: {_MEMORY}"
         else:
             raise
         if lifetime.leads():
             print(said, file=sys.stderr)
         return code
+
+
+_MEMORY = "the memory is full; see what files it was given: one may be far larger than what it holds (a sparse file)"
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,8 +12,11 @@ Prefilled words stand behind the model's thoughts: if the generation prompt open
 
 from __future__ import annotations
 
+import ctypes
 import re
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -29,6 +32,7 @@ _EDGE = "\u2003"  # white space that no template writes: where it is gone, the t
 # Stands in for the template function that reads the clock; the day is the one that Llama 3's templates fall back to.
 _A_DAY = "{%- macro strftime_now(form) -%}26 Jul 2024{%- endmacro -%}"
 _SYSTEMS = 256  # system texts remembered, each with its ids: a few kB
+RENDER_S = 20.0  # for one chat: templates take milliseconds, and may loop for ever
 _TURNS = 8192  # user texts remembered, each with its ids
 
 
@@ -163,9 +167,10 @@ class Chat:
         marker = _MARKER + "x" * (max(taken, default=-1) + 1)  # stands nowhere in the system text
         for messages in _conversations(system, marker):
             try:
-                text = self._tokenizer.apply_chat_template(
-                    messages, chat_template=self._template, tokenize=False, add_generation_prompt=True, **self._variables
-                )
+                text = _in_time(lambda messages=messages: self._render(messages))  # type: ignore[misc]
+            except TimeoutError:
+                remedy = "correct its chat_template, or remove it for plain text"
+                raise EngineError(f"the checkpoint's chat template is not done after {RENDER_S:g} s; {remedy}") from None
             except Exception as error:  # a template may refuse with any error: try the next form
                 refusal = error
                 continue
@@ -176,11 +181,36 @@ class Chat:
             "message of typed parts; correct its chat_template, or remove it for plain text"
         ) from refusal
 
+    def _render(self, messages: list[dict[str, Any]]) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            messages, chat_template=self._template, tokenize=False, add_generation_prompt=True, **self._variables
+        )
+        return text
+
     def _opening(self) -> str:
         """The token that opens a text, where the tokenizer would put one."""
         token = self._tokenizer.bos_token_id
         opens = token is not None and self._tokenizer("a")["input_ids"][0] == token
         return str(self._tokenizer.bos_token) if opens else ""
+
+
+def _in_time(render: Callable[[], str]) -> str:
+    """What ``render`` returns, from a thread that is stopped after ``RENDER_S``. Raises what it raises, ``TimeoutError``."""
+    made: Future[str] = Future()
+
+    def work() -> None:
+        try:
+            made.set_result(render())
+        except BaseException as error:  # SystemExit, too, by which it is stopped
+            made.set_exception(error)
+
+    thread = threading.Thread(target=work, daemon=True, name="stageb-template")
+    thread.start()
+    try:
+        return made.result(RENDER_S)
+    except TimeoutError:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+        raise
 
 
 def _conversations(system: str, marker: str) -> Iterator[list[dict[str, Any]]]:

@@ -5,9 +5,11 @@
   ``chat_template_kwargs``, which OpenAI's own API does not know, are sent if set. There is no ``score``: servers do not
   agree on how to weigh a given answer. The server must disarm special tokens spelt out in a ticket.
 - **Images** go as data URLs of PNG files, upright, scaled down to ``model.image_pixels``, without their files' metadata.
+- **Fields.** A server that refuses a field of a request is asked without it, from then on, with a warning: servers differ
+  most in these. Where it takes no system role, the user's message begins with those words.
 - **Prefill.** The beginning of an answer is sent as a last message of the assistant's, with ``continue_final_message``,
-  which vLLM and SGLang need. A server that refuses this is asked without it, as llama.cpp continues by itself. One that
-  begins anew repeats or ignores the beginning.
+  which vLLM and SGLang need; llama.cpp continues without. A server that begins anew repeats or ignores the beginning.
+- **What the server says** is shown and kept without the key, wherever it puts it.
 - **Transport** (``transport.py``). The standard library's HTTP client in a few threads: a request takes seconds, so kept
   connections or an event loop would not show. An answer ends in bytes, and within ``model.timeout_s``. Redirects are not
   followed.
@@ -25,16 +27,18 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from stageb import seeds
+from stageb.engines import refusals
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, cut_at_stop
 from stageb.engines.thinking import USUAL, Thoughts, is_configured, split_message
-from stageb.engines.transport import SAID_BYTES, AnswerTooLongError, Poster, StatusError
+from stageb.engines.transport import SAID_BYTES, AnswerTooLongError, Poster, StatusError, find_proxy
 from stageb.errors import ConfigError, EngineError, shown
 from stageb.job import heartbeat
 from stageb.untrusted import pictures
@@ -44,14 +48,16 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 6
 FIRST_PAUSE_S = 0.5  # doubled from one attempt to the next
 LONGEST_PAUSE_S = 60.0  # of those, and of what a server may ask for
-REDIRECTS = (301, 302, 303, 307, 308)
-TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504, *range(520, 531))  # from 520: Cloudflare's, and 529 of overload
 BYTES_PER_TOKEN = 3
 LOOK_S = 1.0  # between two looks at the requests under way
 FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
 PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}  # vLLM's words, and SGLang's
+MOST_TOKENS = 1 << 31  # that an answer may be said to have
+SECRET = 8  # characters of a key, at the least, that an answer does not hold by chance
+WITHHELD = Completion("", 1, "filtered")
+FINISHED = {"": "stop", "eos": "stop", "eos_token": "stop", "end_turn": "stop", "max_tokens": "length"}  # in other words
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +73,20 @@ class AnswerRequest:
 class TransientError(Exception):
     """One attempt failed in a way that the next one may not."""
 
-    def __init__(self, cause: str, pause_s: float = 0.0) -> None:
+    def __init__(self, cause: str, remedy: str, pause_s: float = 0.0, patience: float = 1.0) -> None:
         super().__init__(cause)
+        self.remedy = remedy  # should it not pass
         self.pause_s = pause_s  # what the server asked for
+        self.patience = patience  # by which pauses are longer than usual
 
 
 class RefusedError(EngineError):
     """The server will not answer a request."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, said: str) -> None:
         super().__init__(message)
         self.status = status  # of HTTP
+        self.said = said  # the beginning of what the server says
 
 
 class OpenAIEngine:
@@ -98,7 +107,7 @@ class OpenAIEngine:
         headers |= {"Authorization": f"Bearer {key}"} if key else {}
         self._poster = Poster(url, headers, model.timeout_s)
         self._thoughts = Thoughts(chat.thoughts.closes if chat else model.thinking_ends or USUAL)
-        self._continues: Mapping[str, Any] = CONTINUE  # emptied where the server does not know these words
+        self._dropped: frozenset[str] = frozenset()  # what the server refuses (``find_refused``)
 
     @property
     def thinks(self) -> bool:
@@ -153,42 +162,49 @@ class OpenAIEngine:
                 return self._completion(row, self._asked(row))
             except TransientError as failure:
                 cause = failure
+            except RefusedError as refused:
+                if refusals.is_filtered(refused.said):
+                    return WITHHELD
+                raise
             if attempt == ATTEMPTS:
                 break
-            pause_s = max(cause.pause_s, self._pause_s(row, attempt))
+            pause_s = max(cause.pause_s, cause.patience * self._pause_s(row, attempt))
             log.info("%s: %s; again in %.1f s", self._url, cause, pause_s)
             limits[row] = time.monotonic() + pause_s
             if stopped.wait(pause_s):
                 break
-        raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); see that the server is up, and not overloaded")
+        raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}")
 
     def _asked(self, row: AnswerRequest) -> bytes:
-        """What the server answers; without the words on going on from a beginning, where it refuses these."""
-        continues = self._continues if row.begin else {}
-        try:
-            return self._post(self._body(row, continues))
-        except RefusedError as refused:
-            if not continues or refused.status not in (400, 422):
-                raise
-            answer = self._post(self._body(row, {}))
-            log.info("%s: does not know %s; asked without", self._url, ", ".join(continues))
-            self._continues = {}
-            return answer
+        """What the server answers; without what it refuses, one thing after the other."""
+        dropped = self._dropped
+        while True:
+            body = self._body(row, dropped)
+            try:
+                return self._post(json.dumps(body).encode("utf-8"))
+            except RefusedError as refused:
+                if refused.status not in refusals.UNFIT or not (more := refusals.find_refused(refused.said, body)):
+                    raise
+            new, self._dropped = more - self._dropped, self._dropped | more
+            if new:
+                log.warning("%s: refuses %s; asked without from now on", self._url, ", ".join(sorted(new)))
+            dropped |= more
 
     def _pause_s(self, row: AnswerRequest, attempt: int) -> float:
         """Exponential back-off with jitter, so that requests that failed together do not come back together."""
         longest = min(LONGEST_PAUSE_S, self._first_pause_s * float(1 << (attempt - 1)))
         return longest * (0.5 + 0.5 * seeds.uniform(seeds.stream("pause", row.key, row.prompt.user), attempt))
 
-    def _body(self, row: AnswerRequest, continues: Mapping[str, Any]) -> bytes:
-        """The request as JSON; ``continues`` asks the server to go on from what the answer begins with."""
+    def _body(self, row: AnswerRequest, dropped: frozenset[str]) -> dict[str, Any]:
+        """The request, without what is ``dropped``."""
         prompt, decode = row.prompt, row.decode
-        system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-        begun = [{"role": "assistant", "content": row.begin}] if row.begin else []
+        system = prompt.system if refusals.SYSTEM not in dropped else ""
+        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": self._content(prompt, "" if system else prompt.system)})
         body: dict[str, Any] = {
             "model": self._model.model_name_or_path,
-            "messages": [*system, {"role": "user", "content": self._content(prompt)}, *begun],
-            "temperature": decode.temperature,
+            "messages": messages + ([{"role": "assistant", "content": row.begin}] if row.begin else []),
+            "temperature": 1.0 if refusals.WARMTH in dropped else decode.temperature,
             "top_p": decode.top_p,
             "max_tokens": decode.max_new_tokens,
             "seed": seeds.bits(row.key, 0) >> 33,  # 31 bits: the most that every server takes
@@ -198,17 +214,19 @@ class OpenAIEngine:
             "top_k": decode.top_k,
             "repetition_penalty": decode.repetition_penalty if decode.repetition_penalty != 1 else None,
             "chat_template_kwargs": self._model.chat_template_kwargs,
+            "max_completion_tokens": decode.max_new_tokens if "max_tokens" in dropped else None,  # OpenAI's newer word
         }
-        body |= {name: value for name, value in optional.items() if value} | dict(continues)
-        return json.dumps(body).encode("utf-8")
+        body |= {name: value for name, value in optional.items() if value} | (refusals.CONTINUE if row.begin else {})
+        return {name: value for name, value in body.items() if name not in dropped}
 
-    def _content(self, prompt: Prompt) -> str | list[dict[str, Any]]:
-        """The user's words, behind the images where there are some. Raises ``PictureError``."""
+    def _content(self, prompt: Prompt, system: str) -> str | list[dict[str, Any]]:
+        """The user's words, after those of ``system``, behind the images where there are some. Raises ``PictureError``."""
+        words = f"{system}\n\n{prompt.user}" if system else prompt.user
         if not prompt.images:
-            return prompt.user
+            return words
         shown = (pictures.opened(path, pictures.read(path), self._model.image_pixels) for path in prompt.images)
         urls = [f"data:image/png;base64,{base64.b64encode(pictures.as_png(image)).decode()}" for image in shown]
-        return [*({"type": "image_url", "image_url": {"url": url}} for url in urls), {"type": "text", "text": prompt.user}]
+        return [*({"type": "image_url", "image_url": {"url": url}} for url in urls), {"type": "text", "text": words}]
 
     def _image_tokens(self, path: str) -> int:
         width, height = pictures.scaled(pictures.look(path), self._model.image_pixels)
@@ -221,26 +239,41 @@ class OpenAIEngine:
         except StatusError as error:
             raise self._refused(error) from None
         except AnswerTooLongError as error:
-            raise TransientError(str(error)) from None
+            raise TransientError(str(error), refusals.OTHER) from None
         except TimeoutError:
-            raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)") from None
+            raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)", refusals.SLOW) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise TransientError(f"no connection within {self._model.timeout_s:g} s (model.timeout_s)") from None
-            raise TransientError(shown(f"{type(reason).__name__}: {reason}", 200)) from None
+                cause = f"no connection within {self._model.timeout_s:g} s (model.timeout_s)"
+                raise TransientError(cause, self._reach()) from None
+            raise TransientError(shown(self._hidden(f"{type(reason).__name__}: {reason}"), 200), self._reach()) from None
+
+    def _reach(self) -> str:
+        """What to look at where the server cannot be reached."""
+        proxy = find_proxy(self._url)
+        if proxy is None:
+            return refusals.UP
+        server = urlsplit(self._url)
+        return (
+            f"it was asked by way of the proxy {shown(proxy, 200)} ({server.scheme}_proxy): see that both are up, or for a "
+            f"server that needs no proxy, add {server.hostname} to NO_PROXY"
+        )
 
     def _refused(self, error: StatusError) -> Exception:
         """What an HTTP status means."""
         said = self._beginning(error.said)
-        cause = shown(f"HTTP status {error.status} {error.reason}{': ' if said else ''}{said}", 500)
-        if error.status in TRANSIENT:
-            return TransientError(cause, min(LONGEST_PAUSE_S, _parse_pause_s(error.headers.get("Retry-After"))))
-        remedy = _REMEDIES.get(error.status, "look at what the server says")
-        if error.status in REDIRECTS:
+        reason = shown(self._hidden(error.reason), 80)
+        cause = f"HTTP status {error.status} {reason}{': ' if said else ''}{said}"
+        remedy = refusals.find_remedy(error.status, said)
+        if error.status in TRANSIENT and not refusals.has_no_quota(said):
+            pause_s = min(LONGEST_PAUSE_S, _parse_pause_s(error.headers.get("Retry-After")))
+            patience = 4.0 if error.status == refusals.LIMITED else 1.0  # limits are often of a minute
+            return TransientError(cause, remedy if error.status == refusals.LIMITED else self._reach(), pause_s, patience)
+        if error.status in refusals.REDIRECTS:
             there = shown(self._hidden(error.headers.get("Location", "elsewhere")), 200)
             remedy = f"it sends requests to {there}, where no key follows; if that is right, give model.base_url so"
-        return RefusedError(f"{self._url}: {cause}; {remedy}", error.status)
+        return RefusedError(f"{self._url}: {cause}; {remedy}", error.status, said)
 
     def _beginning(self, said: bytes) -> str:
         """The beginning of what the server says, for a message."""
@@ -255,29 +288,35 @@ class OpenAIEngine:
         try:
             answer = json.loads(said)
         except (ValueError, RecursionError):  # brackets nested beyond what Python follows
-            raise TransientError(f"the answer is not JSON: {self._beginning(said) or 'it is empty'}") from None
+            raise TransientError(
+                f"the answer is not JSON: {self._beginning(said) or 'it is empty'}", refusals.OTHER
+            ) from None
         try:
             choice = answer["choices"][0]
-            message, finish = choice["message"], choice["finish_reason"]
-            thinking, text = map(_mend_pairs, split_message(message, self._thoughts))
-            usage: Mapping[str, Any] = answer.get("usage") or {}
-            tokens = usage.get("completion_tokens")
+            finish = str(choice.get("finish_reason") or "").lower()
+            if finish == "content_filter":
+                return WITHHELD
+            thinking, text = (self._kept(_mend_pairs(part)) for part in split_message(choice["message"], self._thoughts))
+            usage = answer.get("usage")
+            tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
         except (LookupError, TypeError, AttributeError):
-            lacks = "the answer lacks choices[0].message.content, a text, or finish_reason"
-            raise TransientError(f"{lacks}: {self._beginning(said)}") from None
+            lacks = f"the answer lacks choices[0].message.content, a text: {self._beginning(said)}"
+            if b"endpoint" in said:  # LM Studio's words for a path that it does not know, with status 200
+                raise EngineError(f"{self._url}: {lacks}; {refusals.find_remedy(404, '')}") from None
+            raise TransientError(lacks, refusals.OTHER) from None
+        finish = FINISHED.get(finish, finish)
         if finish not in ("stop", "length"):
-            raise EngineError(f"{self._url}: an answer ended with finish_reason {finish!r}; stop and length can be used")
+            told = shown(self._hidden(repr(choice["finish_reason"])), 80)
+            remedy = "serve the model without tools, so that its answers end with stop or length"
+            raise EngineError(f"{self._url}: an answer ended with finish_reason {told}; {remedy}")
         text, _ = cut_at_stop(text, row.decode.stop)
         made = min(row.decode.max_new_tokens, 1 + _estimate_tokens(thinking) + _estimate_tokens(text))
-        return Completion(text, tokens if isinstance(tokens, int) and tokens > 0 else made, finish, thinking)
+        tokens = tokens if type(tokens) is int and 0 < tokens < MOST_TOKENS else made
+        return Completion(text, tokens, "stop" if finish == "stop" else "length", thinking)
 
-
-_REMEDIES = {
-    400: "take out of the config what this server does not know (model.chat_template_kwargs: {} is one to try)",
-    401: "name the environment variable that holds the right key in model.api_key_env",
-    403: "name the environment variable that holds the right key in model.api_key_env",
-    404: "look at model.base_url, which usually ends in /v1, and at model.model_name_or_path",
-}
+    def _kept(self, text: str) -> str:
+        """What an answer says, without the key; with a key that is a word, such as EMPTY, as it is."""
+        return self._hidden(text) if len(self._key or "") >= SECRET else text
 
 
 def build(model: ModelConfig, device: str) -> Engine:
@@ -346,5 +385,5 @@ def _parse_pause_s(header: str | None) -> float:
     except ValueError:
         try:
             return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-        except ValueError:
+        except (ValueError, OverflowError):  # the year 10^20
             return 0.0

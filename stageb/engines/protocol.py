@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from stageb.errors import ConfigError, EngineError
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "filtered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Completion:
 
     text: str  # without the request's ``begin``; with it from an engine that could not have the model go on
     tokens: int  # new tokens that the model made, the closing one included
-    finish: Finish  # "stop": the model or a stop string ended it; "length": max_new_tokens did
+    finish: Finish  # "stop": the model or a stop string ended it; "length": max_new_tokens did; "filtered": a server's
+    #   filter withheld it
     thinking: str = ""  # what the model thought aloud before it; the text is empty where it never came to an end
     ids: tuple[int, ...] = field(default=(), compare=False)  # these tokens, where a stop string ended it and a ``Resumer``
     #   can go on from them

@@ -7,7 +7,7 @@ are *open* where the template's generation prompt has opened them already; other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,14 @@ def split_message(message: Mapping[str, Any], thoughts: Thoughts) -> tuple[str, 
     parted = (said for name in ("reasoning_content", "reasoning") if isinstance(said := message.get(name), str))
     apart = next((said.strip() for said in parted if said.strip()), "")
     content = (message.get("content") if apart else message["content"]) or ""
+    if isinstance(content, list):
+        apart, content = apart or _join_parts(content, "thinking").strip(), _join_parts(content, "text")
     if not isinstance(content, str):
         raise TypeError("not a text")
     return (apart, content.strip()) if apart else thoughts.split(content)
+
+
+def _join_parts(parts: Sequence[Any], kind: str) -> str:
+    """The words of the parts of one kind, in a message whose content is a list. Raises ``TypeError``."""
+    said: list[Any] = [part.get(kind) for part in parts if isinstance(part, Mapping) and part.get("type") == kind]
+    return "".join(_join_parts(words, "text") if isinstance(words, list) else words for words in said)

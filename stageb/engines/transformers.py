@@ -28,7 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 from stageb.config import require
 from stageb.engines import heap
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import GGUF, KEY, check_whole, find_checkpoint
+from stageb.engines.checkpoint import GGUF, KEY, check_whole, find_checkpoint, find_code
 from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.float8 import check_device, quantize
@@ -43,6 +43,7 @@ from stageb.tiny import NAME
 # What loading raises: of files that are not there, cut short or something else, of packages, devices and memory.
 UNLOADABLE = (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error, SafetensorError)
 _INSTALL_GGUF = "pip install 'stageb[gguf]'"
+_TRUST = "set it to true if you trust its author, or choose another model"
 
 
 class TransformersEngine:
@@ -200,6 +201,8 @@ def build(model: ModelConfig, device: str) -> Engine:
         weights["device_map"] = model.device_map
     bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()  # that none can turn off
     try:
+        if not gguf:
+            refuse_code(name, model)
         with bars:
             loaded, tokenizer, config = _load(name, options, weights)
         if model.device_map is None:
@@ -223,6 +226,13 @@ def _load(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tuple[
     loaded, loading = auto_class(config).from_pretrained(name, config=config, output_loading_info=True, **weights)
     check_whole(loading)
     return loaded, tokenizer, config
+
+
+def refuse_code(name: str, model: ModelConfig) -> None:
+    """Raise ``ConfigError`` where the checkpoint ``name`` names code that would run, and ``model`` does not trust it."""
+    if not model.trust_remote_code and (code := find_code(name, any_method=model.engine == "vllm")):
+        remedy = f"{name}: its config.json has {code}, code that would be fetched and run; {_TRUST}"
+        raise ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
 
 
 def split_gguf(path: str) -> tuple[str, str | None]:
@@ -267,7 +277,7 @@ def explain_failure(error: Exception, model: ModelConfig, device: str) -> Config
     """What a failure to load means for the person who wrote the config."""
     cause = str(error).strip() or type(error).__name__
     if "trust_remote_code" in cause:
-        remedy = "the checkpoint brings its own code; set it to true if you trust its author, or choose another model"
+        remedy = f"the checkpoint brings its own code; {_TRUST}"
         return ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
     if "accelerate" in cause and model.device_map is not None:
         return ConfigError("model.device_map", model.device_map, "it needs the accelerate package; install it, or set null")

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,6 +36,13 @@ class StatusError(Exception):
 
 class AnswerTooLongError(Exception):
     """The answer goes on beyond what any should have."""
+
+
+def find_proxy(url: str) -> str | None:
+    """The proxy that requests to ``url`` go through, by the environment, without a user and password; None without one."""
+    asked = urllib.parse.urlsplit(url)
+    proxy = urllib.request.getproxies().get(asked.scheme)
+    return proxy.rpartition("@")[2] if proxy and not urllib.request.proxy_bypass(asked.netloc) else None
 
 
 class Poster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from stageb.errors import BadInputError, BadLine
 
 CLASSES = 10
+MOST_BYTES = 1 << 28  # of a file's images, unpacked: five times Fashion-MNIST's
 Labelled = tuple[Tensor, Tensor]
 """Images, float32 (N, rows, columns, channels) from -1 to 1, and labels, int64 (N,)."""
 
@@ -30,6 +32,8 @@ def read_archive(path: Path, shape: tuple[int, ...]) -> tuple[Labelled, Labelled
     """
     try:
         with np.load(path, allow_pickle=False) as held:
+            if sum(each.file_size for each in held.zip.infolist()) > 4 * MOST_BYTES:
+                raise ValueError(f"its arrays have more than {4 * MOST_BYTES >> 20} MiB")
             parts = [_labelled(held[f"x_{name}"], held[f"y_{name}"], shape) for name in ("train", "test")]
     except Exception as error:  # of zip files, headers, or arrays
         raise _refusal(path, error, "name a folder with one .npz of x_train, y_train, x_test and y_test") from error
@@ -57,7 +61,13 @@ def _idx(path: Path, axes: int) -> np.ndarray:
         if file.read(4) != bytes((0, 0, 8, axes)):
             raise ValueError(f"not an idx file of {axes} axes of bytes")
         sizes = [int.from_bytes(file.read(4), "big") for _ in range(axes)]
-        return np.frombuffer(file.read(), np.uint8).reshape(sizes)
+        count = math.prod(sizes)
+        if count > MOST_BYTES:
+            raise ValueError(f"{' x '.join(map(str, sizes))} bytes are more than {MOST_BYTES >> 20} MiB")
+        data = file.read(count + 1)  # not all that a few bytes may inflate to
+        if len(data) != count:
+            raise ValueError(f"{'more' if len(data) > count else 'fewer'} bytes than {' x '.join(map(str, sizes))}")
+        return np.frombuffer(data, np.uint8).reshape(sizes)
 
 
 def _labelled(images: np.ndarray, labels: np.ndarray, shape: tuple[int, ...]) -> Labelled:

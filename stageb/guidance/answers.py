@@ -27,6 +27,7 @@ _REFUSES = re.compile(
 )
 _REMEDIES: dict[Fault, str] = {
     "empty": "the model said nothing: look at its chat template, or at what the server logs",
+    "filtered": "the server's content filter withholds answers: have it relaxed there, or choose another server",
     "gives its prompt back": "the server returns the prompt within the answer: its chat template and the way in which it "
     "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine transformers or vllm",
     "thinking never closed": "the model thought aloud to the end of its tokens: raise sampler.grid's max_new_tokens, or end "
@@ -63,6 +64,8 @@ def read_answer(
 
 def _fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
     """Why ``text``, which is no answer, is none."""
+    if completion.finish == "filtered":
+        return "filtered"
     if not completion.text.strip():
         return "thinking never closed" if completion.thinking else "empty"
     if len(prompt.user) >= ECHO and prompt.user in text:

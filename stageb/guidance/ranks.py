@@ -84,7 +84,9 @@ class Ranks:
         rulings = self._rule_on(guidance, batch.tickets) if not distills else [None] * len(tickets)
         asked = [place for place, ruling in enumerate(rulings) if ruling is None]
         decided = len(tickets) - len(asked)
-        groups = cut_groups(tickets, asked, guidance, rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER))
+        share = rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER)
+        share = rollout.keep_limit(share, len(asked), self.group_size, self.round_size)
+        groups = cut_groups(tickets, asked, guidance, share)
         rows = map_tickets(
             self.world, "rollout group", answer, tickets, groups, lambda answered: on_tickets(decided + answered)
         )

@@ -4,7 +4,7 @@ Canonical micro-batches. A model's numbers move in their last bits with what els
 turns over that. So the cuts are made by the round alone: its tickets are sorted by length and cut into groups of equal
 size, and whole groups go to ranks. ``group_size`` chooses the size from the round's size, such that the same groups fill
 the ranks evenly at every usual world size with that round, and ``share_out`` a smaller one where fewer tickets are asked
-about; equal rounds then give equal bytes whatever the world size.
+about, within the limit per rank (``keep_limit``); equal rounds then give equal bytes whatever the world size.
 """
 
 from __future__ import annotations
@@ -56,6 +56,13 @@ def share_out(tickets: int, size: int, least: int) -> int:
     By the number of tickets alone, so that the groups are the same at every world size.
     """
     return min(size, max(least, math.ceil(tickets / WAYS)))
+
+
+def keep_limit(share: int, tickets: int, size: int, round_size: int) -> int:
+    """Tickets per group, ``share`` or little more, such that no rank gets more of so many ``tickets`` than of a whole round,
+    at no world size: groups that are k times smaller than its groups of ``size`` are at most k times as many."""
+    sizes = ((max(share, -(-tickets * size // (k * round_size))), size // k) for k in range(size // share, 0, -1))
+    return next(least for least, most in sizes if least <= most)
 
 
 def micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:

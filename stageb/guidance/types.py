@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 Verdict = Literal["pass", "fail"]
 Split = Literal["train", "val", "test"]
 Fault = Literal[  # why an answer cannot be read
-    "empty", "gives its prompt back", "thinking never closed", "cut off", "refuses", "not the two-line answer"
+    "empty", "filtered", "gives its prompt back", "thinking never closed", "cut off", "refuses", "not the two-line answer"
 ]
 OpName = Literal["add", "update", "merge", "remove"]
 

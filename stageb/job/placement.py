@@ -1,7 +1,7 @@
 """Where a rank stands: what Fabric is told under the launcher at hand, and the ranks that its own launcher starts.
 
 Whichever launcher it is, ranks come out alike: a DDP strategy whose collectives never time out by themselves, since the
-watchdog decides who is late, and whose objects travel over the CPU even where tensors go by NCCL.
+watchdog decides who is late, and whose broadcast objects travel over the CPU even where tensors go by NCCL.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from stageb.config import FabricConfig
-from stageb.errors import ConfigError, RankError
+from stageb.errors import ConfigError, InputError, RankError
 from stageb.job import lifetime, network
 from stageb.job.watchdog import end_with, rank_error
 
+OF_SRUN = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_SRUN_COMM_HOST")  # set by srun, and not in a batch script
 LONGER_THAN_ANY_WORK = timedelta(days=1)
 REACHABLE = (
     "every machine must reach that address, and be reached by the interface that GLOO_SOCKET_IFNAME names "
@@ -90,6 +91,11 @@ def _place(settings: FabricConfig) -> _Place:
     elif lifetime.under_slurm():
         world = int(env["SLURM_NTASKS"])
         local = world // int(env.get("SLURM_NNODES", "1"))
+        if world > 1 and not any(name in env for name in OF_SRUN):
+            raise InputError(
+                f"this allocation has {world} tasks (SLURM_NTASKS), but srun did not start this process; put srun before "
+                "the command, or for a single process set SLURM_JOB_NAME=interactive"
+            )
     else:
         if settings.num_nodes > 1 and "MASTER_ADDR" not in env:
             remedy = "start the job on every machine by torchrun, fabric run or srun: docs/guides/gpus.md"

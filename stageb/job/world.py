@@ -12,11 +12,11 @@ together in a handful of collectives, all ranks in the same order:
 
     sys.exit(run(config.fabric, main))
 
-- ``broadcast`` is ``fabric.broadcast``. ``gather`` is torch's ``all_gather_object``, which keeps bytes on the CPU where
-  ranks also speak through gloo; Fabric's ``all_gather`` would have them wait for all that the device was given before,
-  pass text through ungathered, and die of unequal shapes. ``sum`` adds tensors up. Loops that learn weights use
-  ``world.fabric`` beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``,
-  so that a rank that waits there for another is not taken for the one that hangs.
+- ``broadcast`` is ``fabric.broadcast``. ``gather`` is ``fabric.all_gather`` of the lengths, then of the bytes, padded to the
+  longest: alone it passes text through ungathered, makes ints int32, and dies of unequal shapes. On GPUs the bytes go by
+  NCCL, after all that the device was given before. ``sum`` adds tensors up. Loops that learn weights use ``world.fabric``
+  beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so that a rank
+  that waits there for another is not taken for the one that hangs.
 - In ``lead`` rank 0 works alone while the others wait. What it decides with the help of all ranks is a generator that yields
   questions: ``consult`` has every rank answer its part of each. So a decision needs no agreement on hash orders or last
   bits: there is one source of truth.
@@ -40,6 +40,7 @@ import ipaddress
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +63,9 @@ P = ParamSpec("P")
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
 SETTLE_S = 5.0  # for the watchdog to end this process, after a collective broke because another rank is gone
+
+# Fabric calls it; whoever runs a job cannot act on that.
+warnings.filterwarnings("ignore", r"torch\.distributed\.nn\.functional\.all_gather is deprecated", FutureWarning)
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,17 @@ class World:
         """The ``data`` of every rank, by rank, on every rank."""
         if self.world_size == 1:
             return [data]
-        parts = [b""] * self.world_size
         with self.together("gather"):
-            torch.distributed.all_gather_object(parts, data)
-        return parts
+            lengths = self._gather_rows(torch.tensor(len(data))).tolist()
+            padded = bytearray(data.ljust(max(1, *lengths), b"\0"))
+            rows = self._gather_rows(torch.frombuffer(padded, dtype=torch.uint8)).cpu()
+        return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
+
+    def _gather_rows(self, mine: Tensor) -> Tensor:
+        """The tensor of every rank, of one shape and type on all, by rank."""
+        rows = self.fabric.all_gather(mine)
+        assert isinstance(rows, Tensor)
+        return rows
 
     def sum(self, mine: Tensor, what: str = "sum") -> Tensor:
         """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's device.

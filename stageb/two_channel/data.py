@@ -21,6 +21,7 @@ from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.json_lines import FaultError, filled_lines, object_on, short, upright_picture_named
 
 KIND = "sample"
+LEAST = 16  # pixels of a side: boxes in so small an image may lie within its first pixel
 SHAPE = '{"images": ["photo.jpg"], "width": 640, "height": 480, "objects": [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]}'
 
 
@@ -31,6 +32,7 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
     """
     samples: list[Sample] = []
     bad: list[BadLine] = []
+    first = 0
     places: dict[PurePosixPath, str] = {}
     for path in map(str, paths):
         folder = Path(images) if images is not None else Path(path).parent
@@ -40,11 +42,27 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
                     samples.append(_parse_sample(raw, folder, f"{path}:{number}", places, polygons))
                 except FaultError as fault:
                     bad.append(BadLine(path, number, fault.what, fault.remedy))
+            told = [((each.width, each.height), one.box) for each in samples[first:] for one in each.objects]
+            if amiss := find_unit_fault(told):
+                raise amiss
         except FaultError as fault:
             bad.append(BadLine(path, 0, fault.what, fault.remedy))
+        first = len(samples)
     if bad:
         raise BadInputError("places in the data", bad)
     return samples
+
+
+def find_unit_fault(told: Sequence[tuple[tuple[int, int], Box]]) -> FaultError | None:
+    """What tells that the boxes of a file, each with its image's size (width, height), are not in pixels."""
+    most = max((max(box) for _, box in told), default=0.0)
+    if 0 < most <= 1 and all(min(size) > LEAST for size, _ in told):
+        return FaultError("all boxes lie within 0 to 1", "fractions? give pixels: times the image's width and height")
+    outside = sum(box[0] >= size[0] or box[1] >= size[1] for size, box in told)
+    if most <= 1000 and outside and 10 * outside >= len(told):  # fewer may be slips
+        what = f"{outside} of {len(told)} boxes lie outside of their images, and none beyond 1000"
+        return FaultError(what, "thousandths? give pixels: times the image's width and height, by 1000")
+    return None
 
 
 def _parse_sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, str], polygons: Polygons) -> Sample:

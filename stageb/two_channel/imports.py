@@ -2,9 +2,9 @@
 Studio in ``label_studio.py``.
 
 The input is not trusted, and all faults are reported at once. What can be corrected without guessing is corrected and
-counted: boxes without area and duplicate objects are dropped, boxes are clipped to the image. Crowds (COCO's ``iscrowd``)
-are kept as crowds: they are not trained on. Polygons become the boxes around them if the user asks for it. Corners are read
-as edges in pixels, as they are: if a tool counts pixels from 1, two edges are off by one.
+counted: boxes without area and duplicate objects are dropped, corners are put in order, boxes are clipped to the image.
+Crowds (COCO's ``iscrowd``) are kept as crowds: they are not trained on. Polygons become the boxes around them if the user
+asks for it. Corners are read as edges in pixels, as they are: if a tool counts pixels from 1, two edges are off by one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
+from stageb.two_channel.data import find_unit_fault
 from stageb.two_channel.types import Box
 from stageb.untrusted import strict_json
 from stageb.untrusted.clean_text import text_fault
@@ -28,6 +29,7 @@ from stageb.untrusted.json_lines import FaultError, file_named, lines, short, up
 MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
 MAX_JSON = 1 << 30  # bytes of a file of annotations; COCO's has half of that
 NO_AREA, TWICE, CROWD, CUT = "without area", "duplicates", "crowds", "clipped to the image"
+TURNED = "with corners in the other order"
 _ENCODING = re.compile(rb"""encoding\s*=\s*["']([^"']*)""")
 POLYGON = "polygons replaced by boxes"
 POLYGONS_REMEDY = "give --polygons to take the box around it, or remove it"
@@ -44,6 +46,7 @@ class ImportedData:
     counts: Counter[str] = field(default_factory=Counter)  # of objects that were dropped or changed, by reason
     bad: list[BadLine] = field(default_factory=list)
     _first: dict[PurePosixPath, str] = field(default_factory=dict)  # for each image: the place that named it first
+    _told: list[tuple[tuple[int, int], Box]] = field(default_factory=list)  # boxes as they are given, and their image's size
 
     def add(
         self,
@@ -75,6 +78,8 @@ class ImportedData:
         """Itself, if it has rows and no faults. Raises ``BadInputError`` with every fault."""
         if not self.rows and not self.bad:
             self.fault(FaultError("has no annotated image", "name one that has"))
+        if not self.bad and (fault := find_unit_fault(self._told)):
+            self.fault(fault)
         if self.bad:
             raise BadInputError(self.kind, self.bad)
         return self
@@ -82,7 +87,10 @@ class ImportedData:
     def _boxes(self, size: tuple[int, int], objects: Iterable[tuple[str, Box]]) -> list[dict[str, Any]]:
         """``objects`` in the form of a row, clipped to the image and without duplicates."""
         kept: dict[tuple[str, Box], None] = {}
-        for desc, told in objects:
+        for desc, given in objects:
+            told = bound_corners(given)
+            self._told.append((size, told))
+            self.counts[TURNED] += told != given
             x1, y1, x2, y2 = (min(max(0.0, at), size[axis % 2]) for axis, at in enumerate(told))
             box = (x1, y1, x2, y2)
             if x1 >= x2 or y1 >= y2:
@@ -93,6 +101,12 @@ class ImportedData:
                 self.counts[CUT] += box != told
                 kept[desc, box] = None
         return [{"desc": desc, "bbox_2d": [int(at) if at == int(at) else at for at in box]} for desc, box in kept]
+
+
+def bound_corners(box: Box) -> Box:
+    """``box`` with its upper left corner first."""
+    x1, y1, x2, y2 = box
+    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
 def read_voc(folder: Path, split: str | None) -> ImportedData:
@@ -125,7 +139,7 @@ def read_json(file: Path) -> Any:
     """The content of a JSON file. Raises ``BadInputError``."""
     try:
         size, raw = 0, list[bytes]()
-        for _, line in lines(str(file), "annotation"):
+        for _, line in lines(str(file), "annotation", most=MAX_JSON):
             size += len(line)
             if size > MAX_JSON:
                 raise FaultError(f"over {MAX_JSON >> 20} MiB", "split it into several files")

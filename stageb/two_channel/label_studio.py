@@ -1,8 +1,9 @@
 """Convert Label Studio's JSON export to this project's rows: rectangles, and polygons if the user asks for them.
 
-The input is not trusted: see ``imports.py``. Numbers are per cent of the image. A task names its picture as Label Studio
-serves it (an upload, a local file, a URL); its file is the longest suffix of that name that exists in the folder of images.
-For an upload, the eight digits that Label Studio puts before the name may be missing.
+The input is not trusted: see ``imports.py``. Numbers are per cent of the image. A region has its label with it, or in a
+result of the type ``labels`` with the same id (the tags Rectangle and Labels side by side). A task names its picture as
+Label Studio serves it (an upload, a local file, a URL); its file is the longest suffix of that name that exists in the
+folder of images. For an upload, the eight digits that Label Studio puts before the name may be missing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from stageb.untrusted.json_lines import FaultError, file_named, short
 
 NOT_ANNOTATED = "tasks without annotation"
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")
-SHAPES = ("rectanglelabels", "polygonlabels")
+SHAPES = ("rectangle", "polygon")
+OTHERS = ("ellipse", "brush", "keypoint", "bitmask", "vector")  # regions that cannot be read
+APART = "labels"
 EXPORT = "export tasks as JSON, not JSON-MIN"
 
 
@@ -44,12 +47,13 @@ def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
     made = ImportedData(str(file))
     for task, place in zip(tasks, name_places("task", tasks), strict=True):
         try:
-            results = _find_regions(task)
+            results = _find_results(task)
             if results is None:
                 made.counts[NOT_ANNOTATED] += 1
                 continue
             name = _find_picture(task["data"], images)
-            regions = list(zip(results, name_places("region", results), strict=True))
+            found = _find_regions(results)
+            regions = list(zip(found, name_places("region", found), strict=True))
             size = find_size(name, images, *_parse_size(regions))
             made.add(name, size, [_parse_region(each, here, size, polygons, made) for each, here in regions], place=place)
         except FaultError as fault:
@@ -57,8 +61,8 @@ def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
     return made.checked()
 
 
-def _find_regions(task: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The regions of a task's annotation; None if it is not annotated. Raises ``FaultError`` if it has several."""
+def _find_results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The results of a task's annotation; None if it is not annotated. Raises ``FaultError`` if it has several."""
     told = task.get("annotations", task.get("completions"))
     if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
         raise FaultError("no annotations", EXPORT)
@@ -72,7 +76,32 @@ def _find_regions(task: dict[str, Any]) -> list[dict[str, Any]] | None:
     results = chosen[0].get("result")
     if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
         raise FaultError("an annotation without a list of results", EXPORT)
-    return [each for each in results if isinstance(each.get("type"), str) and each["type"].endswith("labels")]
+    return results
+
+
+def _find_regions(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results that are regions, those without a label too, each with its label; what is said of the whole picture is
+    left out. Raises ``FaultError`` for a label without a region."""
+    regions = [each for each in results if _is_region(each.get("type"))]
+    labels = {}
+    for each in results:
+        if each.get("type") == APART:
+            labels[short(each.get("id"))] = each["value"].get(APART) if isinstance(each.get("value"), dict) else None
+    if alone := labels.keys() - {short(each.get("id")) for each in regions}:
+        raise FaultError(f"labels of the region {min(alone)}, which is not there", "draw it again, or remove them")
+    return [_with_label(each, labels.get(short(each.get("id")))) for each in regions]
+
+
+def _is_region(kind: Any) -> bool:
+    return isinstance(kind, str) and kind != APART and (kind in (*SHAPES, *OTHERS) or kind.endswith("labels"))
+
+
+def _with_label(region: dict[str, Any], names: Any) -> dict[str, Any]:
+    """A region in the form of one whose label stands with it."""
+    kind, value = region["type"], region.get("value")
+    if kind.endswith("labels") or not isinstance(value, dict):
+        return region
+    return {**region, "type": f"{kind}labels", "value": {**value, f"{kind}labels": names}}
 
 
 def _parse_size(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
@@ -124,11 +153,11 @@ def _parse_region(
 ) -> tuple[str, Box]:
     """The name and the box, in pixels, of a region; ``here`` names it in messages. Raises ``FaultError``."""
     kind, value = result["type"], result.get("value")
-    if kind not in SHAPES:
-        raise FaultError(f"{here}: {short(kind)}", "keep only rectangles and polygons")
+    if kind.removesuffix("labels") not in SHAPES:
+        raise FaultError(f"{here}: {short(kind.removesuffix('labels'))}", "keep only rectangles and polygons")
     names = value.get(kind) if isinstance(value, dict) else None
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str) or not names[0].strip():
-        raise FaultError(f"{here}: {short(names)}", "give it one label")
+        raise FaultError(f"{here}: {short(names) if names else 'no label'}", "give it one label, or remove it")
     assert isinstance(value, dict)
     try:
         desc = clean_name(names[0])

@@ -34,7 +34,7 @@ from stageb.config import FabricConfig
 from stageb.engines import attention
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import check_whole
+from stageb.engines.checkpoint import check_whole, find_code
 from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
 from stageb.engines.transformers import UNLOADABLE
@@ -124,6 +124,8 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
+        if code := find_code(folder):
+            raise ValueError(f"its config.json has {code}, code that would be fetched and run")
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         options = {"dtype": dtype, "use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         loaded: Any = AutoModelForImageTextToText.from_pretrained(folder, **options)

@@ -15,6 +15,8 @@ from stageb.errors import shown
 from stageb.untrusted import pictures, strict_json
 from stageb.untrusted.clean_text import text_fault
 
+MOST_LINE = 64 << 20  # bytes of a line, in files that people write
+
 
 class FaultError(Exception):
     """What is wrong, what to do about it, and at which line where that is not the one being read."""
@@ -51,17 +53,21 @@ def open_named(path: str) -> BinaryIO:
     return Path(path).open("rb")
 
 
-def lines(path: str, kind: str, open_it: Callable[[str], BinaryIO] = open_named) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file as they come, with their numbers from 1."""
+def lines(
+    path: str, kind: str, open_it: Callable[[str], BinaryIO] = open_named, most: int = MOST_LINE
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file as they come, of ``most`` bytes each, with their numbers from 1."""
     try:
         with open_it(path) as opened:
-            for number, line in enumerate(opened, 1):
+            for number, line in enumerate(iter(lambda: opened.readline(most + 1), b""), 1):
                 if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                     raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
                 if number == 1 and b"\0" in line:
                     raise FaultError(
                         "not a text file", f"name a file of {kind}s; is it a spreadsheet, save it as CSV (UTF-8)"
                     )
+                if len(line) > most:  # such as the hole in a sparse file, which would fill the memory
+                    raise FaultError(f"line {number} is over {most >> 20} MiB", f"name a file of {kind}s, one per line")
                 yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
     except IsADirectoryError:
         raise FaultError("a folder", "name the files in it, or a pattern that the shell expands") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_type_hints
 
@@ -200,3 +201,13 @@ def test_no_garbage_is_looked_for_while_a_loop_is_imported(tmp_path: Path, monke
     monkeypatch.setitem(registry.LOOPS, "counting", dataclasses.replace(COUNTING, fit="noting:fit"))
     assert not registry.fit_of("counting")(None, "", False)
     assert gc.isenabled()
+
+
+def test_a_full_memory_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fill(arguments: Sequence[str]) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("stageb.__main__.run", fill)
+    assert main(["report", "run"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("stageb: the memory is full; ") and said.count("\n") == 1

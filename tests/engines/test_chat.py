@@ -1,3 +1,5 @@
+import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from stageb.engines import chat
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Prompt
 from stageb.errors import EngineError
@@ -144,3 +147,15 @@ def test_a_tokenizer_that_marks_the_start_of_a_text() -> None:
     shared, own = Chat(fast, {}).encode(prompt)
     whole = fast("<s>[system]\nVerdict\n[user]\nred valve\n", add_special_tokens=False)["input_ids"]
     assert [*shared, *own] == whole
+
+
+def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "RENDER_S", 0.3)
+    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% if false %}x{% endif %}{% endfor %}{% endfor %}"
+    tokenizer = tiny_models.bpe(template=loops)
+    with pytest.raises(EngineError, match=r"chat template is not done after 0\.3 s; correct its chat_template"):
+        Chat(tokenizer, {}).encode(Prompt("rules", "words"))
+    deadline = time.monotonic() + 20
+    while any(thread.name == "stageb-template" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "it goes on for ever"
+        time.sleep(0.02)

@@ -268,7 +268,7 @@ def test_a_key_comes_from_the_environment(server: Server, monkeypatch: pytest.Mo
     assert server.seen[0][2]["Authorization"] == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 520, 524, 529])
 def test_a_status_that_passes_is_tried_again(server: Server, status: int) -> None:
     expected = ask(server)
     server.next.extend([says({"error": "busy"}, status)] * 2)
@@ -306,7 +306,7 @@ def test_retry_after_may_be_a_date(server: Server) -> None:
     assert server.seen[1][0] - server.seen[0][0] >= 0.8  # dates have whole seconds
 
 
-@pytest.mark.parametrize("header", ["soon", "", "-1", "nan"])
+@pytest.mark.parametrize("header", ["soon", "", "-1", "nan", f"Thu, 01 Jan {10**20} 00:00:00 GMT"])
 def test_a_retry_after_that_cannot_be_read_is_passed_over(server: Server, header: str) -> None:
     server.next.append(says({}, 429, Retry_After=header))
     ask(server)
@@ -371,11 +371,211 @@ def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPa
     assert len(server.seen) == 1
 
 
-@pytest.mark.parametrize("finish", ["content_filter", "tool_calls", None])
-def test_an_answer_that_ended_otherwise(server: Server, finish: Any) -> None:
-    server.usually = says(chat("Verdict: pass", finish))
-    with pytest.raises(EngineError, match=f"{server.url}.*finish_reason {finish!r}"):
+def test_an_answer_that_ended_otherwise(server: Server) -> None:
+    server.usually = says(chat("Verdict: pass", "tool_calls" + "s" * 1_000_000))
+    with pytest.raises(EngineError, match=f"{server.url}.*finish_reason 'tool_calls.*without tools") as caught:
         ask(server)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("finish", "means"),
+    [(None, "stop"), ("STOP", "stop"), ("eos_token", "stop"), ("end_turn", "stop"), ("max_tokens", "length")],
+)
+def test_an_end_in_other_words_is_read(server: Server, finish: Any, means: str) -> None:
+    server.usually = says(chat("Verdict: pass", finish))
+    assert ask(server).finish == means
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        says(chat("Verdict: pass", "content_filter")),
+        says({"choices": [{"finish_reason": "content_filter"}]}),
+        says({"error": {"message": "The response was filtered", "code": "content_filter", "param": "prompt"}}, 400),
+    ],
+)
+def test_an_answer_that_a_filter_withholds_ends_nothing(server: Server, behave: Behave) -> None:
+    server.next.append(behave)
+    first, second = connect(server, concurrency=1).generate([ASKED, replace(ASKED, keys=(8,))])
+    assert first == (Completion("", 1, "filtered"),)
+    assert second[0].finish == "stop"
+    assert len(server.seen) == 2
+
+
+REFUSALS = [
+    (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        "max_tokens",
+    ),
+    (
+        "Unsupported parameter: 'temperature' is not supported with this model.",
+        "temperature",
+    ),
+    ("`temperature` and `top_p` cannot both be specified for this model. Please use only one.", "top_p"),
+    ('[{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]', "seed"),
+    ("Unrecognized request argument supplied: chat_template_kwargs", "chat_template_kwargs"),
+    ("Unsupported parameter: 'stop' is not supported with this model.", "stop"),
+]
+
+
+@pytest.mark.parametrize(("words", "field"), REFUSALS, ids=[field for _, field in REFUSALS])
+def test_a_field_that_the_server_refuses_is_left_out_from_then_on(
+    server: Server, caplog: pytest.LogCaptureFixture, words: str, field: str
+) -> None:
+    request = replace(ASKED, decode=Decode(temperature=0.7, max_new_tokens=20, stop=("\n",)))
+    server.next.append(says({"error": {"message": words}}, 400))
+    server.usually = says(chat("Verdict: pass\nno", "stop"))
+    built = connect(server)
+    assert [built.generate([request])[0][0].text for _ in range(2)] == ["Verdict: pass"] * 2
+    first, *others = bodies(server)
+    for body in others:
+        gained = {"max_completion_tokens": 20} if field == "max_tokens" else {}
+        assert body == {name: value for name, value in first.items() if name != field} | gained
+    assert len(others) == 2
+    assert caplog.messages == [f"{server.url}/chat/completions: refuses {field}; asked without from now on"]
+
+
+def test_a_temperature_is_1_where_the_server_takes_no_other(server: Server) -> None:
+    server.next.append(says({"error": "'temperature' does not support 0.7. Only the default (1) value is supported."}, 400))
+    server.usually = says(chat("Verdict: pass", "stop"))
+    ask(server, replace(ASKED, decode=Decode(temperature=0.7)))
+    assert [body["temperature"] for body in bodies(server)] == [0.7, 1.0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "System role not supported",
+        "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+    ],
+)
+def test_where_there_is_no_system_role_the_user_says_its_words(server: Server, words: str) -> None:
+    server.next.append(says({"message": words}, 400))
+    server.usually = says(chat("Verdict: pass", "stop"))
+    ask(server)
+    assert bodies(server)[1]["messages"] == [{"role": "user", "content": "rules\n\na red valve"}]
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (
+            "'max_tokens' is too large: 20. This model's maximum context length is 8 tokens, which is not supported",
+            "max_prompt",
+        ),
+        ("temperature must be between 0 and 1", "take out of the config"),
+        ("unknown model: seedy", "take out of the config"),
+    ],
+)
+def test_what_is_no_refusal_of_a_field_ends_the_run(server: Server, words: str, remedy: str) -> None:
+    server.usually = says({"error": {"message": words}}, 400)
+    with pytest.raises(EngineError, match=remedy):
+        ask(server)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "thinking"),
+    [
+        ([{"type": "text", "text": "Verdict: "}, {"type": "text", "text": "pass"}], ""),
+        (
+            [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": "Verdict: pass"}],
+            "Hm.",
+        ),
+        ([{"type": "thinking", "thinking": "Hm."}, {"type": "image"}, {"type": "text", "text": "Verdict: pass"}], "Hm."),
+    ],
+)
+def test_content_in_parts_is_read(server: Server, content: Any, thinking: str) -> None:
+    server.next.append(says(chat(content, "stop")))
+    answer = ask(server)
+    assert (answer.text, answer.thinking) == ("Verdict: pass", thinking)
+
+
+def test_a_count_of_tokens_that_cannot_be_is_passed_over(server: Server) -> None:
+    for usage in ({"completion_tokens": int("9" * 4000)}, {"completion_tokens": True}, {"completion_tokens": -1}, [1]):
+        server.next.append(says(chat("twelve bytes", "stop") | {"usage": usage}))
+        assert ask(server).tokens == 5
+
+
+def test_an_account_without_credit_is_told_at_once(server: Server) -> None:
+    server.usually = says({"error": {"code": "insufficient_quota"}}, 429)
+    with pytest.raises(EngineError, match="quota of the key's account is used up"):
+        ask(server)
+    assert len(server.seen) == 1
+
+
+def test_a_path_that_the_server_does_not_know_is_told_at_once(server: Server) -> None:
+    server.usually = says({"error": "Unexpected endpoint or method. (POST /chat/completions)"})
+    with pytest.raises(EngineError, match=r"Unexpected endpoint.*look at model\.base_url, which usually ends in /v1"):
+        ask(server)
+    assert len(server.seen) == 1
+
+
+def test_a_limit_of_requests_is_given_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.1)
+    server.next.append(says({}, 429))
+    ask(server)
+    assert server.seen[1][0] - server.seen[0][0] >= 0.2  # at the least half of four times the usual pause
+    monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.001)
+    server.usually = says({}, 429)
+    with pytest.raises(EngineError, match=r"lower model\.concurrency, or have the limit raised"):
+        ask(server)
+
+
+@pytest.mark.parametrize("word", ["http_proxy", "HTTP_PROXY"])
+def test_a_proxy_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(word, "http://me:word@127.0.0.1:9/")
+    built = engines.build(ModelConfig(engine="openai", model_name_or_path="m", base_url="http://192.0.2.1/v1"), "cpu")
+    said = r"Connection refused.*by way of the proxy 127\.0\.0\.1:9/ \(http_proxy\).*add 192\.0\.2\.1 to NO_PROXY"
+    with pytest.raises(EngineError, match=said) as caught:
+        built.generate([ASKED])
+    assert "word" not in str(caught.value)
+    monkeypatch.setenv("no_proxy", "192.0.2.1")
+    assert transport.find_proxy("http://192.0.2.1/v1") is None
+
+
+def speaks(first: bytes, body: bytes = b"") -> Behave:
+    """An answer whose first line is as given."""
+
+    def behave(handler: Handler, _: dict[str, Any]) -> None:
+        handler.close_connection = True
+        handler.wfile.write(first + f"\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        speaks(f"HTTP/1.1 401 No {KEY}".encode()),
+        speaks(f"HTTP/1.1 503 No {KEY}".encode()),
+        speaks(f"NOHTTP {KEY}".encode()),
+        says(chat("Verdict: pass", KEY)),
+        says(KEY.encode()),
+        says({"choices": [], "key": KEY}),
+    ],
+)
+def test_a_key_is_never_shown(server: Server, monkeypatch: pytest.MonkeyPatch, behave: Behave) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    server.usually = behave
+    with pytest.raises(EngineError, match=r"\*\*\*") as caught:
+        ask(server, api_key_env="MY_KEY")
+    assert KEY not in str(caught.value)
+
+
+def test_a_key_is_not_kept_with_an_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that servers without keys are given, such as EMPTY, is nothing to hide."""
+    message = {"content": f"The bin is EMPTY, {KEY}", "reasoning": f"Hm, {KEY}"}
+    server.usually = says({"choices": [{"message": message, "finish_reason": "stop"}]})
+    monkeypatch.setenv("MY_KEY", KEY)
+    answer = ask(server, api_key_env="MY_KEY")
+    assert (answer.text, answer.thinking) == ("The bin is EMPTY, ***", "Hm, ***")
+    monkeypatch.setenv("MY_KEY", "EMPTY")
+    assert ask(server, api_key_env="MY_KEY").text == f"The bin is EMPTY, {KEY}"
 
 
 def test_text_tokens_and_finish(server: Server) -> None:
@@ -507,6 +707,15 @@ def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_asked_for_again(se
     assert ask(server, timeout_s=0.5) == ask(server)
     assert time.monotonic() - began < 30
     assert len(server.seen) == 3
+
+
+def test_the_clock_of_an_answer_stops_with_it(server: Server) -> None:
+    """Thousands of requests would leave as many threads until their time limits."""
+    connect(server, timeout_s=600).generate([replace(ASKED, keys=tuple(range(5)))])
+    deadline = time.monotonic() + 20
+    while any(isinstance(thread, threading.Timer) for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_an_error_is_told_by_its_status_though_its_words_drip(server: Server) -> None:

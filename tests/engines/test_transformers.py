@@ -1,6 +1,7 @@
 import importlib.util
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from transformers.generation import RepetitionPenaltyLogitsProcessor, Temperatur
 
 from stageb import seeds
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build, decoding
+from stageb.engines.checkpoint import find_code
 from stageb.engines.config import ModelConfig
+from stageb.engines.outline import outline
 from stageb.engines.products import has_half_products, use_half_products
 from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
@@ -335,3 +338,36 @@ def test_a_checkpoint_that_is_not_whole(folders: dict[str, str], tmp_path: Path,
     damage(tmp_path / "model.safetensors", how, "model.norm.weight")
     with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
         load(str(tmp_path))
+
+
+NAMED_CODE = [
+    ({"attn_implementation": "owner/kernel@rev"}, "attn_implementation 'owner/kernel@rev'"),
+    ({"_attn_implementation": {"text_config": "paged|owner/kernel:f"}}, "_attn_implementation 'paged|owner/kernel:f'"),
+    ({"per_layer_config": [{"experts_implementation": "owner/kernel"}]}, "experts_implementation 'owner/kernel'"),
+    ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config.quant_method 'mxfp4'"),
+]
+
+
+@pytest.mark.parametrize(("extra", "told"), NAMED_CODE, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "opens", [lambda model: build(model, "cpu"), lambda model: outline(model, "cpu")], ids=["load", "outline"]
+)
+def test_a_checkpoint_whose_config_names_code_of_the_hub(
+    folders: dict[str, str], tmp_path: Path, extra: dict[str, Any], told: str, opens: Callable[[ModelConfig], object]
+) -> None:
+    shutil.copytree(folders["qwen3"], tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | extra))
+    with pytest.raises(ConfigError) as caught:
+        opens(ModelConfig(model_name_or_path=str(tmp_path)))
+    assert str(caught.value).endswith(
+        f"model.trust_remote_code: False: {tmp_path}: its config.json has {told}, code that would be fetched and run; "
+        "set it to true if you trust its author, or choose another model"
+    )
+
+
+def test_a_config_that_names_what_is_installed_names_no_code(folders: dict[str, str], tmp_path: Path) -> None:
+    config = json.loads(Path(folders["qwen3"], "config.json").read_text())
+    config |= {"attn_implementation": "sdpa", "quantization_config": {"quant_method": "gptq", "dataset": ["a/b"]}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert find_code(str(tmp_path)) is None

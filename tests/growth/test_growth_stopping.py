@@ -47,6 +47,18 @@ def test_the_best_of_all_epochs_that_the_budget_pays_for_is_kept(rate: Rate) -> 
     assert len({min(range(1, 10), key=lambda at: trained(setting, rate, at, 9)[member][0]) for member in (0, 1)} - {9}) > 0
 
 
+def test_of_epochs_with_equal_losses_the_first_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none beyond a member's budget, though others go on."""
+    setting, rate = Setting.of(CONFIG, "cpu"), Rate(1.0, falls=False)
+    block, once = Block(setting, PLACES), Block(setting, PLACES)
+    price = block.price(0) + stopping.price_of_a_look(block, 0)
+    judged = iter([[(1.0, 0.5), (2.0, 0.5)], [(1.0, 0.6), (2.0, 0.6)], [(1.0, 0.7), (0.5, 0.7)]])
+    monkeypatch.setattr(block, "judge", lambda test: next(judged))
+    assert stopping.train(block, rate, [3.1 * price, 2.1 * price]) == [3, 2]
+    once.train()
+    assert all(bool((held == once.hosts.weights[name]).all()) for name, held in block.hosts.weights.items())
+
+
 def test_an_epoch_is_a_sign_of_life() -> None:
     block = Block(Setting.of(CONFIG, "cpu"), PLACES)
     price = block.price(0) + stopping.price_of_a_look(block, 0)

@@ -15,7 +15,7 @@ from grown_hosts import KEYS
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError, InputError
-from stageb.growth import bank, counterfactual, data, hosts, tasks, teachers, training
+from stageb.growth import bank, counterfactual, data, hosts, images, tasks, teachers, training
 from stageb.growth.config import HostConfig, TaskConfig
 
 
@@ -226,6 +226,25 @@ def test_images_are_read_from_their_usual_files_and_from_arrays(tmp_path: Path) 
     first = np.load(arrays / "any.npz")["x_test"][4, 3, 5]
     assert float(other.sets.test.inputs[4, 3, 5, 0]) == pytest.approx(first / 127.5 - 1, abs=1e-6)
     assert torch.equal(one.sets.fit.inputs, other.sets.fit.inputs)  # the same images, in the same order
+
+
+def test_files_that_inflate_are_read_no_further_than_they_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few MB of .gz or .npz may hold GBs of zeros."""
+    host = HostConfig(kind="conv2d", blueprints=["norm"])
+    task = TaskConfig("fashion_mnist", str(fashion(tmp_path)))
+    tasks.load(task, host)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    honest = path.read_bytes()
+    path.write_bytes(gzip.compress(gzip.decompress(honest) + bytes(1)))
+    with pytest.raises(InputError, match="more bytes than 30 x 28 x 28"):
+        tasks.load(task, host)
+    path.write_bytes(honest)
+    monkeypatch.setattr(images, "MOST_BYTES", 20_000)
+    with pytest.raises(InputError, match=r"train-images-idx3-ubyte\.gz: ValueError: 30 x 28 x 28 bytes are more than 0 MiB"):
+        tasks.load(task, host)
+    archive(tmp_path / "any.npz", (28, 28), more=np.zeros(100_000))
+    with pytest.raises(InputError, match=r"any\.npz: ValueError: its arrays have more than"):
+        tasks.load(task, host)
 
 
 def test_files_of_images_that_are_none_are_refused_by_name(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What the ranks do for the loop that no ticket is named in: answering reflections together."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,9 +10,13 @@ from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
-from stageb.guidance.config import LoopConfig
+from stageb.guidance.config import LoopConfig, RunnerConfig
+from stageb.guidance.files.guidance_file import make_neutral
+from stageb.guidance.prompts import WORDS
 from stageb.guidance.questions import SampleAnswers
-from stageb.guidance.ranks import TOGETHER, Ranks
+from stageb.guidance.ranks import TOGETHER, Group, Ranks
+from stageb.guidance.schedule import Round
+from stageb.guidance.types import Ticket
 from stageb.job.world import World, run
 
 
@@ -47,3 +53,19 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
     assert run(FabricConfig(accelerator="cpu"), main) == 0
     assert given == ScriptedEngine(echo).generate(requests)
     assert parts == [TOGETHER, TOGETHER, 1], "a rank's share is a whole part, so parts must be small for all to get one"
+
+
+def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
+    tickets = [Ticket("m", f"g{i}", "pass", (("image_1", "a: b"),)) for i in range(70)]
+    model = ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo")
+    config = LoopConfig(tickets=["none"], model=model, runner=RunnerConfig(per_rank_rollout_batch_size=35))
+    given: list[Sequence[Group]] = []
+    world: Any = SimpleNamespace(world_size=2, is_global_zero=False, map=lambda *call: given.append(call[2]) or [])
+    ranks = Ranks(config, tickets, world)
+    ranks.roll_out(
+        Round((0, 0, 2, 0), 0, "m", "val", 0, tuple(range(70)), last=True),
+        make_neutral("m", WORDS["en"]),
+        lambda count: None,
+    )
+    [groups] = given
+    assert [sum(len(positions) for _, positions in groups[rank::2]) for rank in range(2)] == [35, 35]

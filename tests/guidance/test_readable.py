@@ -102,6 +102,7 @@ def test_thoughts_without_end_are_no_proposal_and_no_verdict() -> None:
     [
         ("Verdict: fail\nReason: torn", "stop", None),
         (" \n", "stop", "empty"),
+        ("", "filtered", "filtered"),
         (f"<|user|>{ASKED.user}<|end|>Verdict: fail\nReason: torn", "length", "gives its prompt back"),
         ("Verdict: fail\nReason: torn\nand so", "length", "cut off"),
         ("I'm sorry, but I can't judge people.", "stop", "refuses"),

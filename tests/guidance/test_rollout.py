@@ -14,7 +14,7 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
-from stageb.guidance.rollout import as_decode, group_size, judge_tickets, micro_batches, rollout, share_out
+from stageb.guidance.rollout import as_decode, group_size, judge_tickets, keep_limit, micro_batches, rollout, share_out
 from stageb.guidance.sampling import sigmoid
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
@@ -62,6 +62,28 @@ def ticket(group: str = "g", *summaries: str) -> Ticket:
 
 
 # Micro-batches
+
+
+@pytest.mark.parametrize("limit", [7, 16, 32, 128])
+@pytest.mark.parametrize("world_size", range(1, 13))
+def test_no_rank_rolls_out_more_than_its_limit(world_size: int, limit: int) -> None:
+    """Also where fewer tickets than a round are asked about."""
+    for per_rank in range(1, 71):
+        round_size = per_rank * world_size
+        size = group_size(round_size, per_rank, limit)
+        for asked in (round_size, round_size - 1, round_size * 3 // 4, round_size // 3):
+            share = share_out(asked, size, 32)
+            kept = keep_limit(share, asked, size, round_size)
+            groups = [min(kept, asked - start) for start in range(0, asked, kept)]
+            assert share <= kept <= size
+            assert max(sum(groups[rank::world_size]) for rank in range(world_size)) <= per_rank, (per_rank, asked)
+
+
+@pytest.mark.parametrize("per_rank", range(8, 265, 8))
+def test_the_limit_leaves_groups_of_usual_rounds_as_they_are(per_rank: int) -> None:
+    for world_size in (1, 2, 4, 8):
+        size = group_size(per_rank * world_size, per_rank, 32)
+        assert keep_limit(size, per_rank * world_size, size, per_rank * world_size) == size
 
 
 @given(st.integers(1, 200), st.integers(1, 8), st.integers(1, 64))

@@ -7,10 +7,12 @@ from guidance.made import tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
-from stageb.guidance.splits import FURTHER, FURTHER_BY_CODE, SPLITS, missions_of, split_tickets
+from stageb.guidance import splits as splitting
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
+from stageb.guidance.splits import FURTHER, FURTHER_BY_CODE, SPLITS, bundle_size, missions_of, split_tickets
 from stageb.guidance.summary import describe_splits
 from stageb.guidance.types import Split, Ticket
+from stageb.seeds import stream
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
 ALL_TRAIN = replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0))
@@ -121,6 +123,26 @@ def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_
     assert splits.train == split_tickets(RARE, ALL_TRAIN)["m"].train
     raced = Counter(RARE[i].label for i in splits.raced)
     assert 32 <= raced["fail"] <= 80
+
+
+def test_every_draw_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[tuple[str | int, ...]] = []
+
+    def record(*names: str | int) -> int:
+        named.append(names)
+        return stream(*names)
+
+    monkeypatch.setattr(splitting, "stream", record)
+    split_tickets(RARE, replace(DEAR, split=SplitConfig()))
+    assert any("val drawn by price" in names for names in named)
+    assert [names for names, times in Counter(named).items() if times > 1] == []
+
+
+@pytest.mark.parametrize(("batch", "bundle"), [(1, 1), (3, 1), (FURTHER, 1), (FURTHER + 1, 2), (9 * FURTHER, 9)])
+def test_bundles_of_tickets_drawn_by_price_are_smaller_and_never_empty(batch: int, bundle: int) -> None:
+    config = replace(DEAR, reflection=ReflectionConfig(batch_size=batch))
+    assert bundle_size(split_tickets(RARE, config)["m"], config) == bundle
+    assert bundle_size(split_tickets(RARE, ALL_TRAIN)["m"], config) == batch
 
 
 def test_where_code_judges_the_gate_sees_more_of_the_others_and_epochs_do_not() -> None:

@@ -12,14 +12,14 @@ import pytest
 from programs.processes import child
 
 from stageb.config import FabricConfig
-from stageb.errors import ConfigError
+from stageb.errors import ConfigError, InputError
 from stageb.job import lifetime, network, placement
 from stageb.job.placement import _place
 
 LAUNCHERS: dict[str, dict[str, str]] = {
     "own": {},
     "torchrun": {"TORCHELASTIC_RUN_ID": "none", "RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
-    "slurm": {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "fit"},
+    "slurm": {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "fit", "SLURM_STEP_ID": "0"},
     "salloc": {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "interactive"},
 }
 LAUNCHERS["fabric"] = {**LAUNCHERS["torchrun"], "LT_CLI_USED": "1", "LT_DEVICES": "2", "LT_ACCELERATOR": "cpu"}
@@ -68,6 +68,16 @@ def test_devices_must_fit_the_processes_that_exist(under: Any) -> None:
     assert _place(FabricConfig(devices=[4, 5])).arguments["devices"] == [4, 5]
     with pytest.raises(ConfigError, match="set it to 2, or auto"):
         _place(FabricConfig(devices=3))
+
+
+def test_an_allocation_without_srun_is_told(under: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    under("slurm")
+    monkeypatch.delenv("SLURM_STEP_ID")
+    with pytest.raises(InputError, match=r"has 4 tasks .*put srun before the command, or .* SLURM_JOB_NAME=interactive"):
+        _place(FabricConfig())
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_NNODES", "1")
+    assert _place(FabricConfig()).world_size == 1
 
 
 def test_a_process_that_was_not_launched_may_outlive_its_parent(under: Any) -> None:

@@ -59,6 +59,22 @@ def test_gather_brings_every_ranks_bytes(world_size: int, size: Callable[[int], 
     assert on_ranks(world_size, lambda world: world.gather(sent[world.rank])) == [sent] * world_size
 
 
+def test_gather_is_fabrics_of_lengths_then_of_padded_bytes() -> None:
+    def act(world: World) -> list[tuple[list[int], str]]:
+        sent: list[tuple[list[int], str]] = []
+        original = world.fabric.all_gather
+
+        def all_gather(data: torch.Tensor) -> Any:
+            sent.append((list(data.shape), str(data.dtype)))
+            return original(data)
+
+        world.fabric.all_gather = all_gather  # type: ignore[assignment]
+        world.gather(b"xyz"[world.rank :])
+        return sent
+
+    assert on_ranks(3, act) == [[([], "torch.int64"), ([3], "torch.uint8")]] * 3
+
+
 def test_tensors_are_gathered_bit_by_bit() -> None:
     def act(world: World) -> list[tuple[list[float], str, int]]:
         mine = {"numbers": [torch.tensor([0.1, torch.inf], dtype=torch.float64) * (1 + world.rank)], "rank": world.rank}

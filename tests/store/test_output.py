@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stageb.errors import JournalError
+from stageb.errors import InputError, JournalError
 from stageb.store import disk
-from stageb.store.output import Output, read_rows
+from stageb.store.output import Output, read_rows, set_aside
 
 
 def test_rows_reach_the_disk_before_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +30,24 @@ def test_rows_that_another_program_changed_are_told_by_their_line(tmp_path: Path
     what = "rows.jsonl:2: another program changed it" if content else "rows.jsonl: cannot be read: No such file or directory"
     with pytest.raises(JournalError, match=f"{what}; give --fresh"):
         list(read_rows(path))
+
+
+def test_a_kill_amid_setting_aside_leaves_no_commit_without_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.jsonl"
+    output = Output(path, {}, {})
+    output.add([{"n": 1}], 1, {}, finished=True)
+    output.close()
+    rename = Path.rename
+
+    def rename_once(self: Path, target: Path) -> None:
+        rename(self, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", rename_once)
+    with pytest.raises(KeyboardInterrupt):
+        set_aside(path)
+    assert path.exists()
+    with pytest.raises(InputError):  # rows that nothing is known of, not a commit that would begin them anew
+        Output(path, {}, {})

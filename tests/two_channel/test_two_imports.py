@@ -128,6 +128,43 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             main(words)
 
 
+def test_corners_in_another_order_are_put_in_order_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = voc(tmp_path, a=annotation(box("cat", 21, 12, 11, 2), box("dog", 1, 2, 3, 4)))
+    assert main(["voc", str(root), "--to", str(tmp_path / "all.jsonl")]) == 0
+    assert "1 images, 2 objects; 1 with corners in the other order" in capsys.readouterr().out
+    [sample] = read([tmp_path / "all.jsonl"], images=root)
+    assert [each.box for each in sample.objects] == [(11, 2, 21, 12), (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "told"),
+    [
+        ([(0.1, 0.2, 0.5, 0.9), (0, 0, 1, 1)], "all boxes lie within 0 to 1; fractions[?] give pixels"),
+        ([(1, 2, 30, 20), (500, 400, 900, 1000)], "1 of 2 boxes lie outside of their images, .*; thousandths[?]"),
+        ([(0.1, 0.2, 0.5, 0.9), (0, 0, 2, 1)], None),
+        ([(1, 2, 30, 20), (500, 400, 900, 1001)], None),
+        ([(1, 2, 30, 20 + each / 100) for each in range(10)] + [(41, 2, 50, 10)], None),  # one slip of eleven
+    ],
+)
+def test_boxes_that_are_not_in_pixels_are_told(tmp_path: Path, boxes: list[tuple[float, ...]], told: str | None) -> None:
+    root = voc(tmp_path, a=annotation(*(box("cat", *each) for each in boxes)))
+    words = ["voc", str(root), "--to", str(tmp_path / "all.jsonl")]
+    if told is None:
+        assert main(words) == 0
+        return
+    with pytest.raises(BadInputError, match=told):
+        main(words)
+
+
+def test_rows_in_fractions_are_told(tmp_path: Path) -> None:
+    root = voc(tmp_path) / "JPEGImages"
+    row = {"images": ["a.jpg"], "width": 40, "height": 30, "objects": [{"desc": "cat", "bbox_2d": [0.1, 0.1, 0.9, 1]}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(BadInputError, match=r"rows\.jsonl: all boxes lie within 0 to 1; fractions[?] give pixels"):
+        read([path], images=root)
+
+
 def test_shapes_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shapes", "--to", str(tmp_path), "--train", "3", "--val", "0", "--test", "2"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/train.jsonl: 3 images\n{tmp_path}/test.jsonl: 2 images\n"

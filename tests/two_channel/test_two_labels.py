@@ -109,6 +109,11 @@ def region(kind: str = "rectanglelabels", **value: Any) -> dict[str, Any]:
     return {"id": "r", "type": kind, "from_name": "label", "to_name": "image", **size, "value": {kind: ["cat"], **value}}
 
 
+def unlabelled(kind: str, **value: Any) -> dict[str, Any]:
+    """As Label Studio writes a region that was drawn before a label was chosen."""
+    return region(kind) | {"value": value}
+
+
 BOX = {"x": 25, "y": 100 / 6, "width": 50, "height": 200 / 3, "rotation": 0}
 
 
@@ -137,6 +142,17 @@ def test_label_studio(tmp_path: Path, images: Path, capsys: pytest.CaptureFixtur
     assert [each.box for each in sample.objects] == [(5, 0, 20, 10), (0, 0, 20, 30)]
 
 
+def test_a_label_may_stand_beside_its_region(tmp_path: Path, images: Path) -> None:
+    """The tags Rectangle and Labels; what is said of the picture as a whole is no region."""
+    whole = {"id": "q", "type": "choices", "value": {"choices": ["sharp"]}}
+    other = unlabelled("rectangle", x=0, y=0, width=10, height=10) | {"id": "s"}
+    named = region("labels", **BOX) | {"id": "s"}
+    words = label_studio(tmp_path, task(1, "a.jpg", whole, named, region(**BOX), other))
+    assert main([*words, "--to", str(tmp_path / "all.jsonl")]) == 0
+    [sample] = read([tmp_path / "all.jsonl"], images)
+    assert [each.box for each in sample.objects] == [A.box, (0, 0, 4, 3)]
+
+
 def test_label_studio_faults_are_told(tmp_path: Path, images: Path, refused: Callable[..., None]) -> None:
     two = task(2, "a.jpg", region(**BOX))
     two["annotations"] *= 2
@@ -146,10 +162,14 @@ def test_label_studio_faults_are_told(tmp_path: Path, images: Path, refused: Cal
         "no such picture in": task(3, "gone.jpg", region(**BOX)),
         "a rotated rectangle; give --polygons": task(4, "a.jpg", region(**{**BOX, "rotation": 10})),
         "a polygon; give --polygons": task(5, "a.jpg", region("polygonlabels", points=[[0, 0], [50, 0], [50, 50]])),
-        '"brushlabels"; keep only rectangles': task(6, "a.jpg", region("brushlabels", rle=[1])),
+        '"brush"; keep only rectangles': task(6, "a.jpg", region("brushlabels", rle=[1])),
         "give x, y, width and height": task(7, "a.jpg", region(x=1, y=2, width="?", height=4)),
         "give it one label": task(8, "a.jpg", region(**BOX, rectanglelabels=["a", "b"])),
         "annotated as 40 x 31": task(9, "a.jpg", region(**BOX) | {"original_height": 31}),
+        'region "r": no label; give it one label, or remove it': task(11, "a.jpg", unlabelled("rectangle", **BOX)),
+        '"ellipse"; keep only rectangles': task(12, "a.jpg", unlabelled("ellipse", radiusX=1)),
+        'task 13: region "r": "brush"; keep only': task(13, "a.jpg", unlabelled("brush", rle=[1])),
+        'task 14: labels of the region "r", which is not there': task(14, "a.jpg", region("labels", **BOX)),
         "its data names no image": {"id": 10, "data": {"a": "x", "b": "y"}, "annotations": [{"result": [region(**BOX)]}]},
     }
     refused(label_studio(tmp_path, *faults.values()), *faults)

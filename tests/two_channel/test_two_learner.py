@@ -307,6 +307,18 @@ def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_e
         steps(learner, targets, 3)
 
 
+def test_steps_that_came_to_nothing_count_on_where_a_run_resumes(root: Path) -> None:
+    begun, again = (learner_of(root, world()) for _ in range(2))
+    targets = made.taught(root, begun.detector)[:2]
+    for learner in (begun, again):
+        weight = learner.detector.model.model.language_model.norm.weight
+        weight.register_hook(lambda gradient: gradient * float("nan"))
+    steps(begun, targets, 2)
+    again.take_up(unpack(pack(begun.state())))
+    with pytest.raises(NonFiniteError, match="3 steps in a row"):
+        steps(again, targets, 1, begin=2)
+
+
 def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
     mixed, whole = FabricConfig(precision="bf16-mixed"), FabricConfig()
     assert model.find_answering_dtype(mixed, "cuda:1") == torch.bfloat16

@@ -248,6 +248,16 @@ def test_exports_that_somebody_corrected_are_set_aside(
     assert len(list(to.rglob("*.[0-9]"))) == 3
 
 
+def test_exports_that_only_stageb_changes_are_replaced(tmp_path: Path) -> None:
+    """Each time anew, also where one call left a file out."""
+    for names in ("ab", "ab", "b", "ab"):
+        folder = exports.ExportFolder(tmp_path)
+        for name in names:
+            folder.write(name, f"{name} of {names}, {len(list(tmp_path.iterdir()))}, {id(folder)}")
+        folder.note()
+        assert folder.aside == []
+
+
 def test_exports_by_hand(tmp_path: Path) -> None:
     boxes = [
         {"desc": "b & c", "bbox_2d": [10, 20, 30, 60], "score": 0.5},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -40,4 +41,15 @@ def test_a_detector_that_is_not_whole_is_not_loaded(tmp_path: Path, how: str, sa
     (weights,) = folder.glob("*.safetensors")
     damage(weights, how, "model.language_model.norm.weight")
     with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
+        model.load(str(folder), ModelConfig(), made.WORDS, "cpu")
+
+
+def test_a_detector_whose_config_names_code_is_not_loaded(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made.folder_of(tmp_path) / "model", tmp_path / "named"))
+    config = json.loads((folder / "config.json").read_text())
+    config["vision_config"]["attn_implementation"] = "owner/kernel"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        EngineError, match=r"config\.json has attn_implementation 'owner/kernel', code that would be fetched"
+    ):
         model.load(str(folder), ModelConfig(), made.WORDS, "cpu")

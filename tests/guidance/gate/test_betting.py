@@ -271,3 +271,10 @@ def test_levels_spent_in_vain_never_add_up_to_more_than_the_budget(budget: float
             left, spent = left - level, spent + level
     assert spent <= budget * (1 + 1e-9)
     assert spent + left == pytest.approx(budget)
+
+
+def test_a_test_that_has_seen_all_groups_is_not_futile() -> None:
+    """Nothing is left to give up: it ends without a proof."""
+    test = BettingTest(0.01, FIRST).plus(alone([0.0] * FIRST))
+    assert (test.seen, test.accepts, test.futile) == (FIRST, False, False)
+    assert BettingTest(0.01, FIRST + 1).plus(alone([0.0] * FIRST)).futile

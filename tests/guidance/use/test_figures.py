@@ -98,6 +98,28 @@ def test_the_difference_of_costs_is_that_of_the_mean_costs_of_a_ticket(
     assert low <= 0 <= high or abs(first - second) > 0
 
 
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), min_size=2, max_size=12))
+def test_the_interval_of_costs_is_that_of_a_ratio_of_groups_of_any_size(groups: list[tuple[int, int, bool]]) -> None:
+    """Of each group the cost that it adds to the mean one of its tickets, over the mean size of a group."""
+    prices, paired, costs = {"pass": 1.0, "fail": 20.0}, PairedComparison({"pass": 1.0, "fail": 20.0}), list[float]()
+    label = {True: "fail", False: "pass"}
+    for number, (tickets, wrong, dear) in enumerate(groups):
+        row = {"mission": "a", "group_id": str(number), "label": label[dear], "verdict": label[dear]}
+        for n in range(tickets):
+            paired.add({**row, "verdict": label[not dear] if n < wrong else label[dear]}, row)
+        costs.append(min(wrong, tickets) * prices[label[dear]])
+    sizes = [tickets for tickets, _, _ in groups]
+    mean = sum(costs) / sum(sizes)
+    gains = [mean + (cost - mean * size) / (sum(sizes) / len(sizes)) for cost, size in zip(costs, sizes, strict=True)]
+    unit = sqrt(sum(size * prices[label[dear]] ** 2 for size, (_, _, dear) in zip(sizes, groups, strict=True)) / sum(sizes))
+    more = [*gains, unit, -unit]
+    centre = sum(more) / len(more)
+    half = 1.959964 * sqrt(sum((gain - centre) ** 2 for gain in more) / len(more) / len(more))
+    found = paired.figures()["a"]
+    assert found["cost_difference"] == pytest.approx(mean, abs=1e-6)
+    assert found["cost_difference_interval"] == pytest.approx([centre - half, centre + half], abs=1e-4)
+
+
 def test_equal_prices_give_the_interval_of_single_tickets_gains() -> None:
     paired = PairedComparison()
     for group in range(40):
