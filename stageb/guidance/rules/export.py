@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stageb.guidance.rules import plain_tickets, predicates, reading
-from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, atoms, simplify
+from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms, simplify
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.reading import GOES_ON, Computed, fold_value, parse_number
@@ -172,6 +172,9 @@ def _write_predicate(expression: Expression) -> str:
         return f"{made_by}({', '.join(map(repr, given))})"
     if isinstance(expression, Arithmetic):
         return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
+    if isinstance(expression, Points):
+        scored = ", ".join(f"({points}, {_write_predicate(part)})" for points, part in expression.parts)
+        return f"has_points({expression.least}, {scored})"
     parts = ", ".join(map(_write_predicate, expression.parts))
     if isinstance(expression, AtLeast):
         return f"at_least({expression.count}, {parts})"
@@ -209,6 +212,9 @@ def _to_tree(expression: Expression) -> Mapping[str, Any]:
         right = expression.right
         other = _to_quantity(right) if isinstance(right, Computed) else parse_number(right)
         return {**_to_quantity(expression.left), expression.relation: other}
+    if isinstance(expression, Points):
+        scored = [{"points": points, "if": _to_tree(part)} for points, part in expression.parts]
+        return {"points_at_least": expression.least, "of": scored}
     parts = [_to_tree(part) for part in expression.parts]
     if isinstance(expression, AtLeast):
         return {"at_least": expression.count, "of": parts}
@@ -276,6 +282,9 @@ def _write_condition(expression: Expression) -> str:
         return f"{_write_computed(expression.left)} {_SIGNS[expression.relation]} {other}"
     if isinstance(expression, AtLeast):
         return _write_count(expression)
+    if isinstance(expression, Points):
+        scored = (f"CASE WHEN {_write_condition(part)} THEN {points} ELSE 0 END" for points, part in expression.parts)
+        return f"{' + '.join(scored)} >= {expression.least}"
     join = " AND " if isinstance(expression, All) else " OR "
     return join.join(f"({_write_condition(part)})" for part in expression.parts)
 
