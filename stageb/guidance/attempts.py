@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.files.reflection_file import ACCEPTED, EditEntry, LearningRow, PruningRow, RaceEntry, ReflectionRow
-from stageb.guidance.types import Operation
+from stageb.guidance.types import PROVISIONAL, Operation
 
 UNTESTED = "applied untested"
-OUTCOMES = (ACCEPTED, UNTESTED, "unproven", "futile", "unpromising", "dropped", "turns no evidence")  # nearest first
+OUTCOMES = (
+    ACCEPTED,
+    UNTESTED,
+    PROVISIONAL,
+    "unproven",
+    "futile",
+    "unpromising",
+    "dropped",
+    "turns no evidence",
+)  # nearest first
+APPLIED = OUTCOMES[:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ class Attempts:
     @property
     def accepted(self) -> list[Attempt]:
         """Those that changed the guidance, rules that went included."""
-        return [each for each in self.tried if each.outcome in (ACCEPTED, UNTESTED)]
+        return [each for each in self.tried if each.outcome in APPLIED]
 
     @property
     def gone(self) -> int:
@@ -79,7 +89,7 @@ class Attempts:
     @property
     def others(self) -> list[Attempt]:
         """Those that changed nothing."""
-        return [each for each in self.tried if each.outcome not in (ACCEPTED, UNTESTED)]
+        return [each for each in self.tried if each.outcome not in APPLIED]
 
 
 def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:

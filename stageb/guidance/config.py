@@ -156,9 +156,10 @@ class RunnerConfig:
 class ReflectionConfig:
     """When and how the model edits its guidance."""
 
-    scope: Literal["bundle", "round"] = "bundle"
+    scope: Literal["bundle", "round", "all"] = "bundle"
     """bundle: reflect on batch_size tickets at a time. round, for rounds of many tickets: reflect on all that were rolled
-    out, in one bundle for each third of train; their answers are sampled together and tested in turn."""
+    out, in one bundle for each third of train; their answers are sampled together and tested in turn. all, where code judges
+    (runner.judge both): learn the whole guidance at once, from all train tickets, without asking the model."""
     batch_size: int = 64
     """Tickets rolled out, over all ranks, for each bundle."""
     num_proposals: int = 8
@@ -239,6 +240,9 @@ class GateConfig:
     choose: str | None = None
     """Your own gate, package.module:function of (edits, gate): it returns the edit to accept, or None. It replaces the race
     and the test, so alpha then promises nothing about accepted edits. null: race and test."""
+    provisional: Literal["keep", "drop"] = "keep"
+    """With reflection.scope all, what becomes of rules that seem better on tickets that did not teach them, but are not
+    proven: kept, and marked as provisional, or dropped."""
     removal_margin: float = 0.02
     """Accuracy that all rules removed from a mission may cost together. A rule goes if hardly any loss is seen without it;
     what it may still cost, as far as the tickets seen cannot rule it out, counts against this (0.6 % with 1,000 tickets,
@@ -380,4 +384,7 @@ class LoopConfig:
         shown = self.sampler.use_images
         require(not (shown and self.distill.size), "distill.size", self.distill.size, "0 with images: chats hold text alone")
         require(bool(self.tickets), "tickets", self.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+        at_once = self.reflection.scope == "all"
+        require(not at_once or self.runner.judge == "both", "reflection.scope", "all", "bundle or round, unless code judges")
+        require(not at_once or self.has_gate, "gate", self.gate, "a gate with reflection.scope all, whose rules it proves")
         self.columns.check_files(self.tickets)

@@ -101,7 +101,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
     keys = [stream(config.seed, "reflection", mission.guidance.mission, each) for each in numbers]
     if not config.has_gate:
         return mission, (Bundle(number, keys[0], tuple(filter(None, mission.seen.values()))),)
-    judge = _judge(mission, tools)
+    judge = make_judge(mission, tools)
     wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
     wanted *= oversampling(config) if tools.splits.drawn else 1
     rolled_out = {tools.splits.by_key[key]: case for key, case in mission.seen.items()}
@@ -148,7 +148,7 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
         return _untested(mission, bundle, proposals, tools)
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
-    gate = _gate(mission, race_on, tools, bundle.number)
+    gate = make_gate(mission, race_on, tools, bundle.number)
     edits = yield from _edits(mission.guidance, bundle, proposals, gate, tools)
     edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
     fold, parts = bundle.number % FOLDS, mission.left.edits
@@ -178,7 +178,7 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
 
 def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal, GateResult]]:
     """Search for a rule that can be removed."""
-    gate = _gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
+    gate = make_gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
     removal = yield from prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
     after = removal.winner.guidance if removal.winner else mission.guidance
     decision = Decision(removal.tried, removal.left.removals, removal.winner)
@@ -261,17 +261,17 @@ def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
         Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
         for proposal, times in merge_equal(proposals)
     )
-    first = next((edit for edit in edits if _fits(edit.guidance, tools)), None)
+    first = next((edit for edit in edits if fits(edit.guidance, tools)), None)
     return GateResult(Decision((), 0.0, first), mission.left)
 
 
-def _gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
+def make_gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
     """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold, as removals."""
-    judge, chunk = _judge(mission, tools), tools.config.gating.race_chunk
+    judge, chunk = make_judge(mission, tools), tools.config.gating.race_chunk
     return Gate(judge, race_on, chunk, tools.pool.groups_outside(taught_by), tools.look)
 
 
-def _judge(mission: MissionState, tools: Tools) -> Judge:
+def make_judge(mission: MissionState, tools: Tools) -> Judge:
     known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
     return Judge(tools.tickets, tools.config.gating, mission.guidance, known, tools.splits.drawn)
 
@@ -283,9 +283,9 @@ def _edits(
     train, edits = tools.splits.by_key, []
     for proposal, times in merge_equal(proposals):
         operations = proposal.operations
-        if not _fits(apply(guidance, operations), tools):
+        if not fits(apply(guidance, operations), tools):
             earns = yield from credit_rules(guidance, gate.judge, gate.race_on[:CREDITED_ON])
-            room = make_room(guidance, operations, lambda edited: _fits(edited, tools), earns)
+            room = make_room(guidance, operations, lambda edited: fits(edited, tools), earns)
             if room is None:
                 continue
             operations = room
@@ -310,10 +310,10 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
     edited = apply(mission.guidance, operations, bundle.name)
     evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
     together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
-    return together if _fits(edited, tools) and not _is_barred(mission, bundle, together) else None
+    return together if fits(edited, tools) and not _is_barred(mission, bundle, together) else None
 
 
-def _fits(guidance: Guidance, tools: Tools) -> bool:
+def fits(guidance: Guidance, tools: Tools) -> bool:
     """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
     config = tools.config.reflection
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.engines.outline import rank_bytes
-from stageb.guidance import learning, selection, transitions
+from stageb.guidance import at_once, learning, selection, transitions
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import check_images
 from stageb.guidance.inputs import Inputs
@@ -119,6 +119,9 @@ def learn(run: Run, name: str, size: int) -> Dialogue[None]:
     If several bundles are drawn at once, all proposals are made under one snapshot of the guidance, and each is tested under
     what was accepted by then."""
     while transitions.is_due(run.state, name, size, run.config):
+        if run.config.reflection.scope == "all":
+            yield from learn_whole(run, name)
+            continue
         before, tools = run.state.missions[name], run.tools(name)
         run.progress.show_activity(f"{name}: what is judged wrong?")
         mission, bundles = yield from learning.draw_bundles(before, tools)
@@ -133,6 +136,16 @@ def learn(run: Run, name: str, size: int) -> Dialogue[None]:
             mission = learning.apply_result(mission, learnt, tools)
             run.record_reflection(bundle, replace(reflection, proposals=proposals), learnt, mission)
         run.commit()
+
+
+def learn_whole(run: Run, name: str) -> Dialogue[None]:
+    """Learn a mission's whole guidance at once, from all of its train tickets; apply and commit what may stay."""
+    before, tools = run.state.missions[name], run.tools(name)
+    run.progress.show_activity(f"{name}: learning from {len(tools.splits.train)} tickets")
+    bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
+    mission = learning.apply_result(replace(before, bundles=before.bundles + 1), learnt, tools)
+    run.record_reflection(bundle, reflection, learnt, mission)
+    run.commit()
 
 
 def prune(run: Run, name: str) -> Dialogue[None]:

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from stageb.guidance.attempts import UNTESTED, Attempt, Attempts
 from stageb.guidance.files.reflection_file import ACCEPTED, LearningRow
+from stageb.guidance.types import PROVISIONAL
 
 OUTCOMES = {
     ACCEPTED: "accepted",
     UNTESTED: "applied untested",
+    PROVISIONAL: "kept as provisional",
     "unproven": "not proven",
     "futile": "given up",
     "unpromising": "promised too little",
@@ -101,6 +103,9 @@ def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool =
         shown = f"; such as: {texts[0][:LONGEST]}" if texts else ""
         return f"{count_of(len(tried), 'edit')} tried, none accepted: {_join_ends(ends)}{shown}"
     gain = describe_gain(accepted[0], is_weighed)
+    if accepted[0].outcome == PROVISIONAL:
+        rules = count_of(len(accepted[0].operations), "rule")
+        return f"{rules} learnt, not proven, and kept as provisional{f': {gain}' if gain else ''}"
     if accepted[0].outcome == UNTESTED:
         return "an edit applied untested"
     return f"{count_of(len(tried), 'edit')} tried, one accepted{f': {gain}' if gain else ''}"

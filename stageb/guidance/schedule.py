@@ -186,7 +186,7 @@ class Schedule:
         split = next(split for split, number in PHASES.items() if number == phase)
         count = len(self._judged(mission, split))
         if phase == TRAIN and epoch:
-            most = self._config.runner.tickets_per_epoch
+            most = 0 if self._config.reflection.scope == "all" else self._config.runner.tickets_per_epoch
             count = len(splits.studied) if most is None else min(most, len(splits.studied))
         return _Span(place, named, mission, split, count)
 

@@ -24,6 +24,8 @@ def why_ended(state: State, name: str, config: LoopConfig) -> str:
     mission, most = state.missions[name], config.early_stop
     if state.ended:
         return state.ended
+    if config.reflection.scope == "all" and mission.bundles:
+        return "reflection.scope"
     if most.patience is not None and mission.idle_epochs >= most.patience:
         return "early_stop.patience"
     return "early_stop.reflections" if most.reflections is not None and mission.idle_bundles >= most.reflections else ""
@@ -33,6 +35,8 @@ def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
     """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a follow-up to an accepted
     edit."""
     mission = state.missions[name]
+    if config.reflection.scope == "all":
+        return not why_ended(state, name, config)
     return (mission.again or len(mission.pending) >= size) and not why_ended(state, name, config)
 
 

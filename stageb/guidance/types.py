@@ -14,6 +14,7 @@ Fault = Literal[  # why an answer cannot be read
 OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
+PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
 UNKNOWN = cast("Verdict", "")

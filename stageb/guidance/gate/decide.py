@@ -38,7 +38,7 @@ STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the 
 LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is strong
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
-Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "accepted"]
+Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "provisional", "accepted"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.rules import fields, predicates, reading
-from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, simplify
+from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, Points, simplify
 from stageb.guidance.rules.fields import BY_NAMES, Columns
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
@@ -152,6 +152,9 @@ def _write_predicate(expression: Expression) -> str:
         return f"{made_by}({', '.join(map(repr, given))})"
     if isinstance(expression, Arithmetic):
         return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
+    if isinstance(expression, Points):
+        scored = ", ".join(f"({points}, {_write_predicate(part)})" for points, part in expression.parts)
+        return f"has_points({expression.least}, {scored})"
     parts = ", ".join(map(_write_predicate, expression.parts))
     if isinstance(expression, AtLeast):
         return f"at_least({expression.count}, {parts})"
@@ -189,6 +192,9 @@ def _to_tree(expression: Expression) -> Mapping[str, Any]:
         right = expression.right
         other = _to_quantity(right) if isinstance(right, Computed) else parse_number(right)
         return {**_to_quantity(expression.left), expression.relation: other}
+    if isinstance(expression, Points):
+        scored = [{"points": points, "if": _to_tree(part)} for points, part in expression.parts]
+        return {"points_at_least": expression.least, "of": scored}
     parts = [_to_tree(part) for part in expression.parts]
     if isinstance(expression, AtLeast):
         return {"at_least": expression.count, "of": parts}

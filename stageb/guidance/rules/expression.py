@@ -74,7 +74,15 @@ class AtLeast:
     parts: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Atom | Arithmetic | All | Some | AtLeast | Not
+@dataclass(frozen=True, slots=True)
+class Points:
+    """The parts that a ticket is known to meet have so many points together, or more."""
+
+    least: int
+    parts: tuple[tuple[int, Expression], ...]
+
+
+Expression: TypeAlias = Atom | Arithmetic | All | Some | AtLeast | Points | Not
 
 
 def negate(expression: Expression) -> Expression:
@@ -90,6 +98,10 @@ def compile_expression(expression: Expression) -> Predicate:
         return _compile_atom(expression)
     if isinstance(expression, Arithmetic):
         return MAKERS[expression.relation](expression.left, expression.right)
+    if isinstance(expression, Points):
+        return predicates.has_points(
+            expression.least, *((points, compile_expression(part)) for points, part in expression.parts)
+        )
     parts = map(compile_expression, expression.parts)
     if isinstance(expression, AtLeast):
         return predicates.at_least(expression.count, *parts)
@@ -102,6 +114,9 @@ def atoms(expression: Expression) -> Iterator[Atom | Arithmetic]:
         yield expression
     elif isinstance(expression, Not):
         yield from atoms(expression.part)
+    elif isinstance(expression, Points):
+        for _, part in expression.parts:
+            yield from atoms(part)
     else:
         for part in expression.parts:
             yield from atoms(part)

@@ -23,7 +23,9 @@ class Grammar:
     # of several that say the same, the first is the one that we write
     mentions: Mapping[str, bool]  # before a word -> whether that is denied
     counts: Mapping[str, bool]  # a count of conditions, with {count} and {parts} -> whether more than that many are denied
-    part: str  # between the conditions that are counted
+    part: str  # between the conditions that are counted, or have points
+    points: str  # before the conditions that have some, with {least}
+    scored: str  # between points and their condition
 
 
 ENGLISH = Grammar(
@@ -56,6 +58,8 @@ ENGLISH = Grammar(
     mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
     counts={"at least {count} of ({parts})": False, "at most {count} of ({parts})": True},
     part="; ",
+    points="it has {least} points or more: ",
+    scored=" if ",
 )
 CHINESE = Grammar(
     if_=("：若", "："),
@@ -80,4 +84,6 @@ CHINESE = Grammar(
     mentions={"摘要提到": False, "摘要未提到": True, "摘要没有提到": True},
     counts={"至少{count}项成立（{parts}）": False, "至多{count}项成立（{parts}）": True},
     part="；",
+    points="总分至少{least}：",
+    scored="分若",
 )

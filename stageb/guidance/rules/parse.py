@@ -10,6 +10,8 @@
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
+               | "it has" COUNT "points or more:" scored {";" scored}      the whole of a condition
+    scored     = INTEGER "if" atom
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
@@ -27,7 +29,7 @@ from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.prompts import WORDS, Words
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Relation, Some, negate
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Points, Relation, Some, negate
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
 from stageb.guidance.rules.reading import (
     NUMBER,
@@ -143,10 +145,15 @@ class _Reader:
         longest_first = sorted(grammar.relations.items(), key=lambda item: -len(item[0]))
         self._relations = [(re.compile(re.escape(mark)), *said) for mark, said in longest_first]
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
+        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(\d{1,3})")
+        self._points = re.compile(f"{opening}(.+)")
+        self._scored = re.compile(rf"(-?\d{{1,2}}){re.escape(grammar.scored)}(.+)")
         self.is_loose = False
 
     def read(self, text: str) -> _Atom:
         """The condition, or why it is out of reach."""
+        if scored := self._points.fullmatch(text):
+            return self._read_points(int(scored[1]), scored[2])
         marks = re.compile(f"{re.escape(self._grammar.and_)}|{re.escape(self._grammar.or_)}")
         found = [(match.start(), match.end(), match[0] == self._grammar.and_) for match in marks.finditer(text)]
         if len(found) >= PIECES:
@@ -245,6 +252,17 @@ class _Reader:
             return OutOfReach(f"it counts {count} of {len(right)} conditions")
         found = AtLeast(least, tuple(right))
         return negate(found) if is_denied else found
+
+    def _read_points(self, least: int, text: str) -> _Atom:
+        parts: list[tuple[int, Expression]] = []
+        for piece in text.split(self._grammar.part):
+            scored = self._scored.fullmatch(piece)
+            part = self._atom(scored[2]) if scored else OutOfReach(f"{piece!r} does not say what has points")
+            if isinstance(part, OutOfReach):
+                return part
+            assert scored  # or it would be out of reach
+            parts.append((int(scored[1]), part))
+        return Points(least, tuple(parts))
 
     def _mention(self, listed: str) -> _Atom:
         known, words = self._vocabulary, [fold_text(word) for word in self._items(listed)]

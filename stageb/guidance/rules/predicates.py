@@ -130,6 +130,15 @@ def at_least(count: int, *parts: Predicate) -> Predicate:
     return holds
 
 
+def has_points(least: int, *parts: tuple[int, Predicate]) -> Predicate:
+    """The parts that hold have so many points together, or more. One of which the ticket does not tell has none."""
+
+    def holds(ticket: Reading) -> bool | None:
+        return sum(points for points, part in parts if part(ticket)) >= least
+
+    return holds
+
+
 def deny(part: Predicate) -> Predicate:
     """The part does not hold."""
 

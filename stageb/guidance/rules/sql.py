@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, atoms
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.reading import (
     GOES_ON,
@@ -144,8 +144,17 @@ class _Conditions:
             return f"{left} {sign} {self._compute(right) if isinstance(right, Computed) else repr(parse_number(right))}"
         if isinstance(expression, AtLeast):
             return self._count(expression)
+        if isinstance(expression, Points):
+            return f"{' + '.join(self._score(points, part) for points, part in expression.parts)} >= {expression.least}"
         join = " AND " if isinstance(expression, All) else " OR "
         return join.join(f"({self.write(part)})" for part in expression.parts)
+
+    def _score(self, points: int, part: Expression) -> str:
+        """The points of a part: 0 where the ticket does not tell, and unknown where SQL cannot."""
+        held = f"({self.write(part)})"
+        names = dict.fromkeys(name for atom in atoms(part) for name in atom.fields)
+        untold = " OR ".join(f"{self._cell(name, True)} IS NULL" for name in names)
+        return f"CASE WHEN {held} THEN {points} WHEN NOT {held} OR {untold} THEN 0 END"
 
     def _count(self, expression: AtLeast) -> str:
         """Unknown only where the parts that are unknown could turn it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stageb.guidance.prompts import Words
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Expression, Not, Relation, Some
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Expression, Not, Points, Relation, Some
 from stageb.guidance.rules.grammar import Grammar
 from stageb.guidance.rules.parse import RuleCode, choose_grammar
 from stageb.guidance.types import Verdict
@@ -40,6 +40,9 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         form = next(form for form, denied in grammar.counts.items() if denied == is_denied)
         parts = grammar.part.join(_write(part, grammar) for part in expression.parts)
         return form.format(count=expression.count - is_denied, parts=parts)
+    if isinstance(expression, Points):  # never denied: a rule says "unless"
+        scored = (f"{points}{grammar.scored}{_write(part, grammar)}" for points, part in expression.parts)
+        return grammar.points.format(least=expression.least) + grammar.part.join(scored)
     if isinstance(expression, Arithmetic):
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
     *first, last = expression.values

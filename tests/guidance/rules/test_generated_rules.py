@@ -23,7 +23,7 @@ from stageb.guidance.config import PromptConfig
 from stageb.guidance.prompts import words_of
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, compile_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.reading import Computed, parse_number
@@ -44,6 +44,9 @@ def generate(language: str, count: int) -> Iterator[RuleCode]:
 
 
 def generate_condition(draw: Random, language: str) -> Expression:
+    if draw.random() < 0.1:
+        scored = [(draw.randint(-9, 9), generate_atom(draw, language)) for _ in range(draw.choice([1, 2, 5]))]
+        return Points(draw.randint(0, 12), tuple(scored))
     parts = [generate_all(draw, language) for _ in range(draw.choice([1, 1, 2, 3]))]
     parts = list({listed_with(part): part for part in parts}.values())  # of two that are written as one list, one
     return parts[0] if len(parts) == 1 else Some(tuple(parts))
@@ -89,6 +92,8 @@ def rename(expression: Expression, old: Atom | Arithmetic, new: Atom | Arithmeti
         return Not(rename(expression.part, old, new))
     if isinstance(expression, Atom | Arithmetic):
         return new if expression == old else expression
+    if isinstance(expression, Points):
+        return replace(expression, parts=tuple((points, rename(part, old, new)) for points, part in expression.parts))
     return replace(expression, parts=tuple(rename(part, old, new) for part in expression.parts))
 
 

@@ -1,0 +1,164 @@
+"""Learning where code judges: the whole guidance at once, from all train tickets (``reflection.scope: all``).
+
+Verdicts are free there, so no ticket is set apart: every one teaches and tests in turn (``gate/prequential.py``), and what
+is kept is learnt from all of them (``reflection/whole.py``). Where the proof is missing, rules that seem better on tickets
+which did not teach them are kept as provisional (``gate.provisional``), unless they would take the place of present ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from stageb.guidance.costs import prices_of
+from stageb.guidance.gate.decide import Decision, Edit, Outcome, Trial, decide_by
+from stageb.guidance.gate.pool import Group
+from stageb.guidance.gate.prequential import Taught, prove_learning
+from stageb.guidance.learning import Bundle, GateResult, Tools, fits, make_gate, make_judge
+from stageb.guidance.prompts import Case, words_of
+from stageb.guidance.questions import Dialogue
+from stageb.guidance.reflection.conditions import Forms, reading
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.lists import find_terms, hold_together
+from stageb.guidance.reflection.reflect import Reflection
+from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
+from stageb.guidance.reflection.written import WrittenRule, write_whole
+from stageb.guidance.rules.judge import speaking_rules
+from stageb.guidance.rules.scales import parse_scales
+from stageb.guidance.state import MissionState
+from stageb.guidance.types import HEADLINE_KEY, PROVISIONAL, Guidance, Operation, Proposal, Rule
+
+NAMED = 3  # tickets that a rule names as its sources
+
+
+def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
+    """What all train tickets teach, as one proposal, and what became of it; no proposal where they teach nothing."""
+    judge, groups = make_judge(mission, tools), tools.pool.groups
+    positions = [i for group in groups for i in group]
+    (merits,) = yield from judge.merits([(mission.guidance, positions)])
+    cases = tuple(Case(tools.tickets[i], merit > 0.5, None) for i, merit in zip(positions, merits, strict=True))
+    bundle = Bundle(mission.bundles, 0, cases)
+    teacher = _Teacher(mission.guidance, bundle, positions, tools)
+    edit = None if bundle.why_not else teacher.learn(groups)
+    if edit is None:
+        known = judge.known(mission.guidance)
+        return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, known, judge.judged, judge.tokens)
+    reflection = Reflection(proposals=edit.proposals)
+    left = mission.left
+    if tools.choose:
+        decision = yield from decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
+    else:
+        test = yield from prove_learning(teacher.teach, groups, judge, sum(left.edits))
+        outcome: Outcome = "accepted" if test.accepts else "unproven"
+        if not test.accepts:
+            left = replace(left, edits=(0.0,) * len(left.edits))
+            if tools.config.gating.provisional == "keep" and not _takes_rules(edit):
+                edit, outcome = replace(edit, guidance=_mark(edit.guidance, bundle.name)), "provisional"
+        decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
+    after = decision.winner.guidance if decision.winner else mission.guidance
+    return bundle, reflection, GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, saved=judge.saved)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Teacher:
+    """What groups of a mission's train tickets teach under the present guidance."""
+
+    present: Guidance
+    bundle: Bundle
+    positions: Sequence[int]  # of the tickets of ``bundle``, in its order
+    tools: Tools
+    _places: dict[int, int] = field(init=False, repr=False)
+    _material: Material = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        config, words = self.tools.config, words_of(self.tools.config.prompt)
+        scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
+        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, scales=scales)
+        cases, prices = self.bundle.judged, prices_of(config.gating)
+        fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
+        wrong = _mask(place for place, case in enumerate(cases) if not case.right)
+        masks = find_terms([reading(case.ticket) for case in cases], forms)
+        is_neutral = not speaking_rules(self.present.rules, words)
+        material = Material(masks, fails, fails ^ wrong, is_neutral, (prices["fail"], prices["pass"]))
+        object.__setattr__(self, "_material", material)
+        object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
+
+    def learn(self, groups: Sequence[Group]) -> Edit | None:
+        """The edit that makes the present guidance what ``groups`` teach; None where that is nothing, or has no room."""
+        found = self._learn(groups)
+        return found and found[1]
+
+    def teach(self, groups: Sequence[Group]) -> Taught | None:
+        """The same, with what is hoped of it."""
+        found = self._learn(groups)
+        return found and Taught(found[1].guidance, found[0].won, found[0].lost)
+
+    def _learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
+        parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
+        folds = [_mask(part) for part in parts if part]
+        whole = learn_whole(self._material, folds) if len(folds) > 1 else None
+        while whole:
+            edit = self._edit(whole, sum(folds))
+            if edit is None or fits(edit.guidance, self.tools):
+                return (whole, edit) if edit else None
+            whole = replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
+        return None
+
+    def _edit(self, whole: Whole, among: int) -> Edit | None:
+        """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
+        words = words_of(self.tools.config.prompt)
+        rules = write_whole(whole, self.tools.vocabulary, words)
+        if not rules:
+            return None
+        operations = [Operation("add", None, (), rule.text, "", self._sources(whole, rule, among)) for rule in rules]
+        if whole.replaces:
+            kept = {rule.text for rule in rules}
+            spare = [rule for rule in self.present.rules if rule.key != HEADLINE_KEY and rule.text not in kept]
+            operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
+            if speaking_rules(self.present.rules[:1], words):
+                evidence = operations[0].evidence
+                operations.append(Operation("update", HEADLINE_KEY, (), words.neutral_headline, "", evidence))
+        edited = apply(self.present, operations, self.bundle.name)
+        if edited is self.present:
+            return None
+        return Edit((Proposal(0, "", tuple(operations), ()),), 1, edited)
+
+    def _sources(self, whole: Whole, rule: WrittenRule, among: int) -> tuple[str, ...]:
+        """The first tickets that a rule judges rightly, of those that it speaks of."""
+        fails = self._material.fails
+        if rule.line:
+            held = hold_together(self._material.masks, rule.line) & (fails if whole.verdict == "fail" else ~fails)
+        else:
+            held = judge_whole(whole, self._material, among) & fails
+        held = held & among or among
+        return tuple(self.bundle.judged[place].ticket.key for place in _first(held))
+
+
+def _takes_rules(edit: Edit) -> bool:
+    return any(operation.op != "add" for proposal in edit.proposals for operation in proposal.operations)
+
+
+def _mark(guidance: Guidance, reflection_id: str) -> Guidance:
+    """The guidance, with what this reflection has written marked as provisional."""
+
+    def mark(rule: Rule) -> Rule:
+        is_new = rule.metadata.get("reflection_id") == reflection_id
+        return replace(rule, metadata={**rule.metadata, PROVISIONAL: True}) if is_new else rule
+
+    return replace(guidance, rules=tuple(map(mark, guidance.rules)))
+
+
+def _mask(places: Iterable[int]) -> int:
+    return sum(1 << place for place in places)
+
+
+def _first(mask: int) -> list[int]:
+    """The first ``NAMED`` tickets of a mask."""
+    places: list[int] = []
+    while mask and len(places) < NAMED:
+        places.append((mask & -mask).bit_length() - 1)
+        mask &= mask - 1
+    return places

@@ -1,0 +1,136 @@
+"""Lists of lines: which tickets have one verdict, by sequential covering to the end.
+
+The next line is sought among the tickets that those before it leave (Fürnkranz, "Separate-and-conquer rule learning", 1999):
+from each of the ``BEAM`` best parts, the condition that adds most information is joined (FOIL: Quinlan 1990), and of all
+that were met, the line counts that tells most. Sets of tickets are bit masks, and all that is counted is whole numbers:
+equal tickets give equal lists on every machine.
+
+A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
+``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
+since how many lines are kept is decided elsewhere, on tickets that taught none of them (``whole.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import inf, lgamma, log
+from operator import and_, or_
+
+from stageb.guidance.reflection.conditions import Condition, Forms, find_conditions
+from stageb.guidance.rules.reading import Reading
+
+BEAM = 5  # lines that are made longer
+LONGEST = 4  # conditions of a line
+LINES = 12  # of a list
+FEWEST = 2  # tickets of its verdict that a line must hold for
+LEAST_DENIED = 5  # tickets that mention a word of which a line may say that none does
+PRICE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A condition, or that it does not hold."""
+
+    condition: Condition
+    is_denied: bool = False
+
+
+Line = tuple[Term, ...]
+"""Terms that hold together."""
+
+Masks = Mapping[Term, int]
+"""Every term with the bit mask of the tickets for which it is known to hold."""
+
+
+def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
+    """Every condition of tickets, and what some of them deny: that a field has a value, or that a word is mentioned. A
+    condition on a field that a ticket lacks does not hold for it, denied or not."""
+    masks = find_conditions(readings, forms)
+    having: dict[str, int] = {}
+    for condition, mask in masks.items():
+        if condition.kind == "is":
+            having[condition.name] = having.get(condition.name, 0) | mask
+    everything = (1 << len(readings)) - 1
+    found = {Term(condition): mask for condition, mask in masks.items()}
+    for condition, mask in masks.items():
+        if condition.kind == "is":
+            found[Term(condition, True)] = having[condition.name] & ~mask
+        elif condition.kind == "mentions" and " " not in condition.value and mask.bit_count() >= LEAST_DENIED:
+            found[Term(condition, True)] = everything & ~mask
+    return found
+
+
+def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES) -> list[Line]:
+    """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
+    first. Of the tickets of a line, a share above ``least`` is wanted."""
+    live = [(term, mask) for term, mask in masks.items() if (mask & wanted).bit_count() >= FEWEST]
+    price = PRICE * log(max(2, len(live)))
+    lines: list[Line] = []
+    while wanted and len(lines) < most:
+        share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
+        line = _grow(live, wanted, spared, share, price)
+        if not line:
+            break
+        lines.append(line)
+        held = hold_together(masks, line)
+        wanted, spared = wanted & ~held, spared & ~held
+    return lines
+
+
+def hold_together(masks: Masks, line: Line) -> int:
+    """The tickets for which a line holds."""
+    return reduce(and_, (masks[term] for term in line))
+
+
+def hold_any(masks: Masks, lines: Sequence[Line]) -> int:
+    """The tickets for which one of the lines holds."""
+    return reduce(or_, (hold_together(masks, line) for line in lines), 0)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _grow(terms: Sequence[tuple[Term, int]], wanted: int, spared: int, share: float, price: float) -> Line:
+    """The line that tells most; empty where none tells anything."""
+    live = [(place, mask & wanted, mask & spared) for place, (_, mask) in enumerate(terms)]
+    live = [each for each in live if each[1].bit_count() >= FEWEST]
+    best: tuple[float, tuple[int, ...]] = (0.0, ())
+    front: list[tuple[tuple[int, ...], int, int]] = [((), wanted, spared)]
+    everyone = wanted.bit_count(), spared.bit_count()
+    for length in range(1, LONGEST + 1):
+        found: dict[tuple[int, int], tuple[int, ...]] = {}  # what a line holds for -> the first that does
+        for line, right, wrong in front:
+            before = right.bit_count(), wrong.bit_count()
+            if not before[1]:
+                continue
+            for place, of_right, of_wrong in live:
+                kept = of_right & right
+                if (
+                    kept.bit_count() >= FEWEST
+                    and _gain(kept.bit_count(), (broken := of_wrong & wrong).bit_count(), before) > 0
+                ):
+                    found.setdefault((kept, broken), (*line, place))
+        ranked: list[tuple[float, tuple[int, ...], int, int]] = []
+        for (right, wrong), line in found.items():
+            counts = right.bit_count(), wrong.bit_count()
+            tells = _exponent(*counts, share) - length * price + lgamma(length + 1)
+            if tells > best[0] + 1e-9:
+                best = tells, line
+            ranked.append((-_gain(*counts, everyone), line, right, wrong))
+        front = [(line, right, wrong) for _, line, right, wrong in sorted(ranked)[:BEAM]]
+    return tuple(terms[place][0] for place in best[1])
+
+
+def _gain(right: int, wrong: int, before: tuple[int, int]) -> float:
+    """FOIL's measure: so many right tickets, times what is learnt of each."""
+    return right * (log(right / (right + wrong)) - log(before[0] / sum(before)))
+
+
+def _exponent(right: int, wrong: int, share: float) -> float:
+    """Of Chernoff's bound on the chance of so many right ones where ``share`` are; minus infinity where they are no more."""
+    n = right + wrong
+    if right <= share * n:
+        return -inf
+    return right * log(right / (n * share)) + (wrong * log(wrong / (n * (1 - share))) if wrong else 0.0)

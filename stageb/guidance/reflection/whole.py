@@ -1,0 +1,148 @@
+"""The whole guidance that tickets teach at once, where code judges: a list of rules, or a scorecard, and its size.
+
+Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, and cards. Each is
+learnt without each of ``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is
+taken, the smallest of those that cost the same, and none at all where the present guidance costs as little. A card is harder
+to follow than a list; it is taken if it costs less by more than a standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+from stageb.guidance.reflection.lists import Line, Masks, cover, hold_any
+from stageb.guidance.reflection.scorecards import Scorecard, fail_by, grow_cards
+from stageb.guidance.types import Verdict
+
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What is learnt from: tickets as bits of masks."""
+
+    masks: Masks
+    fails: int  # labelled fail
+    judged_fail: int  # by the present guidance
+    is_neutral: bool  # whether that has no rule
+    prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What to make of the guidance: lines or a card, with the present rules or in their place."""
+
+    verdict: Verdict  # of the tickets for which a line holds; of a card always fail
+    replaces: bool  # the present rules: then a ticket without a line has the other verdict
+    lines: tuple[Line, ...] = ()
+    card: Scorecard | None = None
+    cost: float = 0.0  # of a ticket, estimated on tickets that did not teach it
+    present: float = 0.0  # the same of the present guidance
+    won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
+    lost: float = 0.0  # that it judges worse
+
+
+_Kind = Callable[[Material, int], "list[Whole]"]
+"""What is learnt from the tickets of a mask: one whole guidance for each size, the smallest first."""
+
+
+def learn_whole(material: Material, folds: Sequence[int]) -> Whole | None:
+    """The guidance that these tickets teach, each of them in one of the masks ``folds``; None where none is estimated to
+    cost less than the present one."""
+    among = sum(folds)
+    present = material.fails ^ material.judged_fail
+    lists = [_learn_lists(verdict, replaces) for verdict, replaces in _ways(material)]
+    best = _choose_size(lists, material, folds)
+    card = _choose_size([_learn_cards], material, folds)
+    if card and (not best or _is_surely_cheaper(card[1], best[1], material, among)):
+        best = card
+    if not best or _cost(best[1], material) >= _cost(present & among, material):
+        return None
+    whole, wrong = best
+    count = among.bit_count()
+    return replace(
+        whole,
+        cost=_cost(wrong, material) / count,
+        present=_cost(present & among, material) / count,
+        won=(present & among & ~wrong).bit_count() / count,
+        lost=(wrong & ~present).bit_count() / count,
+    )
+
+
+def judge_whole(whole: Whole, material: Material, among: int) -> int:
+    """The tickets ``among`` these that fail under it."""
+    if whole.card:
+        return fail_by(whole.card, material.masks, among)
+    held = hold_any(material.masks, whole.lines)
+    before = 0 if whole.verdict == "fail" else among
+    if not whole.replaces:
+        before = material.judged_fail
+    return among & (before | held if whole.verdict == "fail" else before & ~held)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _ways(material: Material) -> list[tuple[Verdict, bool]]:
+    """Verdicts of lines, and whether they replace the present rules."""
+    if material.is_neutral:
+        return [("fail", False), ("pass", True)]
+    return [("fail", False), ("pass", False), ("fail", True), ("pass", True)]
+
+
+def _learn_lists(verdict: Verdict, replaces: bool) -> _Kind:
+    """What learns lists of lines with a verdict, beside the present rules or in their place."""
+
+    def learn(material: Material, among: int) -> list[Whole]:
+        fails, passes = material.fails & among, among & ~material.fails
+        missed, alarm = material.prices
+        if not replaces:  # of the others nothing changes
+            there = among & (~material.judged_fail if verdict == "fail" else material.judged_fail)
+            fails, passes = fails & there, passes & there
+        wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
+        least = (alarm if verdict == "fail" else missed) / (missed + alarm)
+        lines = cover(material.masks, wanted, spared, least)
+        return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
+
+    return learn
+
+
+def _learn_cards(material: Material, among: int) -> list[Whole]:
+    cards = grow_cards(material.masks, material.fails & among, among & ~material.fails, material.prices)
+    return [Whole("fail", True, card=card) for card in cards[1:]]
+
+
+def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
+    """Of these kinds the one and its size that costs least, learnt from all tickets, and which it judges wrong out of fold;
+    a kind that has fewer sizes without some fold is judged there by its largest. None where nothing is found."""
+    among = sum(folds)
+    best: tuple[float, int, int, _Kind, int] | None = None
+    for place, kind in enumerate(kinds):
+        by_fold = [(fold, kind(material, among & ~fold)) for fold in folds]
+        for size in range(1, max(len(wholes) for _, wholes in by_fold) + 1):
+            wrong = 0
+            for fold, wholes in by_fold:
+                fails = judge_whole(wholes[min(size, len(wholes)) - 1], material, fold) if wholes else material.judged_fail
+                wrong |= fold & (fails ^ material.fails)
+            found = _cost(wrong, material), size, place, kind, wrong
+            best = min(best, found, key=lambda each: each[:3]) if best else found
+    if best is None:
+        return None
+    wholes = best[3](material, among)
+    return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
+
+
+def _cost(wrong: int, material: Material) -> float:
+    missed = (wrong & material.fails).bit_count()
+    return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
+
+
+def _is_surely_cheaper(one: int, other: int, material: Material, among: int) -> bool:
+    """Whether one set of wrong tickets costs less than the other by more than a standard error of that difference."""
+    less, more = other & ~one, one & ~other
+    gained = _cost(less, material) - _cost(more, material)
+    squares = replace(material, prices=(material.prices[0] ** 2, material.prices[1] ** 2))
+    variance = _cost(less | more, squares) - gained * gained / among.bit_count()
+    return gained > sqrt(max(0.0, variance))
