@@ -20,7 +20,9 @@ class ColumnsConfig:
     mission_name: str | None = None
     """The mission of all rows, where no column names it."""
     group_id: str | None = "group_id"
-    """The column that names what was inspected; null: every row is a group of its own, called after its line."""
+    """The column that names what was inspected; null: every row is a case of its own, called after what it says."""
+    together: str | None = None
+    """A column whose rows stay in one split where they say the same in it, such as a machine's name."""
     label: str = "label"
     """The column that holds the right verdict."""
     passes: list[str] = field(default_factory=lambda: ["pass"])

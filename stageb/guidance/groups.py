@@ -1,7 +1,8 @@
 """Which tickets are one group: those of one ``group_id``, and those that say the same.
 
 What says the same is no independent case, whatever it is called: to learn from one and be tested on the other is to be
-tested on what was learnt. So equal tickets of a mission are of one group, and with them all tickets of their group_ids.
+tested on what was learnt. So equal tickets of a mission are of one group, and with them all tickets of their group_ids, and
+all that ``columns.together`` keeps together, such as those of one machine.
 Nothing parts a group: no split, no fold, no race; and a test counts it once.
 
 Two tickets say the same if their summaries are equal one by one, but for
@@ -45,9 +46,12 @@ def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
     first: dict[Hashable, tuple[str, str]] = {}
     for ticket, said in zip(tickets, _contents(tickets), strict=True):
         own = ticket.mission, ticket.group_id
-        names = name_of(own), name_of(first.setdefault((ticket.mission, said), own))
-        name, other = sorted(names, key=lambda each: (len(each[1]), each[1]))
-        groups[other] = name
+        alike = [first.setdefault((ticket.mission, said), own)]
+        if ticket.together:
+            alike.append(first.setdefault((ticket.mission, "together", ticket.together), own))
+        for one in alike:
+            name, other = sorted((name_of(own), name_of(one)), key=lambda each: (len(each[1]), each[1]))
+            groups[other] = name
     named = ((ticket, name_of((ticket.mission, ticket.group_id))[1]) for ticket in tickets)
     return [replace(ticket, equals="" if name == ticket.group_id else name) for ticket, name in named]
 

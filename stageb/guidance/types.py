@@ -52,6 +52,7 @@ class Ticket:
     equals: str = (
         ""  # the group_id whose group it is of, where tickets of several say the same (``groups.py``); empty: its own
     )
+    together: str = ""  # what it has in common with tickets that stay in its split; empty: nothing
     place: str = field(default="", compare=False)  # file:line, as far as known
 
     @property

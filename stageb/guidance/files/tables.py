@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import csv
 import difflib
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -26,6 +28,7 @@ SAY_WORDS = "columns.passes and columns.fails in the config: --columns passes=WO
 _WAYS = {  # what a key may say
     "mission": "mission=NAME, or mission_name=TEXT where all rows are of one mission",
     "group_id": "group_id=NAME, or group_id=null where every row is a group of its own",
+    "together": "together=NAME, or leave it out",
     "label": "label=NAME",
     "texts": "texts=NAME,texts=OTHER, those that say what is seen",
 }
@@ -33,8 +36,9 @@ _WAYS = {  # what a key may say
 
 def list_roles(columns: ColumnsConfig) -> Columns:
     """What the columns of a table say, as rules written as code read its rows."""
-    others = (columns.mission, columns.label, *([columns.group_id] if columns.group_id is not None else []))
-    return Columns(others if columns.mission_name is None else others[1:], tuple(columns.texts), columns.decimal)
+    mission = columns.mission if columns.mission_name is None else None
+    others = (mission, columns.label, columns.group_id, columns.together)
+    return Columns(tuple(name for name in others if name is not None), tuple(columns.texts), columns.decimal)
 
 
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
@@ -53,6 +57,7 @@ class TableRow:
     line: int  # of the file, from 1, at which it begins
     raw: bytes  # as it came
     cells: Sequence[str]
+    repeat: int = 1  # of the rows that say the same so far, this one included; counted where they have no names
 
 
 class Table:
@@ -66,6 +71,7 @@ class Table:
         """``labelled``: whether the column of labels has to be there."""
         self._columns, self._labelled = columns, labelled
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
+        self._repeats: Counter[tuple[str, ...]] = Counter()
         texts = self._decode(lines)
         first = next(texts, "")
         parted_by = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first and "," not in first else ","
@@ -76,6 +82,7 @@ class Table:
         self._header = [name.strip() for name in header.cells]
         _check_parted(self._header, header.line)
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
+        self._together = self._header.index(columns.together) if columns.together in self._header else None
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen))
         self._decimals = Decimals(columns.decimal, self._seen)
 
@@ -84,6 +91,10 @@ class Table:
         for row in self._rows():
             if len(row.cells) == len(self._header):
                 self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
+                if self._columns.group_id is None:  # counted here, since not every row has to be read
+                    said = tuple(row.cells[place] for place in (*self._whole.values(), *self._seen.values()))
+                    self._repeats[said] += 1
+                    row = replace(row, repeat=self._repeats[said])
             yield row
         self._decimals.check()
 
@@ -112,13 +123,20 @@ class Table:
         if columns.mission_name is not None:
             said["mission"] = columns.mission_name
         if columns.group_id is None:
-            said["group_id"] = f"row {row.line}"
+            said["group_id"] = self._name_row(row)
         if "label" in said:
             said["label"] = self._parse_verdict(said["label"])
+        said["together"] = cells[self._together].strip() if self._together is not None else ""
         said["per_image"], said["content"] = self._read_texts(cells)
         used = {*self._whole.values(), *self._seen.values()}
         rest = {name: cells[place] for place, name in enumerate(self._header) if name and place not in used}
         return {**rest, **said}
+
+    def _name_row(self, row: TableRow) -> str:
+        """A name for a row by all that it says beside its label, so that rows keep theirs where others are added."""
+        said = [row.cells[place] for place in self._seen.values()]
+        digest = hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
+        return f"row {digest}" if row.repeat == 1 else f"row {digest} ({row.repeat})"
 
     def _decode(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
         for number, raw in lines:
@@ -140,8 +158,9 @@ class Table:
         if columns.label in header or self._labelled:
             wanted["label"] = columns.label
         found = {key: name for key, name in wanted.items() if name is not None}
-        texts = columns.texts or [name for name in header if name and name not in found.values()]
-        named = [*found.items(), *(("texts", name) for name in texts)]
+        texts = columns.texts or [name for name in header if name and name not in (*found.values(), columns.together)]
+        together = [("together", columns.together)] if columns.together is not None else []
+        named = [*found.items(), *together, *(("texts", name) for name in texts)]
         missing = [(key, name) for key, name in named if name not in header]
         if missing or not texts:
             what = ", ".join(f"{short(name)} (columns.{key}){self._hint(name)}" for key, name in missing) or "for the text"

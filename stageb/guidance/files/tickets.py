@@ -121,7 +121,8 @@ def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) 
     if first is not place:
         raise FaultError(
             f"ticket {ticket.key!r} of mission {ticket.mission!r} stands at {first} already",
-            "keep one of the two, or give another group_id",
+            "keep one of the two, or give another group_id; where it names a machine rather than a case, set "
+            "columns.group_id to null and columns.together to that column",
         )
 
 
@@ -141,10 +142,10 @@ def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", "write the right verdict, or leave the row out")
-    return _make_ticket(said, labelled, said.pop("content"))
+    return _make_ticket(said, labelled, said.pop("content"), said.pop("together"))
 
 
-def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None) -> Ticket:
+def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None, together: str = "") -> Ticket:
     """The ticket that a row of JSON says; or of a table, which has read its ``content``. One without a label has the label
     ``UNKNOWN``."""
     for name in _FIELDS:
@@ -166,6 +167,7 @@ def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None) -
         label=UNKNOWN if label is None else label,
         per_image=tuple((image, text) for image, text in summaries),
         content=None if is_prose else content,
+        together=together,
         extra={key: value for key, value in row.items() if key not in _FIELDS},
     )
 

@@ -73,7 +73,7 @@ def test_what_parts_cells_is_told_by_the_header(tmp_path: Path, name: str, text:
 def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "label,seal\npass,new\nfail,worn\n")
     tickets, _ = read_tickets([path], "error", ColumnsConfig(mission_name="racks", group_id=None))
-    assert [(each.mission, each.key) for each in tickets] == [("racks", "row 2::pass"), ("racks", "row 3::fail")]
+    assert {each.mission for each in tickets} == {"racks"} and len({each.group_id for each in tickets}) == 2
 
 
 def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
@@ -285,3 +285,14 @@ def test_a_decimal_comma_is_of_tables_alone() -> None:
     with pytest.raises(ConfigError, match=r"columns\.decimal: ',': leave it out"):
         LoopConfig(tickets=["a.jsonl"], columns=ColumnsConfig(decimal=","))
     assert LoopConfig(tickets=["a.jsonl", "b.CSV"], columns=ColumnsConfig(decimal=","))
+
+
+def test_a_row_without_a_name_keeps_the_one_that_its_texts_give_it_where_others_are_added(tmp_path: Path) -> None:
+    columns = replace(OWN, group_id=None, together="ID")
+    header, rows = "ID,Station,Seal,Result\n", ["1,racks,new,OK", "1,racks,worn,NG", "2,racks,new,OK", "2,racks,new,NG"]
+    names = []
+    for text in (rows, ["3,racks,torn,OK", *rows]):
+        tickets, _ = read_tickets([write(tmp_path, header + "\n".join(text) + "\n")], "error", columns)
+        names.append([ticket.key for ticket in tickets][-4:])
+        assert len({ticket.group for ticket in tickets}) == len(text) - 3  # those of one machine, and equal ones
+    assert names[0] == names[1] and len({*names[0]}) == 4
