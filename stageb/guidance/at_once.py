@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from stageb.guidance.costs import prices_of
+from stageb.guidance.costs import LABELS, prices_of
 from stageb.guidance.gate.decide import Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.gate.pool import Group
 from stageb.guidance.gate.prequential import Taught, prove_learning
@@ -23,18 +23,21 @@ from stageb.guidance.reflection.lists import find_terms, hold_together
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.reflection.written import WrittenRule, write_whole
-from stageb.guidance.rules.judge import speaking_rules
+from stageb.guidance.rules.judge import read_rules, speaking_rules
+from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import HEADLINE_KEY, PROVISIONAL, Guidance, Operation, Proposal, Rule
 
+LIMITS = 32  # of one name's numbers that are tried
 NAMED = 3  # tickets that a rule names as its sources
 
 
 def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
     """What all train tickets teach, as one proposal, and what became of it; no proposal where they teach nothing."""
     judge, groups = make_judge(mission, tools), tools.pool.groups
-    positions = [i for group in groups for i in group]
+    # Failures first: where they are few, masks of them are short.
+    positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
     (merits,) = yield from judge.merits([(mission.guidance, positions)])
     cases = tuple(Case(tools.tickets[i], merit > 0.5, None) for i, merit in zip(positions, merits, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
@@ -76,13 +79,14 @@ class _Teacher:
     def __post_init__(self) -> None:
         config, words = self.tools.config, words_of(self.tools.config.prompt)
         scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
-        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, scales=scales)
+        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, limits=LIMITS, scales=scales)
         cases, prices = self.bundle.judged, prices_of(config.gating)
         fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)
         masks = find_terms([reading(case.ticket) for case in cases], forms)
-        is_neutral = not speaking_rules(self.present.rules, words)
-        material = Material(masks, fails, fails ^ wrong, is_neutral, (prices["fail"], prices["pass"]))
+        coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
+        verdicts = {verdict for code in coded for verdict in (LABELS if isinstance(code, OutOfReach) else (code.verdict,))}
+        material = Material(masks, fails, fails ^ wrong, frozenset(verdicts), (prices["fail"], prices["pass"]))
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
 
@@ -113,7 +117,9 @@ class _Teacher:
         rules = write_whole(whole, self.tools.vocabulary, words)
         if not rules:
             return None
-        operations = [Operation("add", None, (), rule.text, "", self._sources(whole, rule, among)) for rule in rules]
+        unseen = "on tickets that did not teach them, these rules cost"
+        why = f"{unseen} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
+        operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
         if whole.replaces:
             kept = {rule.text for rule in rules}
             spare = [rule for rule in self.present.rules if rule.key != HEADLINE_KEY and rule.text not in kept]

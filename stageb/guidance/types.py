@@ -80,6 +80,11 @@ class Rule:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # reflection_id, sources, rationale, ...
 
     @property
+    def is_provisional(self) -> bool:
+        """Whether its proof is missing."""
+        return self.metadata.get(PROVISIONAL) is True
+
+    @property
     def sources(self) -> list[str]:
         """The keys of the tickets that the rule was learnt from. Metadata that a user wrote may hold anything."""
         keys = self.metadata.get("sources")

@@ -1,10 +1,11 @@
 """A test of learning itself, in which every ticket teaches and tests: does what tickets teach beat the present guidance?
 
 Groups come block by block, in an order that no label decides. What the blocks before have taught bets on the next one,
-before it teaches in its turn (Dawid, "Statistical theory: the prequential approach", JRSS A 1984). Null hypothesis: nothing that is learnt on the way is better than the present guidance, so that
-given all groups before, the mean gain of the next is at most 0. Then the wealth from betting on gains (``betting.py``) is a
-supermartingale, whatever is learnt and how, since each guidance and each stake are fixed before their groups are looked at;
-it ever reaches 1 / level with a probability of at most the level (Ville 1939).
+before it teaches in its turn (Dawid, "Statistical theory: the prequential approach", JRSS A 1984). Null hypothesis:
+nothing that is learnt on the way is better than the present guidance, so that given all groups before, the mean gain of
+the next is at most 0. Then the wealth from betting on gains (``betting.py``) is a supermartingale, whatever is learnt and
+how, since each guidance and each stake are fixed before their groups are looked at; it ever reaches 1 / level with a
+probability of at most the level (Ville 1939).
 
 Proven is that learning from these tickets helps. The guidance that is kept is learnt from all of them, and is no other than
 the next one that would bet.

@@ -46,6 +46,8 @@ def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool
     yield " ".join(made) + (f" ({', '.join(place)})" if place else "")
     if data.get("rationale"):
         yield f"why: {shown(str(data['rationale']), 400)}"
+    if rule.is_provisional:
+        yield "provisional: it is not proven to help"
     sources = data.get("sources")
     if isinstance(sources, list) and sources:
         named = [_name_ticket(str(key)) for key in (sources if all_tickets else sources[:TICKETS])]

@@ -59,6 +59,7 @@ class Forms:
     phrases: bool = False  # two or three words stand one after the other
     lists: bool = False  # one of several lines holds
     scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
+    limits: int = LIMITS  # of one name's numbers
 
 
 PLAIN = Forms()
@@ -93,7 +94,7 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         masks |= _values(name, column)
     numeric = {name: numbers for name, found in quantities.items() if (numbers := _numbers(found, bool(counted)))}
     for name, numbers in numeric.items():
-        masks |= _limits(name, columns[name], numbers, wrong)
+        masks |= _limits(name, columns[name], numbers, wrong, forms.limits)
     for name, column in columns.items():
         if name not in numeric and not any(map(_is_long, column.values())):
             if forms.scales is not None:
@@ -106,7 +107,7 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         masks |= _phrases(readings, masks)
     if forms.arithmetic:
         most_common = [name for name in common if name in numeric][:MOST_COMPUTED]
-        masks |= _computed({name: numeric[name] for name in most_common}, wrong)
+        masks |= _computed({name: numeric[name] for name in most_common}, wrong, forms.limits)
     return masks
 
 
@@ -165,17 +166,21 @@ def _ranked(name: str, scale: Sequence[str], masks: Mapping[Condition, int]) -> 
     return found
 
 
-def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float], wrong: int) -> dict[Condition, int]:
+def _limits(
+    name: str, column: Mapping[int, str], numbers: Mapping[int, float], wrong: int, most: int
+) -> dict[Condition, int]:
     """Above and below numbers of a column; written as a ticket has them."""
     written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
-    limits = _spread_limits(sorted(written), numbers, wrong)
+    limits = _spread_limits(sorted(written), numbers, wrong, most)
     return {Condition(kind, name, written[limit]): _beyond(kind, limit, numbers) for kind, limit in limits}
 
 
-def _spread_limits(ordered: Sequence[float], numbers: Mapping[int, float], wrong: int) -> list[tuple[Kind, float]]:
-    """``LIMITS`` of the ``ordered`` numbers, evenly spread; and those just outside ``LIMITS_OF_WRONG`` numbers of wrong
+def _spread_limits(
+    ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, most: int
+) -> list[tuple[Kind, float]]:
+    """``most`` of the ``ordered`` numbers, evenly spread; and those just outside ``LIMITS_OF_WRONG`` numbers of wrong
     tickets: where these are rare, they lie beyond the last of the others."""
-    evenly = _spread(ordered, LIMITS) if len(ordered) > LIMITS else ordered
+    evenly = _spread(ordered, most) if len(ordered) > most else ordered
     limits: list[tuple[Kind, float]] = [(kind, limit) for limit in evenly for kind in ("above", "below")]
     of_wrong = sorted(number for position, number in numbers.items() if position < wrong)
     lower = (bisect_left(ordered, number) - 1 for number in _spread(of_wrong, LIMITS_OF_WRONG))
@@ -227,7 +232,7 @@ def _phrases(readings: Sequence[Reading], masks: Mapping[Condition, int]) -> dic
     return found
 
 
-def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int) -> dict[Condition, int]:
+def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int, most: int) -> dict[Condition, int]:
     """Limits of sums, differences, products and quotients, and how products of different names compare."""
     found: dict[Condition, int] = {}
     products: dict[tuple[str, str], dict[int, float]] = {}
@@ -238,7 +243,7 @@ def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int) -> dict[Co
             if sign == "×":
                 products[one, other] = numbers
             if len(set(numbers.values())) > 2:
-                found |= _computed_limits(str(Computed(one, sign, other)), numbers, wrong)
+                found |= _computed_limits(str(Computed(one, sign, other)), numbers, wrong, most)
     for (names, left), (others, right) in combinations(products.items(), 2):
         if not {*names} & {*others}:
             one, other = (str(Computed(first, "×", second)) for first, second in (names, others))
@@ -248,10 +253,10 @@ def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int) -> dict[Co
     return found
 
 
-def _computed_limits(name: str, numbers: Mapping[int, float], wrong: int) -> dict[Condition, int]:
+def _computed_limits(name: str, numbers: Mapping[int, float], wrong: int, most: int) -> dict[Condition, int]:
     """Above and below round numbers."""
     found: dict[Condition, int] = {}
-    for kind, limit in _spread_limits(sorted(numbers.values()), numbers, wrong):
+    for kind, limit in _spread_limits(sorted(numbers.values()), numbers, wrong, most):
         text = _written(limit)
         found[Condition(kind, name, text, is_computed=True)] = _beyond(kind, float(text), numbers)
     return found
@@ -268,4 +273,9 @@ def _beyond(kind: Kind, limit: float, numbers: Mapping[int, float]) -> int:
 
 
 def _mask(positions: Iterator[int]) -> int:
-    return sum(1 << position for position in positions)
+    bits = bytearray()
+    for position in positions:
+        if position >> 3 >= len(bits):
+            bits.extend(bytes((position >> 3) + 1 - len(bits)))
+        bits[position >> 3] |= 1 << (position & 7)
+    return int.from_bytes(bits, "little")

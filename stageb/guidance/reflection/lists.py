@@ -25,7 +25,7 @@ BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line
 LINES = 12  # of a list
 FEWEST = 2  # tickets of its verdict that a line must hold for
-LEAST_DENIED = 5  # tickets that mention a word of which a line may say that none does
+LEAST_DENIED = 5  # tickets that meet a condition which may be denied
 PRICE = 0.25
 
 
@@ -45,21 +45,26 @@ Masks = Mapping[Term, int]
 
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
-    """Every condition of tickets, and what some of them deny: that a field has a value, or that a word is mentioned. A
-    condition on a field that a ticket lacks does not hold for it, denied or not."""
+    """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a field has a value, or that a
+    word is mentioned. Of those that say the same of all tickets, the first. A condition on a field that a ticket lacks does
+    not hold for it, denied or not."""
     masks = find_conditions(readings, forms)
     having: dict[str, int] = {}
     for condition, mask in masks.items():
         if condition.kind == "is":
             having[condition.name] = having.get(condition.name, 0) | mask
     everything = (1 << len(readings)) - 1
-    found = {Term(condition): mask for condition, mask in masks.items()}
+    first: dict[int, Term] = {}
     for condition, mask in masks.items():
+        first.setdefault(mask, Term(condition))
+    for condition, mask in masks.items():
+        if mask.bit_count() < LEAST_DENIED:
+            continue
         if condition.kind == "is":
-            found[Term(condition, True)] = having[condition.name] & ~mask
-        elif condition.kind == "mentions" and " " not in condition.value and mask.bit_count() >= LEAST_DENIED:
-            found[Term(condition, True)] = everything & ~mask
-    return found
+            first.setdefault(having[condition.name] & ~mask, Term(condition, True))
+        elif condition.kind == "mentions" and " " not in condition.value:
+            first.setdefault(everything & ~mask, Term(condition, True))
+    return {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
 
 
 def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES) -> list[Line]:
@@ -99,28 +104,44 @@ def _grow(terms: Sequence[tuple[Term, int]], wanted: int, spared: int, share: fl
     best: tuple[float, tuple[int, ...]] = (0.0, ())
     front: list[tuple[tuple[int, ...], int, int]] = [((), wanted, spared)]
     everyone = wanted.bit_count(), spared.bit_count()
+    pure = -log(everyone[0] / sum(everyone))  # what is learnt of each ticket, at most; and of its verdict, likewise
+    surely = -log(share)
     for length in range(1, LONGEST + 1):
-        found: dict[tuple[int, int], tuple[int, ...]] = {}  # what a line holds for -> the first that does
+        cost = length * price - lgamma(length + 1)
+        found: list[tuple[float, tuple[int, ...], int, int]] = []  # the best so far, more than enough of them
+        worst = -inf
         for line, right, wrong in front:
             before = right.bit_count(), wrong.bit_count()
             if not before[1]:
                 continue
             for place, of_right, of_wrong in live:
-                kept = of_right & right
-                if (
-                    kept.bit_count() >= FEWEST
-                    and _gain(kept.bit_count(), (broken := of_wrong & wrong).bit_count(), before) > 0
-                ):
-                    found.setdefault((kept, broken), (*line, place))
-        ranked: list[tuple[float, tuple[int, ...], int, int]] = []
-        for (right, wrong), line in found.items():
-            counts = right.bit_count(), wrong.bit_count()
-            tells = _exponent(*counts, share) - length * price + lgamma(length + 1)
-            if tells > best[0] + 1e-9:
-                best = tells, line
-            ranked.append((-_gain(*counts, everyone), line, right, wrong))
-        front = [(line, right, wrong) for _, line, right, wrong in sorted(ranked)[:BEAM]]
+                count = (kept := of_right & right).bit_count()
+                if count < FEWEST or (count * pure <= worst and count * surely - cost <= best[0]):
+                    continue  # not even without a wrong ticket
+                broken = of_wrong & wrong
+                counts = count, broken.bit_count()
+                if _gain(*counts, before) <= 0:
+                    continue
+                longer = (*line, place)
+                tells = _exponent(*counts, share) - cost
+                if tells > best[0] + 1e-9:
+                    best = tells, longer
+                gain = _gain(*counts, everyone)
+                if gain > worst:
+                    found.append((-gain, longer, kept, broken))
+                    if len(found) >= 8 * BEAM:
+                        found = _distinct(found)[:BEAM]
+                        worst = -found[-1][0] if len(found) == BEAM else -inf
+        front = [(line, right, wrong) for _, line, right, wrong in _distinct(found)[:BEAM]]
     return tuple(terms[place][0] for place in best[1])
+
+
+def _distinct(found: Sequence[tuple[float, tuple[int, ...], int, int]]) -> list[tuple[float, tuple[int, ...], int, int]]:
+    """Lines by what they gain, of those that hold for the same tickets the first."""
+    first: dict[tuple[int, int], tuple[float, tuple[int, ...], int, int]] = {}
+    for each in sorted(found, key=lambda each: each[:2]):
+        first.setdefault(each[2:], each)
+    return list(first.values())
 
 
 def _gain(right: int, wrong: int, before: tuple[int, int]) -> float:

@@ -26,7 +26,7 @@ class Material:
     masks: Masks
     fails: int  # labelled fail
     judged_fail: int  # by the present guidance
-    is_neutral: bool  # whether that has no rule
+    verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
 
 
@@ -87,9 +87,13 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 
 def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     """Verdicts of lines, and whether they replace the present rules."""
-    if material.is_neutral:
+    if not material.verdicts:
         return [("fail", False), ("pass", True)]
-    return [("fail", False), ("pass", False), ("fail", True), ("pass", True)]
+    # A ticket that one rule passes no other can fail.
+    added: list[tuple[Verdict, bool]] = (
+        [("pass", False)] if "pass" in material.verdicts else [("fail", False), ("pass", False)]
+    )
+    return [*added, ("fail", True), ("pass", True)]
 
 
 def _learn_lists(verdict: Verdict, replaces: bool) -> _Kind:

@@ -21,6 +21,7 @@ class CodedRule:
     key: str
     text: str
     code: RuleCode | OutOfReach
+    is_provisional: bool = False
 
 
 def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True) -> list[CodedRule]:
@@ -31,7 +32,8 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
     """
     parse = parse_rule if is_whole else _parse_openly
     return [
-        CodedRule(rule.key, rule.text, parse(rule.text, vocabulary, words)) for rule in speaking_rules(guidance.rules, words)
+        CodedRule(rule.key, rule.text, parse(rule.text, vocabulary, words), rule.is_provisional)
+        for rule in speaking_rules(guidance.rules, words)
     ]
 
 

@@ -96,7 +96,10 @@ class CodeJudge:
 
     def __init__(self, rules: Mapping[str, Sequence[CodedRule]]) -> None:
         self.rules = rules
-        self._texts = {mission: {rule.key: rule.text for rule in of} for mission, of in rules.items()}
+        self._told = {
+            mission: {rule.key: f"{' (provisional)' * rule.is_provisional}: {rule.text}" for rule in of}
+            for mission, of in rules.items()
+        }
         self.judges = {mission: compile_rules(of) for mission, of in rules.items()}
 
     @property
@@ -112,7 +115,7 @@ class CodeJudge:
         """The rule that gives a verdict; or why there is none."""
         if ruling.verdict is None:
             return explain_unknown(self.rules[ticket.mission], ruling, reading(ticket))
-        return f"{ruling.rule}: {self._texts[ticket.mission].get(ruling.rule, NO_RULE)}"
+        return f"{ruling.rule}{self._told[ticket.mission].get(ruling.rule, f': {NO_RULE}')}"
 
 
 def _read_config(source: str) -> LoopConfig | None:
