@@ -32,7 +32,7 @@ def demonstrate(
     room: int,
 ) -> Guidance:
     """``guidance`` with demonstrations for all of its rules, as far as ``cases`` have some and ``room`` tokens hold them.
-    Those that still hold stay, but the ones that only tell a label go first where room is short."""
+    Those that still hold stay, but the ones that only tell a label make room for each of the others."""
     kept = [*guidance.shown]
     shown = {each.source for each in kept}
     ordered = sorted((case for case in cases if case.ticket.key not in shown), key=lambda case: case.right)
@@ -54,8 +54,10 @@ def demonstrate(
         kept = [replace(each, rule="", text="") for each in pairs]
     cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
     kept = [each for each in kept if cost[each.source] <= room * SHARE]
+    by_label = [each for each in kept if not each.rule]
+    kept = [each for each in kept if each.rule]
     chosen: list[Demonstration] = []
-    for each in sorted(kept, key=lambda each: not each.rule):
+    for each in [*kept, *by_label[: max(0, BY_LABEL - len(kept))]]:
         if cost[each.source] <= room:
             room -= cost[each.source]
             chosen.append(each)

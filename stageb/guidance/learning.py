@@ -35,6 +35,7 @@ from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticke
 from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # train tickets that say how verdicts under a first guidance are calibrated
+CALIBRATED_EDIT_ON = 32  # race tickets that say the same of an edit
 CREDITED_ON = 96  # tickets that say what each rule earns
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
@@ -179,6 +180,7 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
     gate = _gate(mission, race_on, tools, bundle.number)
     edits = yield from _edits(mission.guidance, bundle, proposals, gate, tools)
     edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
+    edits_to_try = yield from _calibrate_edits(edits_to_try, gate, tools)
     fold, parts = bundle.number % FOLDS, mission.left.edits
     if tools.choose:
         decision = yield from decide_by(tools.choose, edits_to_try, gate, parts[fold])
@@ -187,7 +189,9 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
     left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
     after = decision.winner.guidance if decision.winner else mission.guidance
     failed = tuple(
-        (digest(tried.edit.guidance), fold) for tried in decision.tried if tried.test or tried.outcome == "turns no evidence"
+        (digest(replace(tried.edit.guidance, calibration=mission.guidance.calibration)), fold)
+        for tried in decision.tried
+        if tried.test or tried.outcome == "turns no evidence"
     )
     judge = gate.judge
     return GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, failed, judge.saved)
@@ -317,6 +321,20 @@ def _calibrate(guidance: Guidance, merits: Mapping[int, float], tools: Tools) ->
     return replace(guidance, calibration=further.after(guidance.calibration)), after
 
 
+def _calibrate_edits(edits: Sequence[Edit], gate: Gate, tools: Tools) -> Dialogue[list[Edit]]:
+    """``edits``, each calibrated on a few of the tickets that they race on, and no test looks at: new rules shift all
+    verdicts, which would hide what they are worth."""
+    if not tools.weighs or not needs_preparing(tools.config):
+        return list(edits)
+    some, calibrated = gate.race_on[:CALIBRATED_EDIT_ON], []
+    found = yield from gate.judge.merits([(edit.guidance, some) for edit in edits])
+    for edit, merits in zip(edits, found, strict=True):
+        guidance, after = _calibrate(edit.guidance, dict(zip(some, merits, strict=True)), tools)
+        gate.judge.known(guidance).update(after)
+        calibrated.append(replace(edit, guidance=guidance))
+    return calibrated
+
+
 def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
     """``gate: none``: take the first edit within the limits, untested."""
     edits = (
@@ -370,7 +388,8 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
     touched = [key for operation in operations for key in named(operation)]
     if len(set(touched)) < len(touched):
         return None
-    edited = _demonstrate(apply(mission.guidance, operations, bundle.name), bundle.judged, tools)
+    both = replace(apply(mission.guidance, operations, bundle.name), calibration=one.guidance.calibration)
+    edited = _demonstrate(both, bundle.judged, tools)
     evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
     together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
     return together if _fits(edited, tools) and not _is_barred(mission, bundle, together) else None

@@ -122,12 +122,17 @@ def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
 def _draw_verdicts(
     requests: Sequence[Request], engine: Scorer, words: Words, calibration: Calibration
 ) -> list[list[Verdict]]:
-    """For each request the verdicts of its keys, drawn by their probabilities at its temperature."""
+    """For each request the verdicts of its keys, drawn by their probabilities at its temperature: by each key alone, or for
+    instruct texts evenly, so that a vote is what the probability says, and not what luck does."""
     prompts = list(dict.fromkeys(request.prompt for request in requests))
     log_odds_of = dict(zip(prompts, score_log_odds(prompts, engine, words, calibration), strict=True))
     shares = [sigmoid(log_odds_of[request.prompt], request.decode.temperature) for request in requests]
+
+    def draw(place: int, key: int, count: int) -> float:
+        return (place + 0.5) / count if words.instruct else uniform(stream("verdict", key), 0)
+
     return [
-        ["pass" if uniform(stream("verdict", key), 0) < share else "fail" for key in request.keys]
+        ["pass" if draw(place, key, len(request.keys)) < share else "fail" for place, key in enumerate(request.keys)]
         for request, share in zip(requests, shares, strict=True)
     ]
 

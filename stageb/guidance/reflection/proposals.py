@@ -28,7 +28,7 @@ MAX_RATIONALE_CHARS = 200
 
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
 _MARKS = re.compile(r"^(?:[-*•#>\s\"'`(]+|\(?\d{1,2}[.):]\s+|[GR]\d+\s*[.:)]\s*)+")  # before a rule on its line
-_CLOSING = " *`\"'"  # behind it
+_QUOTES = re.compile('["*`“”]')  # that models put around words, and whole rules
 _LINE = re.compile(r"\[(\d{1,3})\]")  # of the evidence
 _FIELDS = {  # what each operation must hold, beside its op and evidence; a rationale is welcome
     "add": {"text"},
@@ -108,7 +108,7 @@ def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
         lines = _list_texts(strict_json.loads(body))
     except ValueError:
         lines = body.splitlines()
-    rules = [_MARKS.sub("", line).rstrip(_CLOSING) for line in lines]
+    rules = [_QUOTES.sub("", _MARKS.sub("", line)).rstrip(" ';,") for line in lines]
     begins = re.compile("|".join(map(re.escape, words.verdicts.values())), re.IGNORECASE)
     rules = [rule for rule in dict.fromkeys(rules) if begins.match(rule)]
     if not rules:
