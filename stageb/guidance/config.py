@@ -48,14 +48,21 @@ class PromptConfig:
     verdict_words: dict[str, str] | None = None
     """Your own words for the two verdicts, such as {pass: OK, fail: NG}; null: those of the language. The model reads and
     writes them; the files of a run say pass and fail."""
-    prefill: bool = False
+    style: Literal["auto", "instruct", "shipped"] = "auto"
+    """shipped: the texts that the model in the package is trained on; instruct: those for other models, with
+    demonstrations; auto: by the model."""
+    prefill: bool | None = None
     """Start every answer for the model with "Verdict:", so that a weak model keeps to the form. No model then thinks
-    aloud."""
+    aloud. null: true with instruct texts, for engines that load the model here, unless it is configured to think."""
+    demonstration_tokens: int = 1536
+    """With instruct texts: tokens of train tickets with their verdicts that the model is shown, at most; 0: none."""
 
     def __post_init__(self) -> None:
         if self.verdict_words is not None:
             fault = verdict_words_fault(self.verdict_words)
             require(not fault, "prompt.verdict_words", self.verdict_words, fault)
+        tokens = self.demonstration_tokens
+        require(tokens >= 0, "prompt.demonstration_tokens", tokens, "0 or more")
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
-    words = words_of(config.prompt)
+    words = words_of(config.prompt, config.model)
     seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
     missions = missions_of(tickets)
     folders = Counter(map(folder, missions))
@@ -95,7 +95,7 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
     for name in sorted({ticket.mission for ticket in tickets} & seeds.keys()):
         own = (ticket for ticket in tickets if ticket.mission == name)
         vocabulary = Vocabulary.of(own, parse_scales(config.reflection.scales or ()))
-        found += find_unknown(seeds[name], vocabulary, words_of(config.prompt))
+        found += find_unknown(seeds[name], vocabulary, words_of(config.prompt, config.model))
     remedy = "correct the rule, remove it, or give tickets that have it"
     bad = [BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field]
     if bad:
@@ -136,5 +136,9 @@ def check_sealed(
                 what = f"rule {rule.key} of mission {name!r} was learnt from {seen}, which is kept for {sealed[seen]} here"
                 known = f"--split.seed {seed}" if isinstance(seed, int) else "the split.seed that it was learnt by"
                 bad.append(BadLine(str(config.guidance.path), 0, what, f"give {known}, or tickets that it has not seen"))
+        seen = next((each.source for each in seeds[name].demonstrations if each.source in sealed), None)
+        if seen is not None:
+            what = f"guidance of mission {name!r} demonstrates {seen}, which is kept for {sealed[seen]} here"
+            bad.append(BadLine(str(config.guidance.path), 0, what, "give the split.seed of the run that it is of"))
     if bad:
         raise BadInputError("rules in guidance.path", sorted(bad, key=str))

@@ -13,12 +13,14 @@ from functools import partial
 from itertools import islice
 
 from stageb.engines.protocol import Prompt
+from stageb.guidance.calibration import find_log_odds, fit_calibration
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.demonstrations import demonstrate
 from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, credit_rules, make_room, prune
-from stageb.guidance.prompts import Case, rule_lines, words_of
+from stageb.guidance.prompts import Case, Words, has_instruct_texts, rule_lines, words_of
 from stageb.guidance.questions import CountTokens, Dialogue, sample_together
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.reflection.edits import apply, named
@@ -26,11 +28,14 @@ from stageb.guidance.reflection.reflect import Reflection, case_of, merge_equal,
 from stageb.guidance.rules.check import check_proposal
 from stageb.guidance.rules.touch import find_touched
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.sampling import sigmoid
 from stageb.guidance.splits import SPLIT_SEED, Splits, bundle_size, bundles_at_once, oversampling, split_seed, weigh_labels
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
 
+CALIBRATED_ON = 192  # train tickets that say how verdicts under a first guidance are calibrated
+CALIBRATED_EDIT_ON = 32  # race tickets that say the same of an edit
 CREDITED_ON = 96  # tickets that say what each rule earns
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
@@ -47,6 +52,12 @@ class Tools:
     count_tokens: CountTokens
     look: int  # tickets between two looks of a test
     choose: Choose | None = None  # the user's own, in place of race and test
+    weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
+
+    @property
+    def words(self) -> Words:
+        """What the model reads and writes."""
+        return words_of(self.config.prompt, self.config.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,24 @@ class GateResult:
     tokens: int = 0  # that these took
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
     saved: int = 0  # verdicts that rules as code gave
+
+
+def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Judge]]:
+    """The mission with its first guidance prepared, and what judged for it: a step further where there are demonstrations,
+    from the tickets that edits are raced on, or a calibration, by others of train. So it shows no ticket that a test looks
+    at."""
+    cases = [Case(tools.tickets[i], False, None) for i in tools.splits.raced or tools.splits.studied]
+    guidance = _demonstrate(mission.guidance, cases, tools)
+    judge = Judge(tools.tickets, tools.config.gating, guidance, {}, tools.splits.drawn)
+    if tools.weighs:
+        named = {each.source for each in guidance.shown}
+        others = [i for i in tools.splits.tested if tools.tickets[i].key not in named]
+        yield from judge.merits([(guidance, others[:CALIBRATED_ON])])
+    guidance, merits = _calibrate(guidance, judge.known(guidance), tools)
+    if guidance == mission.guidance:
+        return mission, judge
+    known = {tools.tickets[i].key: merit for i, merit in merits.items()}
+    return replace(mission, guidance=replace(guidance, step=guidance.step + 1), merits=known), judge
 
 
 def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
@@ -132,7 +161,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
 
 def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> Dialogue[list[Reflection]]:
     """What the model proposes for each bundle, all sampled at once, without operations that name what no ticket has."""
-    config, words = tools.config, words_of(tools.config.prompt)
+    config, words = tools.config, tools.words
     found = yield from sample_together(
         [reflect(each.judged, guidance, tools.count_tokens, config.reflection, words, each.key) for each in bundles]
     )
@@ -151,6 +180,7 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
     gate = make_gate(mission, race_on, tools, bundle.number)
     edits = yield from _edits(mission.guidance, bundle, proposals, gate, tools)
     edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
+    edits_to_try = yield from _calibrate_edits(edits_to_try, gate, tools)
     fold, parts = bundle.number % FOLDS, mission.left.edits
     if tools.choose:
         decision = yield from decide_by(tools.choose, edits_to_try, gate, parts[fold])
@@ -159,7 +189,9 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
     left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
     after = decision.winner.guidance if decision.winner else mission.guidance
     failed = tuple(
-        (digest(tried.edit.guidance), fold) for tried in decision.tried if tried.test or tried.outcome == "turns no evidence"
+        (digest(replace(tried.edit.guidance, calibration=mission.guidance.calibration)), fold)
+        for tried in decision.tried
+        if tried.test or tried.outcome == "turns no evidence"
     )
     judge = gate.judge
     return GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, failed, judge.saved)
@@ -223,7 +255,7 @@ def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dic
     otherwise to be asked; nothing where bundles come one by one, and there is little to keep."""
     if not _is_whole(tools):
         return {}
-    is_touched = find_touched(mission.guidance, after, tools.vocabulary, words_of(tools.config.prompt))
+    is_touched = find_touched(mission.guidance, after, tools.vocabulary, tools.words)
     return {key: case if case and not is_touched(reading(case.ticket)) else None for key, case in mission.seen.items()}
 
 
@@ -236,12 +268,15 @@ def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> 
     asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
     seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
     asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
-    merits = {tools.tickets[i].key: merit for i, merit in learnt.merits.items() if i in asked_again}
+    calibrated, judged = winner.guidance if winner else None, learnt.merits
+    if winner and needs_preparing(tools.config):
+        calibrated, judged = _calibrate(winner.guidance, learnt.merits, tools)
+    merits = {tools.tickets[i].key: merit for i, merit in judged.items() if i in asked_again}
     spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
     mission = replace(mission, left=learnt.left, merits=merits)
-    if winner is None:
+    if calibrated is None:
         return replace(mission, guidance=replace(mission.guidance, spent=spent))
-    guidance = _sign_rules(winner.guidance, split_seed(tools.config))
+    guidance = _sign_rules(calibrated, split_seed(tools.config))
     return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
 
 
@@ -253,6 +288,51 @@ def _sign_rules(guidance: Guidance, seed: int) -> Guidance:
         return replace(rule, metadata={**rule.metadata, SPLIT_SEED: seed}) if new else rule
 
     return replace(guidance, rules=tuple(says(rule) for rule in guidance.rules))
+
+
+def needs_preparing(config: LoopConfig) -> bool:
+    """Whether guidance has demonstrations and a calibration: only other models than the shipped one need them, and only
+    where they judge all tickets."""
+    return has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model"
+
+
+def _demonstrate(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Guidance:
+    """``guidance`` with demonstrations from these cases, if any are to be shown."""
+    room = tools.config.prompt.demonstration_tokens
+    if not room or not needs_preparing(tools.config):
+        return guidance
+    (empty,) = tools.count_tokens([Prompt("", "")])
+
+    def count(text: str) -> int:
+        return tools.count_tokens([Prompt(text, "")])[0] - empty
+
+    return demonstrate(guidance, cases, tools.vocabulary, tools.words, count, room)
+
+
+def _calibrate(guidance: Guidance, merits: Mapping[int, float], tools: Tools) -> tuple[Guidance, Mapping[int, float]]:
+    """``guidance`` calibrated by how it judges these tickets, and how it judges them then."""
+    if not tools.weighs:
+        return guidance, merits
+    temperature = tools.config.sampler.grid[0].temperature
+    passes = {i: tools.tickets[i].label == "pass" for i in merits}
+    log_odds = {i: find_log_odds(merit, passes[i], temperature) for i, merit in merits.items()}
+    further = fit_calibration(list(log_odds.values()), list(passes.values()))
+    after = {i: sigmoid(further.of(odds) * (1 if passes[i] else -1), temperature) for i, odds in log_odds.items()}
+    return replace(guidance, calibration=further.after(guidance.calibration)), after
+
+
+def _calibrate_edits(edits: Sequence[Edit], gate: Gate, tools: Tools) -> Dialogue[list[Edit]]:
+    """``edits``, each calibrated on a few of the tickets that they race on, and no test looks at: new rules shift all
+    verdicts, which would hide what they are worth."""
+    if not tools.weighs or not needs_preparing(tools.config):
+        return list(edits)
+    some, calibrated = gate.race_on[:CALIBRATED_EDIT_ON], []
+    found = yield from gate.judge.merits([(edit.guidance, some) for edit in edits])
+    for edit, merits in zip(edits, found, strict=True):
+        guidance, after = _calibrate(edit.guidance, dict(zip(some, merits, strict=True)), tools)
+        gate.judge.known(guidance).update(after)
+        calibrated.append(replace(edit, guidance=guidance))
+    return calibrated
 
 
 def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
@@ -291,7 +371,8 @@ def _edits(
             operations = room
         evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
         gone = tuple(str(operation.key) for operation in operations[len(proposal.operations) :])
-        edits.append(Edit((proposal,), times, apply(guidance, operations, bundle.name), tuple(evidence), gone))
+        edited = _demonstrate(apply(guidance, operations, bundle.name), bundle.judged, tools)
+        edits.append(Edit((proposal,), times, edited, tuple(evidence), gone))
     return edits
 
 
@@ -307,7 +388,8 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
     touched = [key for operation in operations for key in named(operation)]
     if len(set(touched)) < len(touched):
         return None
-    edited = apply(mission.guidance, operations, bundle.name)
+    both = replace(apply(mission.guidance, operations, bundle.name), calibration=one.guidance.calibration)
+    edited = _demonstrate(both, bundle.judged, tools)
     evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
     together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
     return together if fits(edited, tools) and not _is_barred(mission, bundle, together) else None

@@ -61,6 +61,8 @@ def epochs(world: World, run: Run, ranks: Ranks) -> None:
         roll_out(world, run, ranks, round_)
     for epoch in run.schedule.epochs:
         for mission in run.schedule.missions:
+            if epoch == run.schedule.epochs[0]:
+                world.consult(ranks.answer, prepare, run, mission)
             for round_ in run.schedule.train(epoch, mission):
                 world.consult(ranks.answer, learn, run, mission, run.schedule.bundle_size(mission))
                 roll_out(world, run, ranks, round_)
@@ -111,6 +113,17 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> Dialogue[None
         run.record_distilled(round_, records, transitions.after_distilling(mission, records, run.config))
     else:
         run.record_round(round_, records, transitions.after_round(mission, round_, records))
+
+
+def prepare(run: Run, name: str) -> Dialogue[None]:
+    """Before a mission learns, give the guidance that it starts with demonstrations, and calibrate it: once, and only for
+    models that need that."""
+    before = run.state.missions[name]
+    if transitions.is_unprepared(before, run.config) and not transitions.why_ended(run.state, name, run.config):
+        run.progress.show_activity(f"{name}: choosing demonstrations, calibrating verdicts")
+        mission, judge = yield from learning.prepare(before, run.tools(name))
+        if mission.guidance.step != before.guidance.step:
+            run.record_preparation(mission, judge)
 
 
 def learn(run: Run, name: str, size: int) -> Dialogue[None]:

@@ -51,7 +51,7 @@ class Ranks:
         self.round_size = config.runner.per_rank_rollout_batch_size * world.world_size
         per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
         self.group_size = rollout.group_size(self.round_size, per_rank, most)
-        self.words = words_of(config.prompt)
+        self.words = words_of(config.prompt, config.model)
         self._coder = Coder(tickets, self.words, parse_scales(config.reflection.scales or ()))
         self._engine: Engine | None = None
         self._reflector: Engine | None = None

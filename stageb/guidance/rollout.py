@@ -99,7 +99,8 @@ def rollout(
         for entry, decode in enumerate(sampler.grid)
     ]
     alone = sampler.reasons != "all"
-    completions = iter((sample_verdicts if alone else sample_answers)(requests, engine, words))
+    sample = sample_verdicts if alone else sample_answers
+    completions = iter(sample(requests, engine, words, guidance.calibration))
     candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
     openings: dict[int, list[tuple[int, ...]]] = {i: [] for i in asked if sampler.reasons == "wrong"}
     for i in asked:
@@ -185,7 +186,7 @@ def _weighed(
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
-    weighed = score_log_odds([prompts[i] for i in asked], engine, words)
+    weighed = score_log_odds([prompts[i] for i in asked], engine, words, guidance.calibration)
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
     for i, log_odds in zip(asked, weighed, strict=True):
         judged[i] = Judgement(sigmoid(log_odds if tickets[i].label == "pass" else -log_odds, temperature), lengths[i] + 1)

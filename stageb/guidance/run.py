@@ -18,6 +18,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import prices_of
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import open_journal
+from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.inputs import Inputs
@@ -168,7 +169,9 @@ class Run(run.Run):
             pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
             vocabulary = Vocabulary.of((tickets[i] for i in splits.train), parse_scales(config.reflection.scales or ()))
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
-            self._tools[name] = Tools(config, tickets, splits, pool, vocabulary, count_tokens, look, self.inputs.choose)
+            weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
+            known = config, tickets, splits, pool, vocabulary, count_tokens, look
+            self._tools[name] = Tools(*known, self.inputs.choose, weighs)
         return self._tools[name]
 
     def skip(self, batch: Round, why: str) -> None:
@@ -209,6 +212,13 @@ class Run(run.Run):
             self.progress.print_line(f"{name}: back to guidance step {guidance.step}, which does better on val")
             artifacts.write_current(self.journal, guidance)
         self._finish_step(mission, self.schedule.choice(name))
+
+    def record_preparation(self, mission: MissionState, judge: Judge) -> None:
+        """Write down and commit a first guidance with its demonstrations, calibrated; ``judge`` says what that took."""
+        artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+        spent = self.state.spent.plus(judged=judge.judged, tokens=judge.tokens)
+        self.state = replace(self.state.with_mission(mission), spent=spent)
+        self.commit()
 
     def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState) -> None:
         """Write down and show what a bundle taught; ``mission`` is the mission's state after it. The caller commits, so that

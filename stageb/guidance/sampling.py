@@ -19,19 +19,21 @@ from typing import TypeGuard
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
 from stageb.guidance.answers import read_answer
 from stageb.guidance.prompts import REASON, Words, verdict_lines
-from stageb.guidance.types import Verdict
+from stageb.guidance.types import UNCALIBRATED, Calibration, Verdict
 from stageb.seeds import stream, uniform
 
 Ids = tuple[int, ...]
 
 
-def sample_answers(requests: Sequence[Request], engine: Engine, words: Words) -> list[tuple[Completion, ...]]:
+def sample_answers(
+    requests: Sequence[Request], engine: Engine, words: Words, calibration: Calibration = UNCALIBRATED
+) -> list[tuple[Completion, ...]]:
     """Whole answers."""
     if not _is_drawn(engine, words):
         return engine.generate(requests)
     begun: list[Request] = []
     drawn: list[list[int]] = []  # for each request which of ``begun`` answers each key
-    for request, verdicts in zip(requests, _draw_verdicts(requests, engine, words), strict=True):
+    for request, verdicts in zip(requests, _draw_verdicts(requests, engine, words, calibration), strict=True):
         places = {verdict: len(begun) + place for place, verdict in enumerate(dict.fromkeys(verdicts))}
         drawn.append([places[verdict] for verdict in verdicts])
         for verdict in places:
@@ -41,14 +43,16 @@ def sample_answers(requests: Sequence[Request], engine: Engine, words: Words) ->
     return [tuple(_put_before(begun[place].begin, next(reasons[place])) for place in places) for places in drawn]
 
 
-def sample_verdicts(requests: Sequence[Request], engine: Engine, words: Words) -> list[tuple[Completion, ...]]:
+def sample_verdicts(
+    requests: Sequence[Request], engine: Engine, words: Words, calibration: Calibration = UNCALIBRATED
+) -> list[tuple[Completion, ...]]:
     """Answers that end with their verdicts. One whose first line is no verdict is sampled whole, where the engine can go on
     with it: then what is wrong with it shows."""
     if _is_drawn(engine, words):
         lines = verdict_lines(words)
         return [
             tuple(Completion(lines[verdict], 0, "stop") for verdict in verdicts)
-            for verdicts in _draw_verdicts(requests, engine, words)
+            for verdicts in _draw_verdicts(requests, engine, words, calibration)
         ]
     stopping = [replace(each, decode=replace(each.decode, stop=(*each.decode.stop, "\n"))) for each in requests]
     answers = [list(each) for each in engine.generate(stopping)]
@@ -93,11 +97,13 @@ def can_write_reasons(engine: Engine, words: Words) -> bool:
     return isinstance(engine, Resumer) or _is_drawn(engine, words)
 
 
-def score_log_odds(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float]:
-    """For each prompt, the log-odds of pass against fail."""
+def score_log_odds(
+    prompts: Sequence[Prompt], engine: Scorer, words: Words, calibration: Calibration = UNCALIBRATED
+) -> list[float]:
+    """For each prompt, the calibrated log-odds of pass against fail."""
     lines = verdict_lines(words)
     scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
-    return [passes - fails for passes, fails in scores]
+    return [calibration.of(passes - fails) for passes, fails in scores]
 
 
 def sigmoid(log_odds: float, temperature: float) -> float:
@@ -113,13 +119,20 @@ def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
     return bool(words.begin) and isinstance(engine, Scorer)
 
 
-def _draw_verdicts(requests: Sequence[Request], engine: Scorer, words: Words) -> list[list[Verdict]]:
-    """For each request the verdicts of its keys, drawn by their probabilities at its temperature."""
+def _draw_verdicts(
+    requests: Sequence[Request], engine: Scorer, words: Words, calibration: Calibration
+) -> list[list[Verdict]]:
+    """For each request the verdicts of its keys, drawn by their probabilities at its temperature: by each key alone, or for
+    instruct texts evenly, so that a vote is what the probability says, and not what luck does."""
     prompts = list(dict.fromkeys(request.prompt for request in requests))
-    log_odds_of = dict(zip(prompts, score_log_odds(prompts, engine, words), strict=True))
+    log_odds_of = dict(zip(prompts, score_log_odds(prompts, engine, words, calibration), strict=True))
     shares = [sigmoid(log_odds_of[request.prompt], request.decode.temperature) for request in requests]
+
+    def draw(place: int, key: int, count: int) -> float:
+        return (place + 0.5) / count if words.instruct else uniform(stream("verdict", key), 0)
+
     return [
-        ["pass" if uniform(stream("verdict", key), 0) < share else "fail" for key in request.keys]
+        ["pass" if draw(place, key, len(request.keys)) < share else "fail" for place, key in enumerate(request.keys)]
         for request, share in zip(requests, shares, strict=True)
     ]
 

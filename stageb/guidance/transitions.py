@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from stageb.guidance.config import BudgetConfig, LoopConfig
 from stageb.guidance.costs import prices_of
+from stageb.guidance.prompts import has_instruct_texts
 from stageb.guidance.schedule import Round, Schedule
 from stageb.guidance.selection import latest_of_the_best
 from stageb.guidance.state import Choice, MissionState, Spent, State, Tally
-from stageb.guidance.types import Record
+from stageb.guidance.types import UNCALIBRATED, Record
 
 UNCHANGED = "unchanged"
 FEWEST_TO_PRUNE = 2  # rules beside the headline
@@ -29,6 +30,14 @@ def why_ended(state: State, name: str, config: LoopConfig) -> str:
     if most.patience is not None and mission.idle_epochs >= most.patience:
         return "early_stop.patience"
     return "early_stop.reflections" if most.reflections is not None and mission.idle_bundles >= most.reflections else ""
+
+
+def is_unprepared(mission: MissionState, config: LoopConfig) -> bool:
+    """Whether the guidance that a mission starts with still lacks demonstrations and a calibration, which only models that
+    read instruct texts and judge all tickets need."""
+    guidance, needed = mission.guidance, has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model"
+    begun = mission.bundles or mission.pending or guidance.demonstrations or guidance.calibration != UNCALIBRATED
+    return needed and not begun
 
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:

@@ -130,6 +130,36 @@ NOTHING = Budget()
 
 
 @dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A train ticket and its label, shown to the model before the ticket that it judges."""
+
+    source: str  # the ticket's key
+    per_image: tuple[tuple[str, str], ...]  # the ticket's summaries
+    verdict: Verdict  # its label
+    rule: str = ""  # the key of the rule that decides it, G0 where none holds; empty: nothing but the label is told
+    text: str = ""  # of that rule when the ticket was chosen: shown only while the guidance has it
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What turns the log-odds of a pass that a model gives under one guidance into those that labels bear out."""
+
+    slope: float = 1.0
+    offset: float = 0.0
+
+    def of(self, log_odds: float) -> float:
+        """The calibrated log-odds."""
+        return self.slope * log_odds + self.offset
+
+    def after(self, first: Calibration) -> Calibration:
+        """Both in turn: ``first``, then this one."""
+        return Calibration(self.slope * first.slope, self.of(first.offset))
+
+
+UNCALIBRATED = Calibration()
+
+
+@dataclass(frozen=True, slots=True)
 class Guidance:
     """A mission's numbered rules at one step."""
 
@@ -138,6 +168,14 @@ class Guidance:
     rules: tuple[Rule, ...]  # in ascending number; the first is G0, the headline
     next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
     spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
+    demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
+    calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
+
+    @property
+    def shown(self) -> tuple[Demonstration, ...]:
+        """The demonstrations that still hold: their rule is there, and says what it said."""
+        texts = {rule.key: rule.text for rule in self.rules}
+        return tuple(each for each in self.demonstrations if not each.rule or texts.get(each.rule) == each.text)
 
     def rule(self, key: str) -> Rule | None:
         """The rule named ``key``, or None."""

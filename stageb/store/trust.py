@@ -68,7 +68,7 @@ _DATA = {
     "": "loop seed report jump_reflection on_bad_record log_level",
     "columns": "mission mission_name group_id label passes fails texts decimal",
     "split": "train val test seed",
-    "prompt": "language verdict_words prefill",
+    "prompt": "language verdict_words style prefill demonstration_tokens",
     "model": (
         "torch_dtype quantize device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency "
         "timeout_s gradient_checkpointing compile"

@@ -1,9 +1,9 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
-``spent`` where something was (``types.Budget``). A person may leave out everything but the experiences, or write a text file
-instead (``rules_file.py``). ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed
-every check.
+``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some. A person may leave out
+everything but the experiences, or write a text file instead (``rules_file.py``). ``read_guidance`` is how commands read
+whatever they were pointed at; what it returns has passed every check.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.prompts import Words, find_words
 from stageb.guidance.reflection.edits import number
-from stageb.guidance.types import FOLDS, HEADLINE_KEY, NOTHING, Budget, Guidance, Rule
+from stageb.guidance.types import (
+    FOLDS,
+    HEADLINE_KEY,
+    NOTHING,
+    UNCALIBRATED,
+    Budget,
+    Calibration,
+    Demonstration,
+    Guidance,
+    Rule,
+)
 from stageb.store.trust import file_of
 from stageb.untrusted import strict_json
 from stageb.untrusted.clean_text import text_fault
@@ -27,7 +37,7 @@ from stageb.untrusted.clean_text import text_fault
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
-FIELDS = ("step", "next_number", "experiences", "metadata", "spent")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", "demonstrations", "calibration")
 
 
 def make_neutral(mission: str, words: Words) -> Guidance:
@@ -44,6 +54,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             "experiences": {rule.key: rule.text for rule in guidance.rules},
             "metadata": {rule.key: dict(rule.metadata) for rule in guidance.rules if rule.metadata},
             **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
+            **_format_shown(guidance),
         }
     }
 
@@ -217,7 +228,19 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     metadata = body.get("metadata", {})
     rules = sorted((Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()), key=number)
     spent = Budget.of(body["spent"]) if "spent" in body else NOTHING
-    return Guidance(mission, body.get("step", 0), tuple(rules), body.get("next_number", number(rules[-1]) + 1), spent)
+    demonstrations = tuple(
+        Demonstration(**{**each, "per_image": tuple(each["per_image"].items())}) for each in body.get("demonstrations", ())
+    )
+    next_number = body.get("next_number", number(rules[-1]) + 1)
+    calibration = Calibration(**body.get("calibration", {}))
+    return Guidance(mission, body.get("step", 0), tuple(rules), next_number, spent, demonstrations, calibration)
+
+
+def _format_shown(guidance: Guidance) -> dict[str, Any]:
+    """Demonstrations and calibration, where there are some."""
+    shown = [{**asdict(each), "per_image": dict(each.per_image)} for each in guidance.demonstrations]
+    calibration = asdict(guidance.calibration) if guidance.calibration != UNCALIBRATED else {}
+    return {name: value for name, value in (("demonstrations", shown), ("calibration", calibration)) if value}
 
 
 _Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the mission, what is wrong, the remedy
@@ -243,7 +266,8 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
             found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
             found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    return found or _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + _find_spent_faults(body)
+    numbers, rest = _find_number_faults(body, rules), _find_spent_faults(body) + _find_shown_faults(body)
+    return found or numbers + _find_metadata_faults(body, rules) + rest
 
 
 def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
@@ -266,6 +290,28 @@ def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
     if len(spent["edits"]) != FOLDS or not all(type(each) in (int, float) and 0 <= each <= 1 for each in shares):
         return [(("spent",), f"spent: {shares!r}", remedy)]
     return []
+
+
+def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
+    """What is wrong with demonstrations and calibration."""
+    found: list[_Fault] = []
+    demonstrations, calibration = body.get("demonstrations", []), body.get("calibration", {})
+    if not isinstance(demonstrations, list) or not all(map(_is_demonstration, demonstrations)):
+        found.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
+    names = {each.name for each in fields(Calibration)}
+    is_known = isinstance(calibration, dict) and calibration.keys() <= names
+    if not is_known or not all(type(each) in (int, float) and abs(each) < MOST for each in calibration.values()):
+        found.append((("calibration",), "calibration: not a slope and an offset", "leave it out"))
+    return found
+
+
+def _is_demonstration(each: Any) -> bool:
+    names = {field.name for field in fields(Demonstration)}
+    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in ("pass", "fail"):
+        return False
+    summaries = each["per_image"]
+    texts = [each[name] for name in ("source", "rule", "text")]
+    return isinstance(summaries, dict) and all(isinstance(text, str) for text in (*texts, *summaries.values()))
 
 
 def _find_metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:

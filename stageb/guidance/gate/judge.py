@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.race import TicketKind
-from stageb.guidance.prompts import rule_lines
+from stageb.guidance.prompts import render_guidance
 from stageb.guidance.questions import Dialogue, JudgeTickets
 from stageb.guidance.types import Guidance, Judgement, Ticket
 
 
 def digest(guidance: Guidance) -> str:
-    """16 hex digits for what a model sees of a guidance: its rules and their keys, not its step or its metadata."""
-    return hashlib.blake2b(rule_lines(guidance).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    """16 hex digits for what verdicts under a guidance depend on: its rules and their keys, not its step or its metadata."""
+    return hashlib.blake2b(render_guidance(guidance).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class Judge:
@@ -39,7 +39,7 @@ class Judge:
         most = max(config.fp_weight, config.fn_weight)
         self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
         self._present = present
-        self._merits: dict[str, dict[int, float]] = {rule_lines(present): dict(known)}  # equal rules, judged alike
+        self._merits: dict[str, dict[int, float]] = {render_guidance(present): dict(known)}  # equal rules, judged alike
         self._asked: set[str] = set()  # the rules under which the model judged a ticket
         self.judged = 0  # tickets that the model judged
         self.saved = 0  # that rules as code judged
@@ -52,14 +52,14 @@ class Judge:
             known = self.known(guidance)
             missing = dict.fromkeys(i for i in positions if i not in known)
             if missing:
-                unknown.setdefault(rule_lines(guidance), (guidance, {}))[1].update(missing)
+                unknown.setdefault(render_guidance(guidance), (guidance, {}))[1].update(missing)
         wanted = tuple((guidance, tuple(missing)) for guidance, missing in unknown.values())
         answers: Sequence[Sequence[Judgement]] = (yield JudgeTickets(wanted)) if wanted else ()
         for (guidance, positions), judged in zip(wanted, answers, strict=True):
             self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
             by_model = sum(not each.by_rules for each in judged)
             if by_model:
-                self._asked.add(rule_lines(guidance))
+                self._asked.add(render_guidance(guidance))
             self.judged += by_model
             self.saved += sum(each.by_rules for each in judged)
             self.tokens += sum(each.tokens for each in judged)
@@ -76,7 +76,7 @@ class Judge:
 
     def is_free(self, guidance: Guidance) -> bool:
         """Whether rules as code gave all verdicts so far, so that further ones are likely to cost nothing."""
-        return bool(self.known(guidance)) and rule_lines(guidance) not in self._asked
+        return bool(self.known(guidance)) and render_guidance(guidance) not in self._asked
 
     def _weight(self, position: int) -> float:
         """What a ticket counts, at most 1: its price over the chance of having been drawn."""
@@ -89,4 +89,4 @@ class Judge:
 
     def known(self, guidance: Guidance) -> dict[int, float]:
         """The merits known under ``guidance``, by position."""
-        return self._merits.setdefault(rule_lines(guidance), {})
+        return self._merits.setdefault(render_guidance(guidance), {})

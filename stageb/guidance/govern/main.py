@@ -16,7 +16,7 @@ from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.govern import code, screens, shared
 from stageb.guidance.govern.provenance import add_provenance
-from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
+from stageb.guidance.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.code import list_read_files
 from stageb.job import streams
@@ -166,7 +166,10 @@ def export(args: Any) -> int:
         for line in unreadable:
             print(shown(line, 400), file=sys.stderr)
         return 1 if unreadable else 0
-    prompt = rollout_prompt(Ticket("", "", "pass", ()), _get_only(found, args.source), _choose_words(args))
+    guidance, words = _get_only(found, args.source), _choose_words(args)
+    if guidance.shown and not words.instruct:  # a file does not say which model reads it
+        words = instruct_words(args.language or "en")
+    prompt = rollout_prompt(Ticket("", "", "pass", ()), guidance, words)
     if args.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
         _write(json.dumps(turns, ensure_ascii=False, indent=2) + "\n", args.output)
@@ -242,7 +245,7 @@ def _choose_words(args: Any) -> Words:
     config = parse_run(path).config
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
-    return words_of(config.prompt)
+    return words_of(config.prompt, config.model)
 
 
 def _write(text: str, path: Path | None) -> None:

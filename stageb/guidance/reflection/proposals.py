@@ -1,4 +1,5 @@
-"""A model's reflection answer, read strictly: one JSON object whose operations each pass every check or are refused.
+"""A model's reflection answer, read strictly: one JSON object whose operations each pass every check or are refused. Answers
+to instruct texts are rules, one a line; what models put around them is forgiven, JSON included.
 
 The answer is untrusted text. Nothing in it is executed, nothing in it raises, and whatever cannot be used is kept with the
 reason why.
@@ -27,6 +28,8 @@ MAX_ANSWER_BYTES = 64 * 1024
 MAX_RATIONALE_CHARS = 200
 
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
+_MARKS = re.compile(r"^(?:[-*•#>\s\"'`(]+|\(?\d{1,2}[.):]\s+|[GR]\d+\s*[.:)]\s*)+")  # before a rule on its line
+_QUOTES = re.compile('["*`“”]')  # that models put around words, and whole rules
 _LINE = re.compile(r"\[(\d{1,3})\]")  # of the evidence
 _FIELDS = {  # what each operation must hold, beside its op and evidence; a rationale is welcome
     "add": {"text"},
@@ -50,7 +53,7 @@ def parse_proposal(
     cases = shown.cases
     seen = tuple(case.ticket.key for case in cases)
     try:
-        items = _items(text)
+        items = _find_rules(text, shown, words) if words.instruct else _items(text)
     except _RefusedError as refused:
         return Proposal(index, text, (), (Refusal(text, str(refused)),), seen)
     kept: list[Operation] = []
@@ -93,6 +96,37 @@ def _items(text: str) -> list[Any]:
     if not answer["operations"]:
         raise _RefusedError("no operations")
     return answer["operations"]
+
+
+def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
+    """The rules in an answer to instruct texts, one or more, as raw operations that should turn all wrong cases: new ones,
+    or what takes the place of the rule that the answer is asked to mend."""
+    if len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
+        raise _RefusedError(f"longer than {MAX_ANSWER_BYTES} bytes")
+    fenced = re.search(r"```\w*[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
+    body = (fenced[1] if fenced else text).strip()
+    try:
+        lines = _list_texts(strict_json.loads(body))
+    except ValueError:
+        lines = body.splitlines()
+    rules = [_QUOTES.sub("", _MARKS.sub("", line)).rstrip(" ';,") for line in lines]
+    begins = re.compile("|".join(map(re.escape, words.verdicts.values())), re.IGNORECASE)
+    rules = [rule for rule in dict.fromkeys(rules) if begins.match(rule)]
+    if not rules:
+        raise _RefusedError("no line begins with a verdict")
+    names = [case_name(place) for place, case in enumerate(shown.cases) if not case.right]
+    form = {"op": "update", "key": shown.rule} if shown.rule else {"op": "add"}
+    return [{**form, "text": rule, "evidence": names} for rule in rules]
+
+
+def _list_texts(answer: Any) -> list[str]:
+    """The rules that JSON of any usual shape holds."""
+    if isinstance(answer, str):
+        return answer.splitlines()
+    if isinstance(answer, dict):
+        own: Any = next((answer[name] for name in ("text", "rule", "operations", "rules") if name in answer), [])
+        return _list_texts(own)
+    return [text for each in answer for text in _list_texts(each)] if isinstance(answer, list) else []
 
 
 def _operation(item: Any, cases: Sequence[Case]) -> Operation:

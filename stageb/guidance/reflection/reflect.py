@@ -16,7 +16,7 @@ from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.answers import find_cited_rule
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.costs import LABELS
-from stageb.guidance.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt
+from stageb.guidance.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
 from stageb.guidance.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.reflection.conditions import Forms
 from stageb.guidance.reflection.counted import propose_lines
@@ -73,8 +73,8 @@ def reflect(
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
     proposals = [
-        refuse_unfinished(index, answer) or parse_proposal(answer.text, each, guidance, config, words, index)
-        for index, (each, answer) in enumerate(zip(shown, answers, strict=True))
+        refuse_unfinished(index, answer) or parse_proposal(request.begin + answer.text, each, guidance, config, words, index)
+        for index, (each, request, answer) in enumerate(zip(shown, asked, answers, strict=True))
     ]
     for label in LABELS if config.counted else ():
         errors, _ = of_kind(judged, (label, ""), guidance)
@@ -127,10 +127,18 @@ def fit_cases(
 def requests(
     shown: Sequence[ReflectionInput], guidance: Guidance, config: ReflectionConfig, words: Words, key: int
 ) -> list[Request]:
-    """One request with one sample for each answer."""
-    decode = Decode(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
+    """One request with one sample for each answer. Rules are begun for a model whose verdicts are; one alone ends at its
+    line's end."""
+    begun = bool(words.instruct and words.begin)
+    stop = ("\n",) if begun and config.max_operations == 1 else ()
+    decode = Decode(config.temperature, config.top_p, max_new_tokens=config.max_new_tokens, stop=stop)
     return [
-        Request(reflection_prompt(each, guidance, words, config.max_operations), decode, (stream(key, "answer", index),))
+        Request(
+            reflection_prompt(each, guidance, words, config.max_operations),
+            decode,
+            (stream(key, "answer", index),),
+            rule_opening(each, words) if begun else "",
+        )
         for index, each in enumerate(shown)
     ]
 

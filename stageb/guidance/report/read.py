@@ -148,6 +148,6 @@ def read_letter(
                 yield row, ticket
 
     known, scales = (ticket for _, ticket in judged_tickets()), parse_scales(config.reflection.scales or ())
-    coded = code_rules({name: guidance}, known, words_of(config.prompt), scales)
+    coded = code_rules({name: guidance}, known, words_of(config.prompt, config.model), scales)
     letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
     return letter

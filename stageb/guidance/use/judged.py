@@ -156,7 +156,7 @@ class JudgedRounds:
         config, rule, counts = self._config, load_selection_rule(self._config.selection), self.rounds.state["counts"]
         if judged and not count_asked(counts):
             said = [candidate for answers, _ in judged for candidate in answers.candidates]
-            words = words_of(config.prompt)
+            words = words_of(config.prompt, config.model)
             check_readable(said, config.max_unreadable, words, "max_unreadable", "few tickets would get a verdict")
         agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
         doubts, made = Doubts(**self.rounds.state["doubts"]), []
@@ -185,7 +185,7 @@ class JudgedRounds:
 
     def _find_doubts(self) -> Doubts:
         """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""
-        words = words_of(self._config.prompt)
+        words = words_of(self._config.prompt, self._config.model)
         guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
@@ -210,4 +210,4 @@ class JudgedRounds:
             console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         scales = find_scales(self._source)
-        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt), scales, is_whole=not why))
+        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt, config.model), scales, is_whole=not why))

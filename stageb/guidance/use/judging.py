@@ -54,7 +54,8 @@ class JudgingRanks:
         it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
             self._engine = load_engine(self.config.model, self._world, self.config.sampler.use_images)
-            check_reasons(self._engine, self.config.model.engine, self.config.sampler, words_of(self.config.prompt))
+            words = words_of(self.config.prompt, self.config.model)
+            check_reasons(self._engine, self.config.model.engine, self.config.sampler, words)
         tickets, groups = [line.ticket for line in lines], self._make_groups(lines, guidance)
         leads, ranks = self._world.is_global_zero, self._world.world_size
         self._world.lead(waves.begin)
@@ -82,7 +83,7 @@ class JudgingRanks:
 
     def _judge_group(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
         assert self._engine is not None  # ``judge`` has loaded it
-        config, words = self.config, words_of(self.config.prompt)
+        config, words = self.config, words_of(self.config.prompt, self.config.model)
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
         weighed: list[float | None] = [None] * len(tickets)
         if config.probability and isinstance(self._engine, Scorer):

@@ -151,7 +151,7 @@ def _make_finder(
     }
     mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
     scales = parse_scales(config.reflection.scales or ())
-    judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt), scales))
+    judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model), scales))
 
     def find(row: RunRow) -> str | None:
         key = find_cited_rule(row["reason"])

@@ -80,7 +80,7 @@ def weigh_verdicts(
     asked = [i for i, given in enumerate(answers) if given.candidates]
     prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
     found: list[float | None] = [None] * len(tickets)
-    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words), strict=True):
+    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words, guidance.calibration), strict=True):
         found[i] = sigmoid(log_odds, 1.0)
     return found
 

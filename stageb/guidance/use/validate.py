@@ -235,9 +235,10 @@ def _measure_prompts(config: LoopConfig, inputs: Inputs, model: Outline) -> list
     if model.count_tokens is None:
         return []
     lengths: list[int] = []
+    words = words_of(config.prompt, config.model)
     for start in range(0, len(inputs.tickets), AT_ONCE):
         some = inputs.tickets[start : start + AT_ONCE]
-        prompts = [rollout_prompt(ticket, inputs.guidance[ticket.mission], words_of(config.prompt)) for ticket in some]
+        prompts = [rollout_prompt(ticket, inputs.guidance[ticket.mission], words) for ticket in some]
         lengths += model.count_tokens(prompts)
     return lengths
 
@@ -248,7 +249,8 @@ def _find_misfits(config: LoopConfig, inputs: Inputs, model: Outline, lengths: S
     if config.gating.judge_by == "probability" and model.scores is False:
         what = f"engine {config.model.engine} cannot give probabilities"
         faults.append(BadLine("gate.judge_by", 0, what, "set it to answer, or to auto"))
-    if config.sampler.reasons == "wrong" and model.resumes is False and not (config.prompt.prefill and model.scores):
+    is_drawn = words_of(config.prompt, config.model).begin and model.scores
+    if config.sampler.reasons == "wrong" and model.resumes is False and not is_drawn:
         what = f"engine {config.model.engine} cannot resume an answer from its exact tokens"
         faults.append(BadLine("sampler.reasons", 0, what, "set it to all or none"))
     answer = max(decode.max_new_tokens for decode in config.sampler.grid)
@@ -276,7 +278,8 @@ def _estimate_caches(config: LoopConfig, inputs: Inputs, model: Outline, lengths
     most = 0
     for mission, splits in inputs.splits.items():
         places = [*splits.train, *splits.val, *splits.test]
-        system = rollout_prompt(inputs.tickets[places[0]], inputs.guidance[mission], words_of(config.prompt)).system
+        words = words_of(config.prompt, config.model)
+        system = rollout_prompt(inputs.tickets[places[0]], inputs.guidance[mission], words).system
         (shared,) = model.count_tokens([Prompt(system, "")])
         fitting = (lengths[i] for i in places if lengths[i] <= config.sampler.max_prompt_tokens)
         longest = sorted(fitting, reverse=True)[:size]
