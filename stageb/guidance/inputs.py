@@ -15,13 +15,14 @@ from stageb.guidance.files.guidance_file import make_neutral, read_guidance
 from stageb.guidance.files.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.gate.decide import Choose
+from stageb.guidance.groups import name_content
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.check import UnknownName, find_unknown
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.selection import SelectionRule, load_selection_rule, majority
-from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
-from stageb.guidance.types import Budget, Guidance, Ticket
+from stageb.guidance.splits import SPLIT_SEED, Splits, missions_of, split_tickets
+from stageb.guidance.types import Budget, Guidance, Split, Ticket
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -105,8 +106,8 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
 
 def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
     """What a mission may spend: its part, less what its guidance has spent on these tickets already."""
-    keys = (ticket.key for ticket in tickets if ticket.mission == guidance.mission)
-    return budget_per_mission(config.gating, missions).less(spent_on(guidance, keys))
+    contents = (name_content(ticket) for ticket in tickets if ticket.mission == guidance.mission)
+    return budget_per_mission(config.gating, missions).less(spent_on(guidance, contents))
 
 
 def _own_gate(config: LoopConfig) -> Choose | None:
@@ -122,23 +123,22 @@ def _own_gate(config: LoopConfig) -> Choose | None:
 def check_sealed(
     config: LoopConfig, tickets: Sequence[Ticket], splits: Mapping[str, Splits], seeds: Mapping[str, Guidance]
 ) -> None:
-    """Refuse guidance whose rules were learnt from tickets that this run's split keeps for val or test.
+    """Refuse guidance that was learnt from what tickets say that this run's split keeps for val or test, or that test
+    tickets chose.
 
-    Raises ``BadInputError`` with the rules and the remedy.
+    Raises ``BadInputError`` with how many, and the remedy.
     """
     bad = []
     for name in splits.keys() & seeds.keys():
-        sealed = {tickets[i].key: split for split in SPLITS[1:] for i in splits[name].of(split)}
-        for rule in seeds[name].rules:
-            seed = rule.metadata.get(SPLIT_SEED)
-            seen = next((key for key in rule.sources if key in sealed), None)
-            if seen is not None:
-                what = f"rule {rule.key} of mission {name!r} was learnt from {seen}, which is kept for {sealed[seen]} here"
-                known = f"--split.seed {seed}" if isinstance(seed, int) else "the split.seed that it was learnt by"
-                bad.append(BadLine(str(config.guidance.path), 0, what, f"give {known}, or tickets that it has not seen"))
-        seen = next((each.source for each in seeds[name].demonstrations if each.source in sealed), None)
-        if seen is not None:
-            what = f"guidance of mission {name!r} demonstrates {seen}, which is kept for {sealed[seen]} here"
-            bad.append(BadLine(str(config.guidance.path), 0, what, "give the split.seed of the run that it is of"))
+        seed = seeds[name]
+        sealed: list[tuple[Split, frozenset[str]]] = [("val", seed.taught_by), ("test", seed.taught_by | seed.chosen_by)]
+        for split, seen in sealed:
+            known = [tickets[i] for i in splits[name].of(split) if name_content(tickets[i]) in seen]
+            if known:
+                by = next((f"--split.seed {each}" for rule in seed.rules if (each := rule.metadata.get(SPLIT_SEED))), "")
+                many = f"{len(known):,} of the tickets kept for {split} here, {known[0].key} among them,"
+                what = f"{many} taught or chose the guidance of mission {name!r}"
+                remedy = f"give {by or 'the split.seed that it was learnt by'}, or tickets that it has not seen"
+                bad.append(BadLine(str(config.guidance.path), 0, what, remedy))
     if bad:
         raise BadInputError("rules in guidance.path", sorted(bad, key=str))

@@ -20,6 +20,7 @@ from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, de
 from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, credit_rules, make_room, prune
+from stageb.guidance.groups import name_content
 from stageb.guidance.prompts import Case, Words, has_instruct_texts, rule_lines, words_of
 from stageb.guidance.questions import CountTokens, Dialogue, sample_together
 from stageb.guidance.reflection.conditions import reading
@@ -110,7 +111,8 @@ def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState,
     if guidance == mission.guidance:
         return mission, judge
     known = {tools.tickets[i].key: merit for i, merit in merits.items()}
-    return replace(mission, guidance=replace(guidance, step=guidance.step + 1), merits=known), judge
+    guidance = _note_tickets(replace(guidance, step=guidance.step + 1), tools)
+    return replace(mission, guidance=guidance, merits=known), judge
 
 
 def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
@@ -276,8 +278,14 @@ def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> 
     mission = replace(mission, left=learnt.left, merits=merits)
     if calibrated is None:
         return replace(mission, guidance=replace(mission.guidance, spent=spent))
-    guidance = _sign_rules(calibrated, split_seed(tools.config))
+    guidance = _note_tickets(_sign_rules(calibrated, split_seed(tools.config)), tools)
     return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
+
+
+def _note_tickets(guidance: Guidance, tools: Tools) -> Guidance:
+    """The guidance, with what the tickets say that taught, tested or chose it: all of train and val."""
+    train, val = (frozenset(name_content(tools.tickets[i]) for i in tools.splits.of(split)) for split in ("train", "val"))
+    return replace(guidance, taught_by=guidance.taught_by | train, chosen_by=guidance.chosen_by | val)
 
 
 def _sign_rules(guidance: Guidance, seed: int) -> Guidance:

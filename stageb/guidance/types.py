@@ -168,6 +168,9 @@ class Guidance:
     rules: tuple[Rule, ...]  # in ascending number; the first is G0, the headline
     next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
     spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
+    taught_by: frozenset[str] = frozenset()  # what the tickets say (``groups.name_content``) that it was learnt, raced or
+    #   tested on, by all runs that led to it
+    chosen_by: frozenset[str] = frozenset()  # the same of those that chose it among others, or told when to stop
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
+from stageb.guidance.groups import NAME_LENGTH
 from stageb.guidance.prompts import Words, find_words
 from stageb.guidance.reflection.edits import number
 from stageb.guidance.types import (
@@ -37,7 +38,8 @@ from stageb.untrusted.clean_text import text_fault
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
-FIELDS = ("step", "next_number", "experiences", "metadata", "spent", "demonstrations", "calibration")
+SEEN = ("taught_by", "chosen_by")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, "demonstrations", "calibration")
 
 
 def make_neutral(mission: str, words: Words) -> Guidance:
@@ -54,6 +56,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             "experiences": {rule.key: rule.text for rule in guidance.rules},
             "metadata": {rule.key: dict(rule.metadata) for rule in guidance.rules if rule.metadata},
             **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
+            **{name: "".join(sorted(seen)) for name in SEEN if (seen := getattr(guidance, name))},
             **_format_shown(guidance),
         }
     }
@@ -178,8 +181,13 @@ def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance
 
 
 def _carry_spent(newest: Guidance, past: Guidance) -> Guidance:
-    """``read_past``, with what was spent since."""
-    return replace(past, spent=past.spent.most(newest.spent))
+    """``read_past``, with what was spent since, and the tickets that taught since."""
+    return carry_seen(newest, replace(past, spent=past.spent.most(newest.spent)))
+
+
+def carry_seen(before: Guidance, after: Guidance) -> Guidance:
+    """``after``, with the tickets that taught and chose ``before`` too."""
+    return replace(after, taught_by=before.taught_by | after.taught_by, chosen_by=before.chosen_by | after.chosen_by)
 
 
 def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:
@@ -233,7 +241,18 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     )
     next_number = body.get("next_number", number(rules[-1]) + 1)
     calibration = Calibration(**body.get("calibration", {}))
-    return Guidance(mission, body.get("step", 0), tuple(rules), next_number, spent, demonstrations, calibration)
+    taught_by, chosen_by = (frozenset(re.findall(rf".{{{NAME_LENGTH}}}", body.get(name, ""))) for name in SEEN)
+    return Guidance(
+        mission,
+        body.get("step", 0),
+        tuple(rules),
+        next_number,
+        spent,
+        taught_by=taught_by,
+        chosen_by=chosen_by,
+        demonstrations=demonstrations,
+        calibration=calibration,
+    )
 
 
 def _format_shown(guidance: Guidance) -> dict[str, Any]:
@@ -266,8 +285,10 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
             found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
             found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    numbers, rest = _find_number_faults(body, rules), _find_spent_faults(body) + _find_shown_faults(body)
-    return found or numbers + _find_metadata_faults(body, rules) + rest
+    if found:
+        return found
+    rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
+    return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
 
 
 def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
@@ -290,6 +311,17 @@ def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
     if len(spent["edits"]) != FOLDS or not all(type(each) in (int, float) and 0 <= each <= 1 for each in shares):
         return [(("spent",), f"spent: {shares!r}", remedy)]
     return []
+
+
+def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
+    """What is wrong with the names of the tickets that taught and chose."""
+    remedy, form = "restore it: it tells which tickets are not new", rf"([0-9a-f]{{{NAME_LENGTH}}})*"
+    given = {name: body.get(name, "") for name in SEEN}
+    return [
+        ((name,), f"{name}: not names of tickets' contents", remedy)
+        for name, value in given.items()
+        if not isinstance(value, str) or not re.fullmatch(form, value)
+    ]
 
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:

@@ -39,8 +39,8 @@ def budget_per_mission(gate: GateConfig, missions: int) -> Budget:
     return Budget((part * (1 - FOR_REMOVALS) / FOLDS,) * FOLDS, part * FOR_REMOVALS, gate.removal_margin)
 
 
-def spent_on(guidance: Guidance, keys: Iterable[str]) -> Budget:
-    """What was spent on tickets of these ``keys`` before a run starts from ``guidance``: all that its file tells, but
-    nothing where its rules say what taught them and none of that is among these tickets."""
-    taught = {key for rule in guidance.rules for key in rule.sources}
-    return guidance.spent if not taught or not taught.isdisjoint(keys) else NOTHING
+def spent_on(guidance: Guidance, contents: Iterable[str]) -> Budget:
+    """What was spent on tickets of these ``contents`` before a run starts from ``guidance``: all that its file tells, but
+    nothing where it says what taught it and none of that is among them."""
+    taught = guidance.taught_by
+    return guidance.spent if not taught or not taught.isdisjoint(contents) else NOTHING

@@ -17,7 +17,7 @@ from pathlib import Path
 from stageb.errors import InputError, shown
 from stageb.guidance.changes import compare_rules
 from stageb.guidance.files import history_file
-from stageb.guidance.files.guidance_file import load_seed, read_past, to_json
+from stageb.guidance.files.guidance_file import carry_seen, load_seed, read_past, to_json
 from stageb.guidance.types import Guidance
 from stageb.store import disk
 from stageb.store.targets import check_plain
@@ -62,7 +62,7 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
         before = _load(path).get(change.guidance.mission)
         if before is not None:  # what was spent on tickets stays spent, whatever takes the place of what it taught
             spent = before.spent.most(change.guidance.spent)
-            change = replace(change, guidance=replace(change.guidance, spent=spent))
+            change = replace(change, guidance=carry_seen(before, replace(change.guidance, spent=spent)))
             if (
                 not compare_rules(before, change.guidance)
                 and before.spent == spent

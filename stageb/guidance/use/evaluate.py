@@ -16,6 +16,7 @@ from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.guidance.costs import Prices, prices_of
 from stageb.guidance.files.stream import TicketStream
+from stageb.guidance.groups import name_content
 from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
@@ -150,7 +151,7 @@ def _name_file(file: str, by: By) -> str:
 def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
     """Write what the rows come to; the content of evaluation.json. Raises ``JournalError`` where the disk refuses."""
     folder, first = Path(config.output), sides[config.modes[0]]
-    figures = {name: _count_file(side.path, side.guidance, prices_of(config.gate)) for name, side in sides.items()}
+    figures = {name: _count_file(side, tickets, prices_of(config.gate)) for name, side in sides.items()}
     evaluation: dict[str, Any] = {
         "guidance": config.guidance,
         "compare": config.compare,
@@ -189,12 +190,15 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
     )
 
 
-def _count_file(path: Path, guidance: Mapping[str, Guidance], prices: Prices) -> dict[str, Any]:
+def _count_file(side: _Side, tickets: TicketStream[TicketLine], prices: Prices) -> dict[str, Any]:
     """The figures of one guidance at the user's prices, each mission's with its step."""
-    taught = {mission: frozenset(key for rule in each.rules for key in rule.sources) for mission, each in guidance.items()}
-    figures = _split_by_mission(
-        {mission: count.figures(prices) for mission, count in count_verdicts(read_rows(path), taught).items()}
-    )
+    guidance, taught = side.guidance, dict[str, set[str]]()
+    for line in tickets.items() if any(each.taught_by for each in guidance.values()) else ():
+        of = guidance[line.ticket.mission]
+        if name_content(line.ticket) in of.taught_by | of.chosen_by:
+            taught.setdefault(of.mission, set()).add(f"{line.ticket.group_id}::{line.label}")
+    counted = count_verdicts(read_rows(side.path), taught)
+    figures = _split_by_mission({mission: count.figures(prices) for mission, count in counted.items()})
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step
     return figures

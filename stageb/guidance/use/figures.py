@@ -3,7 +3,7 @@ arguments; rows are read once, one at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
@@ -41,8 +41,9 @@ class ConfusionCounts:
         }
 
 
-def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, frozenset[str]]) -> dict[str, ConfusionCounts]:
-    """The tickets of each mission, and of all. ``taught`` holds, by mission, the tickets that its rules were learnt from."""
+def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, Set[str]]) -> dict[str, ConfusionCounts]:
+    """The tickets of each mission, and of all. ``taught`` holds, by mission, the keys of those that taught or chose its
+    guidance."""
     counts = {ALL: ConfusionCounts()}
     for row in rows:
         for count in (counts[ALL], counts.setdefault(row["mission"], ConfusionCounts())):

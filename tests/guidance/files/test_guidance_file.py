@@ -215,10 +215,10 @@ def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them(tmp_path: 
 def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_budget() -> None:
     whole = budget_per_mission(GateConfig(), 2)
     assert whole.chance == pytest.approx(GateConfig().alpha / 2)
-    learnt = Guidance("m", 1, (Rule("G0", "headline"), Rule("G1", "a", {"sources": ["g1::fail"]})), 2, SPENT)
-    assert spent_on(learnt, ["g1::fail", "g2::pass"]) == SPENT
-    assert spent_on(learnt, ["g2::pass"]) == NOTHING
-    assert spent_on(replace(learnt, rules=learnt.rules[:1]), ["g2::pass"]) == SPENT  # nobody knows what taught it
+    learnt = Guidance("m", 1, (Rule("G0", "headline"), Rule("G1", "a")), 2, SPENT, taught_by=frozenset({"aa", "bb"}))
+    assert spent_on(learnt, ["aa", "cc"]) == spent_on(learnt, ["aa"]) == SPENT  # whatever else was removed
+    assert spent_on(learnt, ["cc"]) == NOTHING
+    assert spent_on(replace(learnt, taught_by=frozenset()), ["cc"]) == SPENT  # nobody knows what taught it
     left = whole.less(SPENT)
     assert left.edits[0] == 0 < left.edits[1] < 0.01
     assert left.edits[2] == 0

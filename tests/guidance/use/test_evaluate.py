@@ -11,20 +11,24 @@ from guidance.use.made import guidance, options, rows, run_folder, tickets
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.files.tickets import read_tickets
+from stageb.guidance.groups import name_content
 
 GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
 
 
 def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = {
-        "guidance": guidance(
-            tmp_path / "new.json", {"valves": "Fail if state is torn."}, sources=["g-1::pass", "g-2::fail"]
-        ),
+        "guidance": guidance(tmp_path / "new.json", {"valves": "Fail if state is torn."}),
         "compare": guidance(tmp_path / "old.json", {"valves": "Fail if colour is red."}),
         "tickets": tickets(tmp_path / "in.jsonl", "valves"),
         "output": str(tmp_path / "out"),
         **GREEDY,
     }
+    known = [name_content(ticket) for ticket in read_tickets([tmp_path / "in.jsonl"], "error")[0]][:2]
+    content = json.loads((tmp_path / "new.json").read_text())
+    content["valves"]["taught_by"], content["valves"]["chosen_by"] = known
+    (tmp_path / "new.json").write_text(json.dumps(content))
     with (tmp_path / "in.jsonl").open("a") as opened:  # labelled wrong: the new guidance passes it, the old one too
         opened.write('{"mission": "valves", "group_id": "g-w", "label": "fail", "per_image": {"1": "state: new"}}\n')
     assert main(options("evaluate", keys)) == 0
@@ -38,7 +42,7 @@ def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.Captur
     assert new["confusion"]["fail"] == {"pass": 1, "fail": sum("torn" in text for text in texts), "none": 0}
     assert old["fp"] == sum((row["label"], verdict) == ("fail", "pass") for row, verdict in zip(given, red, strict=True))
     assert old["fn"] == sum((row["label"], verdict) == ("pass", "fail") for row, verdict in zip(given, red, strict=True))
-    assert new["taught"] == sum(f"{row['group_id']}::{row['label']}" in ("g-1::pass", "g-2::fail") for row in given) > 0
+    assert new["taught"] >= 2 and old["taught"] == 0
     paired = found["difference"]["missions"]["valves"]
     assert (paired["groups"], paired["won"], paired["lost"]) == (41, old["fp"] + old["fn"] - 1, 0)
     assert paired["p"] == 0.5 ** (paired["won"] - 1)
