@@ -266,8 +266,10 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
             found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
             found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    numbers, rest = _find_number_faults(body, rules), _find_spent_faults(body) + _find_shown_faults(body)
-    return found or numbers + _find_metadata_faults(body, rules) + rest
+    if found:
+        return found
+    found = _find_number_faults(body, rules) + _find_metadata_faults(body, rules)
+    return found + _find_spent_faults(body) + _find_shown_faults(body)
 
 
 def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
