@@ -176,6 +176,7 @@ LIGHT = {
     "stageb/untrusted/strict_yaml",
     "stageb/store/disk",
     "stageb/store/trust",
+    "stageb/tiny/__init__",
     "stageb/two_channel/__init__",
     "stageb/two_channel/config",
     "stageb/two_channel/model_config",
