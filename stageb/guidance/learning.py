@@ -35,8 +35,7 @@ from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
 
-CALIBRATED_ON = 192  # train tickets that say how verdicts under a first guidance are calibrated
-CALIBRATED_EDIT_ON = 32  # race tickets that say the same of an edit
+CALIBRATED_ON, CALIBRATED_EDIT_ON = 192, 32  # train tickets by which a first guidance is calibrated, and an edit of it
 CREDITED_ON = 96  # tickets that say what each rule earns
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
@@ -98,8 +97,7 @@ class GateResult:
 
 def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Judge]]:
     """The mission with its first guidance prepared, and what judged for it: a step further where there are demonstrations,
-    from the tickets that edits are raced on, or a calibration, by others of train. So it shows no ticket that a test looks
-    at."""
+    from the tickets that edits are raced on and no test looks at, or a calibration, by others of train."""
     cases = [Case(tools.tickets[i], False, None) for i in tools.splits.raced or tools.splits.studied]
     guidance = _demonstrate(mission.guidance, cases, tools)
     judge = Judge(tools.tickets, tools.config.gating, guidance, {}, tools.splits.drawn)
@@ -309,10 +307,10 @@ def _demonstrate(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Gui
     room = tools.config.prompt.demonstration_tokens
     if not room or not needs_preparing(tools.config):
         return guidance
-    (empty,) = tools.count_tokens([Prompt("", "")])
 
     def count(text: str) -> int:
-        return tools.count_tokens([Prompt(text, "")])[0] - empty
+        full, empty = tools.count_tokens([Prompt(text, ""), Prompt("", "")])
+        return full - empty
 
     return demonstrate(guidance, cases, tools.vocabulary, tools.words, count, room)
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from stageb.guidance.types import FOLDS, Budget, Guidance, Rule, Ticket, Verdict
+from stageb.guidance.types import (
+    FOLDS,
+    UNCALIBRATED,
+    Budget,
+    Calibration,
+    Demonstration,
+    Guidance,
+    Rule,
+    Ticket,
+    Verdict,
+)
 from stageb.untrusted.clean_text import text_fault
 
 LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
@@ -26,7 +36,21 @@ def guidances(draw: st.DrawFn, mission: st.SearchStrategy[str] = LINE) -> Guidan
     )
     rules = tuple(Rule(f"G{k}", draw(LINE), draw(metadata)) for k in numbers)
     spent = draw(st.just(Budget()) | budgets())
-    return Guidance(draw(mission), draw(st.integers(0, 99)), rules, numbers[-1] + 1 + draw(st.integers(0, 9)), spent)
+    shown = draw(st.lists(demonstrations(rules), max_size=2).map(tuple))
+    calibration = draw(st.just(UNCALIBRATED) | st.builds(Calibration, st.floats(0.1, 9), st.floats(-9, 9)))
+    step, number = draw(st.integers(0, 99)), numbers[-1] + 1 + draw(st.integers(0, 9))
+    return Guidance(draw(mission), step, rules, number, spent, shown, calibration)
+
+
+def demonstrations(rules: tuple[Rule, ...]) -> st.SearchStrategy[Demonstration]:
+    """Demonstrations of some of the rules, and of labels alone."""
+    decides = st.sampled_from([("", ""), *((rule.key, rule.text) for rule in rules)])
+    images = st.lists(LINE, min_size=1, max_size=2).map(
+        lambda texts: tuple((f"image_{n}", t) for n, t in enumerate(texts, 1))
+    )
+    return st.builds(
+        lambda source, images, verdict, rule: Demonstration(source, images, verdict, *rule), LINE, images, VERDICT, decides
+    )
 
 
 def tickets(mission: str = "m", min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[list[Ticket]]:

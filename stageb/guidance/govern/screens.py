@@ -12,7 +12,7 @@ from stageb.guidance.files.guidance_file import read_past, split_step
 from stageb.guidance.files.reflection_file import LearningRow
 from stageb.guidance.govern.compare import describe_changes
 from stageb.guidance.govern.provenance import LEARNT, find_edit, read_edits, read_val_metrics, summarize_edit
-from stageb.guidance.types import Guidance, Operation, Rule
+from stageb.guidance.types import UNCALIBRATED, Guidance, Operation, Rule
 
 TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
 DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "removed"}
@@ -26,6 +26,12 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
     for rule in guidance.rules:
         yield f"  {rule.key}. {shown(rule.text)}"
         yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), all_tickets))
+    if guidance.shown:
+        named = [_name_ticket(each.source) for each in guidance.shown]
+        yield f"  shown with it: {_count_noun(len(named), 'train ticket')}: {', '.join(named)}"
+    if guidance.calibration != UNCALIBRATED:
+        slope, offset = guidance.calibration.slope, guidance.calibration.offset
+        yield f"  calibrated: log-odds of a pass times {slope:.3g}, plus {offset:.3g}"
 
 
 def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool) -> Iterator[str]:

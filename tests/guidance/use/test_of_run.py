@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def test_rules_prompts_and_words_are_taken(case: Case, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         main(case.line("predict", "--print_config"))
     found = yaml.safe_load(capsys.readouterr().out)
-    assert found["prompt"] == {"language": "zh", "verdict_words": {"pass": "OK", "fail": "NG"}, "prefill": False}
+    assert found["prompt"] == asdict(words)
     assert (found["seed"], found["model"]["image_pixels"], found["model"]["concurrency"]) == (5, 2048, 3)
 
 

@@ -1,0 +1,164 @@
+"""What models other than the shipped one read, and how their answers are read."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
+from stageb.guidance.config import PromptConfig, ReflectionConfig
+from stageb.guidance.prompts import (
+    WORDS,
+    Case,
+    ReflectionInput,
+    instruct_words,
+    parse_answer,
+    reflection_prompt,
+    render_guidance,
+    rollout_prompt,
+    words_of,
+)
+from stageb.guidance.reflection.evidence import find_evidence
+from stageb.guidance.reflection.proposals import parse_proposal
+from stageb.guidance.reflection.reflect import requests
+from stageb.guidance.sampling import sample_verdicts
+from stageb.guidance.types import Calibration, Demonstration, Guidance, Rule, Ticket, Verdict
+
+OTHER = ModelConfig(model_name_or_path="some/model")
+EN = words_of(PromptConfig(), OTHER)
+GUIDANCE = Guidance("m", 1, (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if a is b.")), 2)
+
+
+def ticket(label: Verdict, text: str) -> Ticket:
+    return Ticket("m", text, label, (("image_1", text),))
+
+
+CASES = [Case(ticket("pass", f"oil {n}"), True, None) for n in range(3)]
+CASES += [Case(ticket("fail", f"a leak {n}"), False, "so (G1)") for n in range(3)]
+SHOWN = ReflectionInput(tuple(CASES), find_evidence([c.ticket for c in CASES[3:]], [c.ticket for c in CASES[:3]], 4))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "model", "is_instruct", "is_begun"),
+    [
+        (PromptConfig(), ModelConfig(), False, False),
+        (PromptConfig(), OTHER, True, True),
+        (PromptConfig(), replace(OTHER, engine="openai"), True, False),
+        (PromptConfig(), ModelConfig(engine="scripted", model_name_or_path="a:b"), False, False),
+        (PromptConfig(), replace(OTHER, thinking_ends="</think>"), True, False),
+        (PromptConfig(prefill=False), OTHER, True, False),
+        (PromptConfig(style="shipped"), OTHER, False, False),
+        (PromptConfig(style="instruct"), ModelConfig(), True, True),
+    ],
+)
+def test_auto_takes_the_shipped_texts_for_the_shipped_model_alone(
+    prompt: PromptConfig, model: ModelConfig, is_instruct: bool, is_begun: bool
+) -> None:
+    words = words_of(prompt, model)
+    assert (words.instruct is not None, bool(words.begin)) == (is_instruct, is_begun)
+
+
+def test_the_shipped_model_reads_what_it_was_trained_on() -> None:
+    """A change of these sums is a change of its prompts: train it anew first."""
+    sums = {}
+    for language, words in WORDS.items():
+        shown = [rollout_prompt(CASES[0].ticket, GUIDANCE, words), reflection_prompt(SHOWN, GUIDANCE, words, 1)]
+        text = "\n\n".join(part for prompt in shown for part in (prompt.system, prompt.user))
+        sums[language] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    assert sums == {"en": "9c79a0e6f8b11975", "zh": "ca54effc66c8b7e0"}
+
+
+@pytest.mark.parametrize("language", list(WORDS))
+def test_no_instruct_text_holds_a_form_that_could_be_copied(language: str) -> None:
+    words = instruct_words(language)
+    prompt = reflection_prompt(SHOWN, GUIDANCE, words, 1)
+    for text in (words.rollout, prompt.system, prompt.user):
+        assert not any(form in text for form in ('the rule"', "why", "T1", "<pass>", "operations", '规则"'))
+
+
+def test_the_ticket_comes_last() -> None:
+    assert rollout_prompt(CASES[0].ticket, GUIDANCE, EN).user.endswith("image_1: oil 0")
+
+
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        ("Verdict: fail\nReason: a is b (G1)", ("fail", "a is b (G1)")),
+        ("Verdict: pass", ("pass", "")),
+        ("**Verdict:** Pass.\n\n**Reason:** all well", ("pass", "all well")),
+        ("Sure.\nVerdict: FAIL\nIt leaks.\nBadly.", ("fail", "It leaks. Badly.")),
+        ("Verdict: passable", None),
+        ("no idea", None),
+    ],
+)
+def test_an_instruct_answer_counts_by_its_first_verdict(answer: str, read: tuple[str, str] | None) -> None:
+    assert parse_answer(answer, EN) == read
+
+
+@pytest.mark.parametrize(
+    ("answer", "rules"),
+    [
+        ("Fail if a summary mentions leak.", ["Fail if a summary mentions leak."]),
+        ("Here they are:\n1. Fail if a is b2.\n- **Pass if c is d.**", ["Fail if a is b2.", "Pass if c is d."]),
+        ('```json\n{"rule": "Fail if c is d."}\n```', ["Fail if c is d."]),
+        ('[{"op": "add", "text": "Fail if c is d."}, "Fail if e is f."]', ["Fail if c is d.", "Fail if e is f."]),
+        ('{"operations": [{"op": "add", "text": "Fail if c is d."}]}', ["Fail if c is d."]),
+        ('G4. Fail if a summary mentions "leak".', ["Fail if a summary mentions leak."]),
+    ],
+)
+def test_rules_are_read_whatever_models_put_around_them(answer: str, rules: list[str]) -> None:
+    found = parse_proposal(answer, SHOWN, GUIDANCE, ReflectionConfig(max_operations=4), EN, 0)
+    assert [each.text for each in found.operations] == rules
+    assert all(each.op == "add" and len(each.evidence) == 3 for each in found.operations)
+
+
+def test_an_answer_that_is_asked_to_mend_a_rule_takes_its_place() -> None:
+    found = parse_proposal("Fail if c is d.", replace(SHOWN, rule="G1"), GUIDANCE, ReflectionConfig(), EN, 0)
+    assert [(each.op, each.key) for each in found.operations] == [("update", "G1")]
+
+
+def test_an_answer_without_a_rule_and_rules_beyond_the_limit_are_refused_with_the_reason() -> None:
+    (refusal,) = parse_proposal("I cannot tell.", SHOWN, GUIDANCE, ReflectionConfig(), EN, 0).refusals
+    assert refusal.reason == "no line begins with a verdict"
+    found = parse_proposal("Fail if c is d.\nFail if e is f.", SHOWN, GUIDANCE, ReflectionConfig(max_operations=1), EN, 0)
+    assert [each.reason for each in found.refusals] == ["more operations than 1"]
+
+
+def test_a_rule_is_begun_for_a_model_whose_verdicts_are() -> None:
+    (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(max_operations=1), EN, 0)
+    assert request.begin == "Fail if" and request.decode.stop == ("\n",)
+    assert request.prompt.user.endswith("Each begins: Fail if")
+    (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(), replace(EN, begin=""), 0)
+    assert request.begin == "" and request.decode.stop == ()
+
+
+class Weighing:
+    """An engine that gives each prompt the same log-odds of a pass."""
+
+    def __init__(self, log_odds: float) -> None:
+        self.log_odds = log_odds
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        return [1 for _ in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        raise AssertionError("verdicts are weighed, not decoded")
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        return [(self.log_odds, 0.0) for _ in questions]
+
+
+@pytest.mark.parametrize(("samples", "passes"), [(1, 1), (3, 2), (4, 2), (10, 6)])
+def test_votes_are_drawn_evenly_and_by_the_calibrated_probability(samples: int, passes: int) -> None:
+    asked = [Request(Prompt("s", "u"), Decode(temperature=1.0), tuple(range(samples)))]
+    (drawn,) = sample_verdicts(asked, Weighing(-5.0), EN, Calibration(1.0, 5.3))  # a pass at 57 %
+    assert sum(each.text == "Verdict: pass" for each in drawn) == passes
+
+
+def test_what_verdicts_depend_on_names_demonstrations_and_calibration() -> None:
+    shown = replace(GUIDANCE, demonstrations=(Demonstration("a::fail", (("image_1", "x"),), "fail"),))
+    calibrated = replace(GUIDANCE, calibration=Calibration(2.0, 0.0))
+    assert len({render_guidance(each) for each in (GUIDANCE, shown, calibrated)}) == 3
+    assert render_guidance(GUIDANCE) == "G0. A ticket passes unless a rule fails it.\nG1. Fail if a is b."
