@@ -18,8 +18,8 @@ from stageb.guidance.learning import Bundle, GateResult, Tools, fits, make_gate,
 from stageb.guidance.prompts import Case, words_of
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.conditions import Forms, reading
-from stageb.guidance.reflection.edits import apply
-from stageb.guidance.reflection.lists import find_terms, hold_together
+from stageb.guidance.reflection.edits import apply, mark_provisional
+from stageb.guidance.reflection.lists import find_gaps, find_terms, hold_together
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.reflection.written import WrittenRule, write_whole
@@ -27,7 +27,7 @@ from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.state import MissionState
-from stageb.guidance.types import HEADLINE_KEY, PROVISIONAL, Guidance, Operation, Proposal, Rule
+from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal
 
 LIMITS = 32  # of one name's numbers that are tried
 NAMED = 3  # tickets that a rule names as its sources
@@ -56,7 +56,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         if not test.accepts:
             left = replace(left, edits=(0.0,) * len(left.edits))
             if tools.config.gating.provisional == "keep" and not _takes_rules(edit):
-                edit, outcome = replace(edit, guidance=_mark(edit.guidance, bundle.name)), "provisional"
+                edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
         decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
     after = decision.winner.guidance if decision.winner else mission.guidance
     return bundle, reflection, GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, saved=judge.saved)
@@ -83,10 +83,13 @@ class _Teacher:
         cases, prices = self.bundle.judged, prices_of(config.gating)
         fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)
-        masks = find_terms([reading(case.ticket) for case in cases], forms)
+        readings = [reading(case.ticket) for case in cases]
+        masks = find_terms(readings, forms)
         coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
         verdicts = {verdict for code in coded for verdict in (LABELS if isinstance(code, OutOfReach) else (code.verdict,))}
-        material = Material(masks, fails, fails ^ wrong, frozenset(verdicts), (prices["fail"], prices["pass"]))
+        material = Material(
+            masks, find_gaps(masks, readings), fails, fails ^ wrong, frozenset(verdicts), (prices["fail"], prices["pass"])
+        )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
 
@@ -145,16 +148,6 @@ class _Teacher:
 
 def _takes_rules(edit: Edit) -> bool:
     return any(operation.op != "add" for proposal in edit.proposals for operation in proposal.operations)
-
-
-def _mark(guidance: Guidance, reflection_id: str) -> Guidance:
-    """The guidance, with what this reflection has written marked as provisional."""
-
-    def mark(rule: Rule) -> Rule:
-        is_new = rule.metadata.get("reflection_id") == reflection_id
-        return replace(rule, metadata={**rule.metadata, PROVISIONAL: True}) if is_new else rule
-
-    return replace(guidance, rules=tuple(map(mark, guidance.rules)))
 
 
 def _mask(places: Iterable[int]) -> int:

@@ -68,7 +68,12 @@ def test_what_is_not_proven_is_provisional_or_dropped(
     assert main(["guidance", "show", str(run)]) == 0
     assert "provisional: it is not proven to help" in capsys.readouterr().out
     out = tmp_path / "predicted.jsonl"
-    assert main(["predict", str(run), "--tickets", str(few), "--out", str(out)]) == 0
+    assert (
+        main(
+            ["predict", f"--guidance={run}", f"--tickets={few}", f"--output={out}", "--by=rules", "--model.engine=scripted"]
+        )
+        == 0
+    )
     assert "G1 (provisional): Fail unless state is new or worn." in out.read_text()
 
 

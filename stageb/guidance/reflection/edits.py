@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Rule
+from stageb.guidance.types import HEADLINE_KEY, PROVISIONAL, Guidance, Operation, Rule
 
 
 def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: str = "") -> Guidance:
@@ -60,6 +60,16 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
     if after == guidance.rules:
         return guidance
     return replace(guidance, step=guidance.step + 1, rules=after, next_number=next_number)
+
+
+def mark_provisional(guidance: Guidance, reflection_id: str) -> Guidance:
+    """The guidance, with what this reflection has written marked as provisional."""
+
+    def mark(rule: Rule) -> Rule:
+        is_new = rule.metadata.get("reflection_id") == reflection_id
+        return replace(rule, metadata={**rule.metadata, PROVISIONAL: True}) if is_new else rule
+
+    return replace(guidance, rules=tuple(map(mark, guidance.rules)))
 
 
 def number(rule: Rule) -> int:

@@ -12,14 +12,15 @@ since how many lines are kept is decided elsewhere, on tickets that taught none 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import inf, lgamma, log
 from operator import and_, or_
 
 from stageb.guidance.reflection.conditions import Condition, Forms, find_conditions
-from stageb.guidance.rules.reading import Reading
+from stageb.guidance.rules.reading import OPERATORS, Reading
 
 BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line
@@ -27,6 +28,7 @@ LINES = 12  # of a list
 FEWEST = 2  # tickets of its verdict that a line must hold for
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied
 PRICE = 0.25
+_OPERATOR = re.compile(f" [{re.escape(''.join(OPERATORS))}] ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,21 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
     return {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
 
 
+def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[Term, int]:
+    """The tickets of which terms do not tell whether they hold, since they lack a field; terms without such tickets are left
+    out."""
+    having: dict[str, int] = {}
+    for place, each in enumerate(readings):
+        for name in each.pairs:
+            having[name] = having.get(name, 0) | 1 << place
+    everything = (1 << len(readings)) - 1
+    gaps = {
+        term: everything & ~reduce(and_, (having.get(name, everything) for name in _fields(term.condition)), everything)
+        for term in terms
+    }
+    return {term: mask for term, mask in gaps.items() if mask}
+
+
 def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES) -> list[Line]:
     """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
     first. Of the tickets of a line, a share above ``least`` is wanted."""
@@ -95,6 +112,14 @@ def hold_any(masks: Masks, lines: Sequence[Line]) -> int:
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _fields(condition: Condition) -> list[str]:
+    """The fields that a condition compares."""
+    sides = (
+        [condition.name, condition.value] if condition.kind in ("equals", "differs", "over", "under") else [condition.name]
+    )
+    return [field for side in sides for field in (_OPERATOR.split(side) if condition.is_computed else [side])]
 
 
 def _grow(terms: Sequence[tuple[Term, int]], wanted: int, spared: int, share: float, price: float) -> Line:

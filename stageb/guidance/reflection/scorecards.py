@@ -23,7 +23,7 @@ STEPS = 60  # at most
 MOST_TERMS = 20  # of a card
 MOST_POINTS = 5  # of a condition, more or less
 FEWEST = 3  # tickets for which a condition must hold, and not hold
-TRIED = 6  # steps of which the loss is computed, beside those of conditions that have points
+TRIED = 12  # steps of which the loss is computed
 BITS = 7  # in which probabilities are summed over tickets
 
 Sums = dict[int, int]
@@ -49,7 +49,6 @@ def grow_cards(masks: Masks, fails: int, passes: int, prices: tuple[float, float
     while len(cards) < STEPS:
         among = terms if len(points) < MOST_TERMS else {term: terms[term] for term in points}
         steps = _promising(among, sums, fails, prices, constant)
-        steps += [(term, step) for term in points for step in (1, -1)]
         best: tuple[float, Term, int, Sums, float] | None = None
         for term, step in steps:
             if abs(points.get(term, 0) + step) > MOST_POINTS:

@@ -24,6 +24,7 @@ class Material:
     """What is learnt from: tickets as bits of masks."""
 
     masks: Masks
+    gaps: Masks  # of terms that some tickets do not tell: these
     fails: int  # labelled fail
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
@@ -69,6 +70,14 @@ def learn_whole(material: Material, folds: Sequence[int]) -> Whole | None:
         won=(present & among & ~wrong).bit_count() / count,
         lost=(wrong & ~present).bit_count() / count,
     )
+
+
+def find_undecided(whole: Whole, material: Material, among: int) -> int:
+    """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
+    if whole.card:
+        return 0
+    possible = {term: material.masks[term] | material.gaps.get(term, 0) for line in whole.lines for term in line}
+    return among & hold_any(possible, whole.lines) & ~hold_any(material.masks, whole.lines)
 
 
 def judge_whole(whole: Whole, material: Material, among: int) -> int:
@@ -128,8 +137,9 @@ def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int
         for size in range(1, max(len(wholes) for _, wholes in by_fold) + 1):
             wrong = 0
             for fold, wholes in by_fold:
-                fails = judge_whole(wholes[min(size, len(wholes)) - 1], material, fold) if wholes else material.judged_fail
-                wrong |= fold & (fails ^ material.fails)
+                whole = wholes[min(size, len(wholes)) - 1] if wholes else Whole("fail", False)
+                wrong |= fold & (judge_whole(whole, material, fold) ^ material.fails)
+                wrong |= find_undecided(whole, material, fold)  # nobody knows what a model would say
             found = _cost(wrong, material), size, place, kind, wrong
             best = min(best, found, key=lambda each: each[:3]) if best else found
     if best is None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stageb.guidance.changes import RuleChange, compare_rules
 from stageb.guidance.files.reflection_file import LearningRow
-from stageb.guidance.reflection.edits import apply
-from stageb.guidance.types import Guidance, Operation, Rule
+from stageb.guidance.reflection.edits import apply, mark_provisional
+from stageb.guidance.types import PROVISIONAL, Guidance, Operation, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, 
                 for key in (edit.rules_traded if edit else ())
             ]
             after = apply(before, [*row.operations, *traded], row.reflection_id)
+            if row.gate and any(each.outcome == PROVISIONAL for each in row.gate.edits):
+                after = mark_provisional(after, row.reflection_id)
             steps.append(GuidanceStep(after, place, row.reflection_id, compare_rules(before, after)))
     return tuple(steps)
 

@@ -31,7 +31,7 @@ def mask(places: list[int]) -> int:
 
 
 def material(readings: list[Reading], fails: int, prices: tuple[float, float] = EQUAL) -> Material:
-    return Material(find_terms(readings, Forms()), fails, 0, frozenset(), prices)
+    return Material(find_terms(readings, Forms()), {}, fails, 0, frozenset(), prices)
 
 
 def folds(rows: int) -> list[int]:
