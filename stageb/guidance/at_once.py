@@ -30,6 +30,7 @@ from stageb.guidance.state import MissionState
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal
 
 LIMITS = 32  # of one name's numbers that are tried
+LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
 
 
@@ -42,10 +43,11 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     cases = tuple(Case(tools.tickets[i], merit > 0.5, None) for i, merit in zip(positions, merits, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
     teacher = _Teacher(mission.guidance, bundle, positions, tools)
-    edit = None if bundle.why_not else teacher.learn(groups)
-    if edit is None:
+    found = None if bundle.why_not else teacher.learn(groups)
+    if found is None:
         known = judge.known(mission.guidance)
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, known, judge.judged, judge.tokens)
+    whole, edit = found
     reflection = Reflection(proposals=edit.proposals)
     left = mission.left
     if tools.choose:
@@ -55,7 +57,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         outcome: Outcome = "accepted" if test.accepts else "unproven"
         if not test.accepts:
             left = replace(left, edits=(0.0,) * len(left.edits))
-            if tools.config.gating.provisional == "keep" and not _takes_rules(edit):
+            is_likely = whole.gain > LIKELY and not _takes_rules(edit)
+            if tools.config.gating.provisional == "keep" and is_likely:
                 edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
         decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
     after = decision.winner.guidance if decision.winner else mission.guidance
@@ -93,17 +96,14 @@ class _Teacher:
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
 
-    def learn(self, groups: Sequence[Group]) -> Edit | None:
-        """The edit that makes the present guidance what ``groups`` teach; None where that is nothing, or has no room."""
-        found = self._learn(groups)
-        return found and found[1]
-
     def teach(self, groups: Sequence[Group]) -> Taught | None:
-        """The same, with what is hoped of it."""
-        found = self._learn(groups)
+        """What ``groups`` teach, with what is hoped of it."""
+        found = self.learn(groups)
         return found and Taught(found[1].guidance, found[0].won, found[0].lost)
 
-    def _learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
+    def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
+        """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
+        room."""
         parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
         folds = [_mask(part) for part in parts if part]
         whole = learn_whole(self._material, folds) if len(folds) > 1 else None

@@ -28,7 +28,7 @@ from stageb.guidance.outcomes import describe_reflection, name_reflection
 from stageb.guidance.pace import Pace, describe_left, describe_time
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Place, Round, Schedule
+from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Place, Round, Schedule, describe_learning
 from stageb.guidance.splits import SPLITS, describe_labels
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
@@ -156,7 +156,7 @@ class Progress:
         config = self._config
         cost = self._schedule.forecast()
         lines = [
-            "The model judges tickets, proposes rules from its errors and tests them on other tickets. At most "
+            f"{describe_learning(config)} At most "
             f"{cost.rollouts:,} answers on tickets (rollouts), {cost.reflections:,} that propose rules (reflections, on "
             f"{cost.bundles:,} bundles of tickets)"
         ]

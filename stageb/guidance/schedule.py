@@ -29,6 +29,13 @@ LEARNT, JUDGED = "learnt from", "judged"  # kinds of tickets, by what they take
 PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
+def describe_learning(config: LoopConfig) -> str:
+    """What a run does, in a sentence."""
+    if config.reflection.scope == "all":
+        return "Code judges by rules that it learns from all train tickets at once; the model judges what code cannot."
+    return "The model judges tickets, proposes rules from its errors and tests them on other tickets."
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """Tickets that are rolled out together, on all ranks."""

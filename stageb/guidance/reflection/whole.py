@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 
 from stageb.guidance.reflection.lists import Line, Masks, cover, hold_any
 from stageb.guidance.reflection.scorecards import Scorecard, fail_by, grow_cards
@@ -43,6 +43,7 @@ class Whole:
     present: float = 0.0  # the same of the present guidance
     won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
     lost: float = 0.0  # that it judges worse
+    gain: float = 0.0  # what it costs less than the present guidance, in standard errors, estimated likewise
 
 
 _Kind = Callable[[Material, int], "list[Whole]"]
@@ -57,7 +58,7 @@ def learn_whole(material: Material, folds: Sequence[int]) -> Whole | None:
     lists = [_learn_lists(verdict, replaces) for verdict, replaces in _ways(material)]
     best = _choose_size(lists, material, folds)
     card = _choose_size([_learn_cards], material, folds)
-    if card and (not best or _is_surely_cheaper(card[1], best[1], material, among)):
+    if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
         best = card
     if not best or _cost(best[1], material) >= _cost(present & among, material):
         return None
@@ -69,6 +70,7 @@ def learn_whole(material: Material, folds: Sequence[int]) -> Whole | None:
         present=_cost(present & among, material) / count,
         won=(present & among & ~wrong).bit_count() / count,
         lost=(wrong & ~present).bit_count() / count,
+        gain=_find_gain(wrong, present & among, material, among),
     )
 
 
@@ -153,10 +155,10 @@ def _cost(wrong: int, material: Material) -> float:
     return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
 
 
-def _is_surely_cheaper(one: int, other: int, material: Material, among: int) -> bool:
-    """Whether one set of wrong tickets costs less than the other by more than a standard error of that difference."""
+def _find_gain(one: int, other: int, material: Material, among: int) -> float:
+    """How much less one set of wrong tickets costs than the other, in standard errors of that difference."""
     less, more = other & ~one, one & ~other
     gained = _cost(less, material) - _cost(more, material)
     squares = replace(material, prices=(material.prices[0] ** 2, material.prices[1] ** 2))
     variance = _cost(less | more, squares) - gained * gained / among.bit_count()
-    return gained > sqrt(max(0.0, variance))
+    return gained / sqrt(variance) if variance > 0 else inf if gained > 0 else 0.0

@@ -26,7 +26,7 @@ from stageb.guidance.groups import find_repeats
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.pace import describe_time
 from stageb.guidance.prompts import rollout_prompt, words_of
-from stageb.guidance.schedule import NOWHERE, Schedule
+from stageb.guidance.schedule import NOWHERE, Schedule, describe_learning
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.use.rate import Rate, find_rate
 
@@ -62,6 +62,7 @@ class Validation:
     fails: dict[str, dict[str, int]]  # the same of tickets that are labelled fail
     prompts: Lengths | None  # None where only the loaded model could tell
     memory: Memory
+    learning: str  # what a run does
     rollouts: int  # as if no budget ended learning
     reflections: int
     verdicts: int  # for the gate; as if no budget ended learning
@@ -145,7 +146,7 @@ def describe(found: Validation) -> list[str]:
         )
     if found.budget is None:
         lines.append(
-            f"The model judges tickets, proposes rules from its errors and tests them on other tickets. At most "
+            f"{found.learning} At most "
             f"{found.rollouts:,} answers on tickets (rollouts), {found.reflections:,} that propose rules (reflections) and "
             f"{found.verdicts:,} verdicts that test these (for the gate); what accepted rules call for comes on top"
         )
@@ -210,6 +211,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
         },
         prompts=prompts,
         memory=Memory(model.weight_bytes, _estimate_caches(config, inputs, model, lengths)),
+        learning=describe_learning(config),
         rollouts=cost.rollouts,
         reflections=cost.reflections,
         verdicts=cost.judged,
