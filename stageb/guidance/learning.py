@@ -20,7 +20,6 @@ from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, de
 from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, credit_rules, make_room, prune
-from stageb.guidance.groups import name_content
 from stageb.guidance.prompts import Case, Words, has_instruct_texts, rule_lines, words_of
 from stageb.guidance.questions import CountTokens, Dialogue, sample_together
 from stageb.guidance.reflection.conditions import reading
@@ -30,9 +29,18 @@ from stageb.guidance.rules.check import check_proposal
 from stageb.guidance.rules.touch import find_touched
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.sampling import sigmoid
-from stageb.guidance.splits import SPLIT_SEED, Splits, bundle_size, bundles_at_once, oversampling, split_seed, weigh_labels
+from stageb.guidance.splits import (
+    Splits,
+    bundle_size,
+    bundles_at_once,
+    note_tickets,
+    oversampling,
+    sign_rules,
+    split_seed,
+    weigh_labels,
+)
 from stageb.guidance.state import MissionState
-from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
+from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Ticket
 from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON, CALIBRATED_EDIT_ON = 192, 32  # train tickets by which a first guidance is calibrated, and an edit of it
@@ -109,7 +117,7 @@ def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState,
     if guidance == mission.guidance:
         return mission, judge
     known = {tools.tickets[i].key: merit for i, merit in merits.items()}
-    guidance = _note_tickets(replace(guidance, step=guidance.step + 1), tools)
+    guidance = note_tickets(replace(guidance, step=guidance.step + 1), tools.tickets, tools.splits)
     return replace(mission, guidance=guidance, merits=known), judge
 
 
@@ -276,24 +284,8 @@ def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> 
     mission = replace(mission, left=learnt.left, merits=merits)
     if calibrated is None:
         return replace(mission, guidance=replace(mission.guidance, spent=spent))
-    guidance = _note_tickets(_sign_rules(calibrated, split_seed(tools.config)), tools)
+    guidance = note_tickets(sign_rules(calibrated, split_seed(tools.config)), tools.tickets, tools.splits)
     return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
-
-
-def _note_tickets(guidance: Guidance, tools: Tools) -> Guidance:
-    """The guidance, with what the tickets say that taught, tested or chose it: all of train and val."""
-    train, val = (frozenset(name_content(tools.tickets[i]) for i in tools.splits.of(split)) for split in ("train", "val"))
-    return replace(guidance, taught_by=guidance.taught_by | train, chosen_by=guidance.chosen_by | val)
-
-
-def _sign_rules(guidance: Guidance, seed: int) -> Guidance:
-    """The guidance, its new rules marked with the split they were learnt by: they have seen what another split holds out."""
-
-    def says(rule: Rule) -> Rule:
-        new = "sources" in rule.metadata and SPLIT_SEED not in rule.metadata
-        return replace(rule, metadata={**rule.metadata, SPLIT_SEED: seed}) if new else rule
-
-    return replace(guidance, rules=tuple(says(rule) for rule in guidance.rules))
 
 
 def needs_preparing(config: LoopConfig) -> bool:

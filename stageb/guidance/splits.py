@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.costs import prices_of
 from stageb.guidance.gate.pool import whole_groups
-from stageb.guidance.types import FOLDS, Split, Ticket
+from stageb.guidance.groups import name_content
+from stageb.guidance.types import FOLDS, Guidance, Rule, Split, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -207,3 +208,19 @@ def _choose_raced(order: Sequence[Ticket], wanted: int) -> set[str]:
         smallest = min(sizes, key=lambda name: sizes[name])
         raced |= {smallest} if 3 * sizes[smallest] <= len(order) else set()
     return raced
+
+
+def note_tickets(guidance: Guidance, tickets: Sequence[Ticket], splits: Splits) -> Guidance:
+    """The guidance, with what the tickets say that taught, tested or chose it: all of train and val."""
+    train, val = (frozenset(name_content(tickets[i]) for i in each) for each in (splits.train, splits.val))
+    return replace(guidance, taught_by=guidance.taught_by | train, chosen_by=guidance.chosen_by | val)
+
+
+def sign_rules(guidance: Guidance, seed: int) -> Guidance:
+    """The guidance, its new rules marked with the split they were learnt by: they have seen what another split holds out."""
+
+    def says(rule: Rule) -> Rule:
+        new = "sources" in rule.metadata and SPLIT_SEED not in rule.metadata
+        return replace(rule, metadata={**rule.metadata, SPLIT_SEED: seed}) if new else rule
+
+    return replace(guidance, rules=tuple(says(rule) for rule in guidance.rules))

@@ -66,7 +66,7 @@ AUTHORITY: Mapping[str, str] = {
 
 _DATA = {
     "": "loop seed report jump_reflection on_bad_record log_level",
-    "columns": "mission mission_name group_id label passes fails texts decimal",
+    "columns": "mission mission_name group_id label passes fails texts decimal together",
     "split": "train val test seed",
     "prompt": "language verdict_words style prefill demonstration_tokens",
     "model": (
@@ -93,7 +93,7 @@ _DATA = {
     "reflection.model": (
         "torch_dtype quantize device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency timeout_s"
     ),
-    "gate": "alpha pool_size race_size race_chunk judge_by fp_weight fn_weight removal_margin",
+    "gate": "alpha pool_size race_size race_chunk judge_by fp_weight fn_weight removal_margin provisional",
     "early_stop": "patience reflections",
     "budget": "rollouts tokens seconds",
     "distill": "size temperature",

@@ -38,8 +38,10 @@ def guidances(draw: st.DrawFn, mission: st.SearchStrategy[str] = LINE) -> Guidan
     spent = draw(st.just(Budget()) | budgets())
     shown = draw(st.lists(demonstrations(rules), max_size=2).map(tuple))
     calibration = draw(st.just(UNCALIBRATED) | st.builds(Calibration, st.floats(0.1, 9), st.floats(-9, 9)))
+    seen = st.frozensets(st.text("0123456789abcdef", min_size=12, max_size=12), max_size=3)
+    taught_by, chosen_by = draw(seen), draw(seen)
     step, number = draw(st.integers(0, 99)), numbers[-1] + 1 + draw(st.integers(0, 9))
-    return Guidance(draw(mission), step, rules, number, spent, shown, calibration)
+    return Guidance(draw(mission), step, rules, number, spent, taught_by, chosen_by, shown, calibration)
 
 
 def demonstrations(rules: tuple[Rule, ...]) -> st.SearchStrategy[Demonstration]:

@@ -1061,7 +1061,7 @@ def test_guidance_is_refused_where_its_rules_were_learnt_from_sealed_tickets(fit
     rule = json.loads(learnt.read_text())["valves"]["metadata"]["G1"]
     assert rule["split_seed"] == 1
     codes = {seed: fit("--fresh", seed=seed, guidance__path=str(learnt), runner__epochs=0) for seed in range(2, 9)}
-    assert set(codes.values()) == {0, 2}  # a source may lie in train by chance
+    assert set(codes.values()) == {2}  # whichever of them another split seals
     assert "give --split.seed 1, or tickets that it has not seen" in told(fit, codes, learnt)
     assert fit("--fresh", seed=2, guidance__path=str(learnt), split__seed=1, runner__epochs=0) == 0
 

@@ -77,7 +77,8 @@ The table tickets has a column for each field that rules name: its value as text
 none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
 speaks of the ticket. Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and numbers
 that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in small
-letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL."""
+letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL. CHAR(10) is a
+line break: PostgreSQL and Oracle call it CHR."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
@@ -118,7 +119,7 @@ def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
 
 _SIGNS: Mapping[str, str] = {"above": ">", "over": ">", "below": "<", "under": "<"}
 _ASCII = "".join(letter for letter in string.printable if letter.isprintable())
-_BLANKS = ("\n", "\r", "\t", "\u00a0", "\u3000")
+_BLANKS = (10, 9, 160)  # line break, tab, no-break space; other cells with blanks of their own are not compared
 _DIGITS = "0123456789"
 
 
@@ -215,8 +216,8 @@ class _Conditions:
         )
         text = f"CAST({text} AS TEXT)"
         for blank in _BLANKS:
-            text = f"REPLACE({text}, {_quote(blank)}, ' ')"
-        text = f"NULLIF(TRIM(REPLACE(REPLACE({text}, '    ', ' '), '  ', ' ')), '')"
+            text = f"REPLACE({text}, CHAR({blank}), ' ')"
+        text = f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"
         if self._mission.columns.decimal == ",":
             rest = f"LTRIM(x, '+-{_DIGITS},')"
             is_number_with_comma = f"x LIKE '%_,_%' AND LTRIM(x, '+-') NOT LIKE ',%' AND x NOT LIKE '%,%,%' AND {rest} = ''"
