@@ -111,7 +111,10 @@ class _Teacher:
             edit = self._edit(whole, sum(folds))
             if edit is None or fits(edit.guidance, self.tools):
                 return (whole, edit) if edit else None
-            whole = replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
+            if whole.card:
+                whole = learn_whole(self._material, folds, len(whole.card.points) // 2)
+            else:
+                whole = replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
         return None
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:

@@ -102,7 +102,8 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
             masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
     for one, other in combinations(common[:MOST_COMPARED], 2):
         are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
-        masks |= _compared(one, columns[one], other, columns[other], (numeric[one], numeric[other]) if are_numbers else None)
+        both = (numeric[one], numeric[other]) if are_numbers else None
+        masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and bool(counted))
     if forms.phrases:
         masks |= _phrases(readings, masks)
     if forms.arithmetic:
@@ -201,15 +202,16 @@ def _compared(
     other: str,
     beside: Mapping[int, str],
     numeric: tuple[Mapping[int, float], Mapping[int, float]] | None,
+    are_counts: bool,
 ) -> dict[Condition, int]:
     """How two columns with values in common compare."""
     if len({*column.values()} & {*beside.values()}) < 2:
         return {}
     both = [position for position in column if position in beside]
-    found = {
-        Condition("equals", one, other): _mask(p for p in both if fold_value(column[p]) == fold_value(beside[p])),
-        Condition("differs", one, other): _mask(p for p in both if fold_value(column[p]) != fold_value(beside[p])),
-    }
+    found: dict[Condition, int] = {}
+    if not are_counts:  # two counts are equal by chance, above all where both are 0
+        found[Condition("equals", one, other)] = _mask(p for p in both if fold_value(column[p]) == fold_value(beside[p]))
+        found[Condition("differs", one, other)] = _mask(p for p in both if fold_value(column[p]) != fold_value(beside[p]))
     if numeric:
         left, right = numeric
         found[Condition("over", one, other)] = _mask(p for p in both if left[p] > right[p])

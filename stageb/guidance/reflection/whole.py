@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, sqrt
 
 from stageb.guidance.reflection.lists import Line, Masks, cover, hold_any
-from stageb.guidance.reflection.scorecards import Scorecard, fail_by, grow_cards
+from stageb.guidance.reflection.scorecards import MOST_TERMS, Scorecard, fail_by, grow_cards
 from stageb.guidance.types import Verdict
 
 FOLDS = 5
@@ -50,14 +51,14 @@ _Kind = Callable[[Material, int], "list[Whole]"]
 """What is learnt from the tickets of a mask: one whole guidance for each size, the smallest first."""
 
 
-def learn_whole(material: Material, folds: Sequence[int]) -> Whole | None:
-    """The guidance that these tickets teach, each of them in one of the masks ``folds``; None where none is estimated to
-    cost less than the present one."""
+def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TERMS) -> Whole | None:
+    """The guidance that these tickets teach, each of them in one of the masks ``folds``, cards having ``longest`` lines at
+    most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
     present = material.fails ^ material.judged_fail
     lists = [_learn_lists(verdict, replaces) for verdict, replaces in _ways(material)]
     best = _choose_size(lists, material, folds)
-    card = _choose_size([_learn_cards], material, folds)
+    card = _choose_size([partial(_learn_cards, longest)], material, folds)
     if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
         best = card
     if not best or _cost(best[1], material) >= _cost(present & among, material):
@@ -124,9 +125,9 @@ def _learn_lists(verdict: Verdict, replaces: bool) -> _Kind:
     return learn
 
 
-def _learn_cards(material: Material, among: int) -> list[Whole]:
+def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
     cards = grow_cards(material.masks, material.fails & among, among & ~material.fails, material.prices)
-    return [Whole("fail", True, card=card) for card in cards[1:]]
+    return [Whole("fail", True, card=card) for card in cards[1:] if len(card.points) <= longest]
 
 
 def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:

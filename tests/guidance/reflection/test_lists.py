@@ -75,6 +75,9 @@ def test_points_are_learnt_as_points() -> None:
     assert whole.card
     assert wrong(whole, study, unseen) <= 15
     assert whole.cost < whole.present
+    shorter = learn_whole(study, learnt, 2)  # as where there is no room for more
+    assert shorter
+    assert shorter.card is None or len(shorter.card.points) <= 2
 
 
 @pytest.mark.parametrize("seed", range(5))
