@@ -132,7 +132,9 @@ class _Conditions:
     def __init__(self, mission: CodedMission) -> None:
         self._mission = mission
         self._letters = _quote(_ASCII + mission.letters)
-        self._letters_of_numbers = _quote(_ASCII + "".join(each for each in mission.letters if each not in GOES_ON))
+        self._letters_of_numbers = _quote(
+            _ASCII + "".join(each for each in mission.letters if each not in GOES_ON and not each.isdecimal())
+        )
 
     def write(self, expression: Expression) -> str:
         """The condition."""
