@@ -160,7 +160,7 @@ def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None, t
     summaries = _sort_summaries(row["per_image"])
     if content is None:
         summaries, content = read_images(summaries, {})
-    is_prose = content.prose == tuple(text for _, text in summaries)
+    is_prose = content == Content((), tuple(text for _, text in summaries))
     return Ticket(
         mission=_check_name(row, "mission"),
         group_id=_check_name(row, "group_id"),
