@@ -62,7 +62,7 @@ class Attempts:
     tried: tuple[Attempt, ...]  # in their order
     idle: Mapping[str, int]  # why reflections had nothing to try, and how many
     refused: Mapping[str, int]  # why what answers said was not used, and how often
-    earned: tuple[tuple[int, Mapping[str, float]], ...]  # (guidance step, rule -> what it earns), per search
+    earned: tuple[tuple[int, Mapping[str, float], int], ...]  # (guidance step, rule -> what it earns, tickets), per search
     budget: tuple[float, float] | None  # the mission's false-acceptance budget, and what is left of it; None without a gate
 
     @property
@@ -110,10 +110,15 @@ def list_attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
         refused.update(each.reason for proposal in row.proposals for each in proposal.refused)
         if not mine:
             idle[(row.why_not if isinstance(row, ReflectionRow) else "") or "no usable edit was proposed"] += 1
-    earned = tuple((row.step_before, row.credits) for row in rows if isinstance(row, PruningRow))
+    earned = tuple((row.step_before, row.credits, _count_raced(row)) for row in rows if isinstance(row, PruningRow))
     gates = [row.gate for row in rows if row.gate]
     budget = (gates[0].budget_before, gates[-1].budget_after) if gates else None
     return Attempts(len(rows), tuple(tried), idle, refused, earned, budget)
+
+
+def _count_raced(row: LearningRow) -> int:
+    """Train tickets that the edits of a row were compared on."""
+    return max((edit.race.tickets for edit in row.gate.edits), default=0) if row.gate else 0
 
 
 def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:

@@ -214,6 +214,9 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         lstrip_blocks=True,
     )
 
+    prices = prices_of(run.config.gating)
+    is_weighed = prices != EQUAL
+
     def shorten_text(text: str) -> str:
         return shorten(text, limits.letters)
 
@@ -224,7 +227,12 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         return name.replace("_", " ")
 
     def describe_attempt(attempt: Attempt) -> str:
-        return sentences.describe_attempt(attempt, prices_of(run.config.gating) != EQUAL)
+        return sentences.describe_attempt(attempt, is_weighed)
+
+    def describe_left_out(rule: Lineage, row: Mapping[str, Any], letter: Mapping[str, Any], step: int) -> str:
+        if "won" in row and letter["decided"]:
+            return sentences.describe_left_out(row, letter, prices)
+        return sentences.describe_credit(rule, step, is_weighed)
 
     environment.filters |= {
         "percent": format_percent,
@@ -236,6 +244,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "cut_off": sentences.mark_cut,
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
+        "left_out": describe_left_out,
         "furthest": keep_furthest,
         "review": describe_review,
         "reflection": outcomes.name_reflection,

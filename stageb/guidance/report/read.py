@@ -147,7 +147,7 @@ def read_letter(
             if ticket and (row["split"], row["epoch"]) in held_out:
                 yield row, ticket
 
-    known, scales = (ticket for _, ticket in judged_tickets()), parse_scales(config.reflection.scales or ())
-    coded = code_rules({name: guidance}, known, words_of(config.prompt, config.model), scales)
+    scales = parse_scales(config.reflection.scales or ())
+    coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model), scales)
     letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
     return letter
