@@ -27,7 +27,7 @@ from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.state import MissionState
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal
+from stageb.guidance.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
 LIMITS = 32  # of one name's numbers that are tried
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
@@ -54,13 +54,18 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         decision = yield from decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
     else:
         test = yield from prove_learning(teacher.teach, groups, judge, sum(left.edits))
-        outcome: Outcome = "accepted" if test.accepts else "unproven"
+        right = sum(case.right for case in cases) / len(cases)
+        figures = right, right + whole.won - whole.lost, whole.present, whole.cost
+        estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
+        is_likely = whole.gain > LIKELY
+        outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
         if not test.accepts:
             left = replace(left, edits=(0.0,) * len(left.edits))
-            is_likely = whole.gain > LIKELY and not _takes_rules(edit)
-            if tools.config.gating.provisional == "keep" and is_likely:
-                edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
-        decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
+            if tools.config.gating.provisional == "keep" and is_likely and not _takes_rules(edit):
+                marked = mark_provisional(edit.guidance, bundle.name, estimate)
+                edit, outcome = replace(edit, guidance=marked), "provisional"
+        trial = Trial(edit, outcome, test=test, estimate=estimate)
+        decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
     after = decision.winner.guidance if decision.winner else mission.guidance
     return bundle, reflection, GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, saved=judge.saved)
 

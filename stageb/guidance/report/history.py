@@ -61,8 +61,9 @@ def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, 
                 for key in (edit.rules_traded if edit else ())
             ]
             after = apply(before, [*row.operations, *traded], row.reflection_id)
-            if row.gate and any(each.outcome == PROVISIONAL for each in row.gate.edits):
-                after = mark_provisional(after, row.reflection_id)
+            for each in row.gate.edits if row.gate else ():
+                if each.outcome == PROVISIONAL:
+                    after = mark_provisional(after, row.reflection_id, each.estimate)
             steps.append(GuidanceStep(after, place, row.reflection_id, compare_rules(before, after)))
     return tuple(steps)
 

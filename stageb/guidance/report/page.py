@@ -31,6 +31,7 @@ from stageb.guidance.report.sentences import Outcome
 from stageb.guidance.report.svg import use_settings
 from stageb.guidance.report.words import escape_unseen, format_percent, format_span, shorten
 from stageb.guidance.splits import SPLITS
+from stageb.guidance.types import PROVISIONAL
 from stageb.guidance.use.letter import is_misread
 from stageb.runs.folder import RunRow
 
@@ -90,8 +91,18 @@ class Section:
 
     @property
     def accepted_edits(self) -> int:
-        """Edits that were accepted, searches for idle rules left out."""
-        return sum(not each.is_removal for each in self.mission.attempts.accepted)
+        """Edits that were accepted, searches for idle rules and provisional rules left out."""
+        return sum(not each.is_removal and each.outcome != PROVISIONAL for each in self.mission.attempts.accepted)
+
+    @property
+    def stage(self) -> str:
+        """Which stage stopped learning, where nothing was learnt."""
+        return outcomes.name_last_stage(self.mission.attempts)
+
+    @property
+    def provisional(self) -> list[str]:
+        """Lines that tell the provisional rules, and what is hoped of them."""
+        return outcomes.describe_provisional([each.rule for each in self.rules])
 
 
 def render_page(run: RunReport) -> str:

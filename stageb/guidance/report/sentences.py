@@ -13,6 +13,7 @@ from stageb.guidance.outcomes import count_of
 from stageb.guidance.reflection.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.report.history import Lineage
 from stageb.guidance.report.words import format_percent
+from stageb.guidance.types import PROVISIONAL
 from stageb.runs.figures import wilson
 
 COMMON = 0.05  # share of failures above which it is said what alarms are worth where they are rarer
@@ -158,6 +159,8 @@ def _describe_end(attempt: Attempt) -> str:
     return {
         ACCEPTED: "Chance alone would hardly do that: it is proven." if attempt.test else "",
         "unproven": "The tickets ended before that was proven.",
+        "unlikely": "The tickets ended before that was proven, and it does not seem better by two standard errors.",
+        PROVISIONAL: "That is no proof; they stay as provisional rules, since they seem better by two standard errors.",
         "futile": "There was little hope left of proving it.",
         "unpromising": "That promises too little to be worth a test.",
         "dropped": "So it was not tested: another edit promised more, or this one too little.",

@@ -90,11 +90,12 @@ def is_misread(rule: Mapping[str, Any]) -> bool:
 def _describe(rules: Sequence[CodedRule], counts: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for rule in rules:
+        row: dict[str, Any]
         if isinstance(rule.code, OutOfReach):
-            rows.append({"rule": rule.key, "text": rule.text, "out_of_reach": rule.code.why})
+            row = {"out_of_reach": rule.code.why}
         else:
-            count = counts.get(rule.key, dict.fromkeys(names, 0))
-            rows.append({"rule": rule.key, "text": rule.text, "verdict": rule.code.verdict, **count})
+            row = {"verdict": rule.code.verdict, **counts.get(rule.key, dict.fromkeys(names, 0))}
+        rows.append({"rule": rule.key, "text": rule.text, "provisional": rule.is_provisional, **row})
     if HEADLINE_KEY in counts:
         rows.insert(0, {"rule": HEADLINE_KEY, "text": "no rule speaks of it", **counts[HEADLINE_KEY]})
     totals = {name: sum(count[name] for count in counts.values()) for name in names}

@@ -60,6 +60,9 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
+    provisional = evaluation["figures"]["guidance"]["all"]["provisional"]
+    if provisional:
+        console.print(f"\n{provisional:,} of these verdicts are by provisional rules, which are not proven to help.")
     for mission, paired in evaluation.get("difference", {}).get("missions", {}).items():
         for line in _describe_difference(mission, paired, prices):
             console.print(line)
@@ -107,6 +110,7 @@ def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
     for rule in letter["rules"]:
         cells = [f"{rule[name]:,}" if name in rule else "" for name in there]
         why = f" (not read as code: {rule['out_of_reach']})" if "out_of_reach" in rule else ""
+        why += " (provisional)" if rule.get("provisional") else ""
         drawn.add_row(rule["rule"], *cells, Text(shown(rule["text"] + why, 160)))
     return drawn
 
