@@ -84,6 +84,7 @@ THIRD_PARTY = {
     "stageb/snake/picture": {"PIL"},
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/*": {"safetensors", "torch"},
+    "stageb/guidance/use/black_box": {"sklearn", "threadpoolctl"},
     "stageb/growth/__init__": set[str](),
     "stageb/growth/config": set[str](),
     "stageb/growth/lifecycle": set[str](),

@@ -21,6 +21,7 @@ from stageb.guidance.report.verdicts import collect_verdicts
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance, Ticket
+from stageb.guidance.use.black_box import BlackBox
 from stageb.guidance.use.letter import name_misread
 from stageb.guidance.use.record import name_doubtful, read_record
 from stageb.runs.folder import RunFolder
@@ -28,13 +29,21 @@ from stageb.runs.summary import make_console, make_table, print_table
 from stageb.store.journal import Journal
 
 
-def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[Ticket]) -> None:
-    """Print the summary on standard output; ``tickets`` are those of the run."""
+def show(
+    journal: Journal,
+    config: LoopConfig,
+    state: State,
+    tickets: Sequence[Ticket],
+    black_boxes: Mapping[str, BlackBox],
+) -> None:
+    """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what models reach on test."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     print_table(console, tabulate(journal, config, guidance))
     for line in describe_by_class(journal, config, guidance):
         console.print(line)
+    for mission, box in black_boxes.items():
+        console.print(f"{mission}, test: {box.describe(prices_of(config.gating))}")
     counts = {mission: count_applied(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
         edits = counts[mission].describe()

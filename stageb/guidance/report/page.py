@@ -32,6 +32,7 @@ from stageb.guidance.report.svg import use_settings
 from stageb.guidance.report.words import escape_unseen, format_percent, format_span, shorten
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.types import PROVISIONAL
+from stageb.guidance.use.black_box import BlackBox
 from stageb.guidance.use.letter import is_misread
 from stageb.runs.folder import RunRow
 
@@ -240,6 +241,9 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
     def describe_attempt(attempt: Attempt) -> str:
         return sentences.describe_attempt(attempt, is_weighed)
 
+    def describe_black_box(box: BlackBox) -> str:
+        return box.describe(prices)
+
     def describe_left_out(rule: Lineage, row: Mapping[str, Any], letter: Mapping[str, Any], step: int) -> str:
         if "won" in row and letter["decided"]:
             return sentences.describe_left_out(row, letter, prices)
@@ -256,6 +260,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
         "left_out": describe_left_out,
+        "black_box": describe_black_box,
         "furthest": keep_furthest,
         "review": describe_review,
         "reflection": outcomes.name_reflection,

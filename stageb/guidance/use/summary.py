@@ -11,6 +11,7 @@ from rich.text import Text
 
 from stageb.errors import shown
 from stageb.guidance.costs import Prices, describe_classes, prices_of, warn_of_constant
+from stageb.guidance.use.black_box import BlackBox
 from stageb.guidance.use.config import PricesConfig
 from stageb.guidance.use.letter import warn_of_misread
 from stageb.guidance.use.rows import Counts
@@ -52,6 +53,8 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
             warning = warn_of_constant(of, prices)
             who = ", ".join(filter(None, [evaluation[name], by, mission]))
             console.print(f"\n{who}: {describe_classes(of, prices)}{warning and f'. {warning}'}")
+    for mission, box in evaluation["black_box"].items():
+        console.print(f"{mission}: {BlackBox(**box).describe(prices)}")
     for mission, letter in evaluation["letter"].items():
         for line in warn_of_misread(mission, letter):
             console.print(shown(line, 400))
