@@ -80,7 +80,7 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         for name, value in each.pairs.items():
             if not (each.is_counted and OF_ONE_IMAGE.match(name)):  # images come in any order: their sums tell more
                 columns.setdefault(name, {})[position] = value
-        for word in each.words:
+        for word in sorted(each.words):  # a set's order changes from process to process
             condition = Condition("mentions", "", word)
             masks[condition] = masks.get(condition, 0) | bit
     common = sorted(columns, key=lambda name: (-len(columns[name]), name))
@@ -223,7 +223,7 @@ def _phrases(readings: Sequence[Reading], masks: Mapping[Condition, int]) -> dic
     """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words stands elsewhere, too."""
     having: dict[str, int] = {}
     for position, each in enumerate(readings):
-        for phrase in {phrase for text in each.texts for phrase in find_phrases(text)}:
+        for phrase in sorted({phrase for text in each.texts for phrase in find_phrases(text)}):
             having[phrase] = having.get(phrase, 0) | 1 << position
     found: dict[Condition, int] = {}
     for phrase, mask in having.items():

@@ -59,7 +59,8 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
     """Say how good guidance is on labelled tickets, as ``stageb evaluate`` does.
 
     ``keys`` are those of that command: ``compare="out/second"``, ``output="evaluation"``, ``sampler={...}``, ...; ``config``
-    may name a YAML file of keys. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    names YAML files of keys: one, or several of which later ones win. Raises ``stageb.StagebError`` if something
+    cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: EvaluateConfig = from_keywords("evaluate", registry.tools()["evaluate"], given)
