@@ -138,19 +138,19 @@ def rounds(world: World, per_rank: int, repeats: int, folder: Path) -> dict[str,
     ranks, took = Ranks(config, tickets, world), []
     with contextlib.redirect_stderr(io.StringIO()), Run(config, "", inputs_of(config, tickets), ranks) as run:
         ranks.load()
-        world.lead(run.begin, True)
+        state = world.alone(run.begin, True)
         for batch in itertools.islice(run.schedule.train(1, "m"), repeats + 1):
             begun = time.perf_counter()
-            guidance = world.lead(guidance_for, run, batch)
+            guidance = world.lead(guidance_for, state, batch, config)
             assert guidance is not None
             handed_out = time.perf_counter()
             answers = ranks.roll_out(batch, guidance, run.show_answered)
             rolled_out, cpu = time.perf_counter(), time.process_time()
-            world.consult(ranks.answer, select, run, batch, answers)
+            state = world.consult(ranks.answer, select, run, state, batch, answers)
             taken_in = time.perf_counter(), time.process_time()
             took.append([handed_out - begun, rolled_out - handed_out, taken_in[0] - rolled_out, taken_in[1] - cpu])
             if world.is_global_zero:  # as if all were reflected on
-                run.state = run.state.with_mission(replace(run.state.missions["m"], pending=()))
+                state = state.with_mission(replace(state.missions["m"], pending=()))
     parts = ("hand_out", "roll_out", "take_in", "take_in_cpu")
     return {part: 1e3 * statistics.median(values) for part, values in zip(parts, zip(*took[1:], strict=True), strict=True)}
 

@@ -149,7 +149,7 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
         mission, (studied,) = answer_all(learning.draw_bundles(start, tools), answer)
         (answered,) = answer_all(learning.reflect_on([studied], mission.guidance, tools), answer)
         learnt = answer_all(learning.gate_edits(mission, studied, answered.proposals, tools), answer)
-        judged, accepted = studied.asked + learnt.judged, learnt.decision.winner is not None
+        judged, accepted = studied.asked + learnt.verdicts.judged, learnt.decision.winner is not None
         mission = learning.apply_result(mission, learnt, tools)
         if accepted:
             _, (following,) = answer_all(learning.draw_bundles(mission, tools), answer)

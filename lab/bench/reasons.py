@@ -85,7 +85,7 @@ def pass_over(world: World, ranks: Ranks, rounds: Sequence[Round], guidance: Gui
     begun, begun_cpu, records = time.perf_counter(), time.process_time(), list[Record]()
     for batch in rounds:
         answers = ranks.roll_out(batch, guidance, lambda tickets: None)
-        records += world.consult(ranks.answer, select_all, ranks, batch, guidance, answers)
+        records += world.consult(ranks.answer, select_all, ranks, batch, guidance, answers) or []
     seconds, cpu_s = time.perf_counter() - begun, time.process_time() - begun_cpu
     candidates = [candidate for record in records for candidate in record.answers.candidates]
     verdicts, tokens = tuple(each.verdict for each in candidates), sum(each.tokens for each in candidates)

@@ -61,6 +61,11 @@ class Ticket:
         return self.content.counts if self.content else ""
 
     @property
+    def is_blank(self) -> bool:
+        """Whether it says and shows nothing that a verdict could rest on."""
+        return self.images is None and not any(text.strip() for _, text in self.per_image)
+
+    @property
     def group(self) -> str:
         """The name of its group, which no split, fold or race divides."""
         return self.equals or self.group_id

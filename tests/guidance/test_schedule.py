@@ -252,4 +252,4 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     world.answer(decide(edits, tried_with, world.join, 0.5))
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
-    assert tried_with.judge.judged <= expected.judged
+    assert world.verdicts.judged <= expected.judged

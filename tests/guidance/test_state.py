@@ -166,6 +166,7 @@ def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
             "n": len(own),
             "recall": measure_ratio(own.count(label), len(own)),
             "precision": measure_ratio(said.count(label), len(said)),
+            "unanswered": own.count(None),
         }
     assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
 

@@ -243,7 +243,7 @@ def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, g
     """What became of the edits that were tried."""
     winner = learnt.decision.winner
     return {
-        "gate": asdict(make_gate_entry(learnt.decision, learnt.judged, before.left, after.left)) if gated else None,
+        "gate": asdict(make_gate_entry(learnt.decision, learnt.verdicts.judged, before.left, after.left)) if gated else None,
         "applied": winner is not None,
         "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
         "guidance_step_before": before.guidance.step,

@@ -42,7 +42,7 @@ def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) ->
         ]
 
     groups = [(position,) for position in range(len(rights))]
-    judge = Judge(tickets, GateConfig(), PRESENT, {})
+    judge = Judge(tickets, GateConfig(), PRESENT)
     return answer_all(prove_learning(learn, groups, judge, LEVEL), answer).accepts
 
 
