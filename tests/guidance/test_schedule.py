@@ -25,10 +25,10 @@ from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.gate.decide import decide
 from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.prompts import words_of
-from stageb.guidance.schedule import NOWHERE, Forecast, Place, Round, Schedule
+from stageb.guidance.schedule import Forecast, Schedule
 from stageb.guidance.splits import SPLITS, missions_of, split_tickets
 from stageb.guidance.state import MissionState, State
-from stageb.guidance.types import Split, Ticket
+from stageb.guidance.types import NOWHERE, Place, Round, Split, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(epochs=2))
 WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
