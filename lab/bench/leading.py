@@ -19,7 +19,8 @@ from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.gate.budget import budget_per_mission
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pool import Pool
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.learning import Tools
 from stageb.guidance.prompts import WORDS, answer_text
 from stageb.guidance.questions import JudgeTickets, Question, WriteReasons, answer_all

@@ -23,9 +23,9 @@ from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.reasons import add_reasons
-from stageb.guidance.schedule import Round, Schedule
+from stageb.guidance.schedule import Schedule
 from stageb.guidance.selection import select
-from stageb.guidance.types import Answers, Guidance, Record, Verdict
+from stageb.guidance.types import Answers, Guidance, Record, Round, Verdict
 from stageb.job.world import World, run
 
 REASONS: tuple[Literal["all", "wrong", "none"], ...] = ("all", "wrong", "none")

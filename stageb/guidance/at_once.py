@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from stageb.guidance.costs import LABELS, prices_of
 from stageb.guidance.gate.decide import Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.gate.judge import ask_once
-from stageb.guidance.gate.pool import Group
 from stageb.guidance.gate.prequential import Taught, prove_learning
+from stageb.guidance.groups import Group
 from stageb.guidance.learning import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge
 from stageb.guidance.prompts import Case, words_of
 from stageb.guidance.questions import Dialogue

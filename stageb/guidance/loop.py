@@ -21,9 +21,8 @@ from stageb.guidance.ranks import Ranks
 from stageb.guidance.reasons import add_reasons
 from stageb.guidance.reflection.rebase import rebase
 from stageb.guidance.run import Run
-from stageb.guidance.schedule import Round
 from stageb.guidance.state import State
-from stageb.guidance.types import Answers, Guidance, Record
+from stageb.guidance.types import Answers, Guidance, Record, Round
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import World

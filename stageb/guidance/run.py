@@ -19,8 +19,9 @@ from stageb.guidance.costs import prices_of
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import open_journal
 from stageb.guidance.gate.judge import Verdicts
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Bundle, GateResult, Tools
 from stageb.guidance.progress import EditCounts, Progress
@@ -29,7 +30,7 @@ from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.report import write
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.schedule import Place, Round, Schedule
+from stageb.guidance.schedule import Schedule
 from stageb.guidance.selection import latest_of_the_best
 from stageb.guidance.state import (
     MissionState,
@@ -42,7 +43,7 @@ from stageb.guidance.state import (
     to_plain,
 )
 from stageb.guidance.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed
-from stageb.guidance.types import Answers, Candidate, Record
+from stageb.guidance.types import Answers, Candidate, Place, Record, Round
 from stageb.job import lifetime
 from stageb.runs import run
 from stageb.runs.loggers import Loggers

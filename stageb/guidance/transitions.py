@@ -11,10 +11,10 @@ from dataclasses import replace
 from stageb.guidance.config import BudgetConfig, LoopConfig
 from stageb.guidance.costs import prices_of
 from stageb.guidance.prompts import has_instruct_texts
-from stageb.guidance.schedule import Round, Schedule
+from stageb.guidance.schedule import Schedule
 from stageb.guidance.selection import latest_of_the_best
-from stageb.guidance.state import Choice, MissionState, Spent, State, Tally
-from stageb.guidance.types import UNCALIBRATED, Record
+from stageb.guidance.state import MissionState, Spent, State, Tally
+from stageb.guidance.types import UNCALIBRATED, Choice, Record, Round
 
 UNCHANGED = "unchanged"
 FEWEST_TO_PRUNE = 2  # rules beside the headline

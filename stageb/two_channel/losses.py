@@ -24,18 +24,10 @@ from torch.utils.checkpoint import checkpoint
 
 from stageb.engines.transfer import send
 from stageb.two_channel.config import LossConfig
+from stageb.two_channel.model import Head
 from stageb.two_channel.types import BINS
 
 _TINY = 1e-9  # the smallest area to divide by
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The output layer."""
-
-    logits: Callable[[Tensor], Tensor]  # hidden states (rows, width) to (rows, vocabulary)
-    first: int  # the id of the coordinate token of bin 0; the others follow
-    rows: int  # most rows whose logits are computed at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from stageb.engines.cascade import Envelope, attend_apart, has_flash
-from stageb.engines.rows import PICTURE, Ids
+from stageb.engines.protocol import Ids
+from stageb.engines.rows import PICTURE
 from stageb.engines.transfer import send
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught

@@ -14,7 +14,8 @@ from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
 from stageb.guidance.gate.exact import ExactTest
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pool import Pool
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.learning import Bundle, Tools, apply_result, draw_bundles, gate_edits, reflect_on
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.decide import Edit, Gate
 from stageb.guidance.gate.judge import Judge, Verdicts, ask_once
-from stageb.guidance.gate.pool import whole_groups
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 

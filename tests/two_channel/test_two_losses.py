@@ -19,7 +19,6 @@ from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.losses import (
     NAMES,
-    Head,
     Taught,
     compute_losses,
     expected_coordinates,
@@ -27,6 +26,7 @@ from stageb.two_channel.losses import (
     soft_cross_entropy,
     sort_corners,
 )
+from stageb.two_channel.model import Head
 from stageb.two_channel.packing import AHEAD, Line, fits, make_packs
 from stageb.two_channel.types import BINS, Target
 

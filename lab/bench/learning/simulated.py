@@ -13,8 +13,9 @@ from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.gate.judge import Judge, Verdicts, ask_once
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import prune
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.learning import CREDITED_ON
 from stageb.guidance.questions import Dialogue, answer_all
 from stageb.guidance.run import LOOK

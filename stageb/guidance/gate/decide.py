@@ -27,9 +27,10 @@ from stageb.errors import StagebError, shown
 from stageb.guidance.gate.betting import BettingTest, Wealth, kelly_stake
 from stageb.guidance.gate.exact import ExactTest, is_promising, mcnemar_p
 from stageb.guidance.gate.judge import Judge, digest
-from stageb.guidance.gate.pool import Group, interim_looks, whole_groups
+from stageb.guidance.gate.pool import interim_looks
 from stageb.guidance.gate.race import LOSS_PRICE, Gained, Score, TicketKind, race
 from stageb.guidance.gate.sequential import Test, mean, next_level
+from stageb.guidance.groups import Group, whole_groups
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.types import Guidance, Proposal
 from stageb.seeds import stream
