@@ -191,7 +191,7 @@ STAGES = {
         "rules/fields rules/reading rules/expression rules/vocabulary rules/parse rules/write rules/check rules/judge "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures changes"
     ).split(),
-    "two_channel": "rows text matching noise targets reward correct losses channel_a schedule metrics".split(),
+    "two_channel": "rows text matching noise targets correct losses channel_a schedule metrics".split(),
     "snake": "game agent rollout rows schedule picture".split(),
     "growth": (
         "layers blueprints kinds hosts bank blends training counterfactual tasks teachers flops "

@@ -1,9 +1,8 @@
-"""Growth, in steps a second: ``bin/bench growth batch conv ranks``, any of the three, one after the other.
+"""Growth, in steps a second: ``bin/bench growth batch ranks``, either or both.
 
 - ``batch``: training steps of hosts on one device, in blocks, and one by one in a plain loop of autograd and torch's fused
   Adam over the same functions; on a GPU, which waits for such small kernels to be launched, also with each host's step
   replayed as a CUDA graph. Hosts alone, and hosts in which each slot holds a seed. ``--ones``: in blocks of one, too.
-- ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one by one.
 - ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), which share
   ``--environments`` environments in blocks of ``--block``. All play the same episodes: how long those take depends on what
   the policy grows.
@@ -29,7 +28,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from lab.bench import one_host
-from lab.bench.growth_conv import FORMS, stepper
 from lab.bench.rows import Act, Row, device_name, fit, measured, on_devices, pairs, spread, write
 from stageb.cli.parsing import parse
 from stageb.config import require
@@ -54,14 +52,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--environments", type=int, default=64, help="at a time; of an update, for ranks (default 64)")
     parser.add_argument("--block", type=int, default=64, help="environments that are one batch (default 64)")
     parser.add_argument("--ones", action="store_true", help="measure blocks of one beside these, for batch")
-    parser.add_argument("--device", default="cpu", help="for batch and conv: cpu or cuda (default cpu)")
+    parser.add_argument("--device", default="cpu", help="for batch: cpu or cuda (default cpu)")
     parser.add_argument(
         "--config", default="configs/growth/teacher.yaml", help="for ranks (default configs/growth/teacher.yaml)"
     )
     parser.add_argument("--devices", default="1", help="how many, one after the other, for ranks (default 1)")
     parser.add_argument("--updates", type=int, default=5, help="of each run, for ranks (default 5)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key, for batch of the host alone")
-    parser.add_argument("--repeats", type=int, default=5, help="for batch and conv (default 5)")
+    parser.add_argument("--repeats", type=int, default=5, help="for batch (default 5)")
     parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
     given = parser.parse_args(arguments)
     for name in ("environments", "block", "repeats", "updates"):
@@ -231,20 +229,6 @@ def _replayed(
     return replay
 
 
-# Convolutions
-
-
-def conv(given: argparse.Namespace) -> list[Row]:
-    """Gradients a second, of networks of three convolutions."""
-    found = []
-    for shape, examples in (((16, 20), 32), ((16, 40), 32), ((8, 8, 8), 32), ((16, 16, 16), 32)):
-        ways = {"one by one": None, **FORMS}
-        contestants = {name: stepper(form, given.environments, examples, shape, given.device) for name, form in ways.items()}
-        seconds = timed(contestants, given.device, given.repeats)
-        found += _beside(seconds, {"shape": "x".join(map(str, shape)), "networks": given.environments}, "one by one", 1)
-    return found
-
-
 # Training on devices
 
 
@@ -296,4 +280,4 @@ def _beside(seconds: dict[str, list[float]], what: dict[str, Any], first: str, s
     ]
 
 
-ACTS: dict[str, Act] = {"batch": batch, "conv": conv, "ranks": ranks}
+ACTS: dict[str, Act] = {"batch": batch, "ranks": ranks}

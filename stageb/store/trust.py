@@ -117,14 +117,13 @@ _DATA = {
     "answer": "box_first object_budget order",
     "augmentation": "mirror upend turn scale_jitter scale_jitter_end light copy_paste",
     "tuner": "kind rank alpha dropout use_dora target_modules",
-    "losses": "text coordinates soft_width l1 giou against reward",
+    "losses": "text coordinates soft_width l1 giou against",
     "schedule": (
         "steps pattern optimizer learning_rate learning_rate_end warmup_steps weight_decay max_grad_norm "
         "average_weights commit_every"
     ),
     "channel_a": "samples_per_step n_softctx_iter",
     "channel_b": "rollouts_per_step max_new_tokens temperature top_p min_iou false_positives",
-    "channel_c": "images_per_step answers_per_image duplicate_price object_credit",
     "packing": "global_max_length max_length overlong",
     "topology": "rollout learn staleness",
 }

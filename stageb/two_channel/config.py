@@ -12,7 +12,7 @@ from typing import Literal
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
 from stageb.two_channel.model_config import ModelConfig, TunerConfig
 
-Channel = Literal["A", "B", "C"]
+Channel = Literal["A", "B"]
 FalsePositives = Literal["cut", "neutral", "duplicates", "all", "noise"]
 Polygons = Literal["refuse", "box"]
 Order = Literal["top_down", "random"]
@@ -90,7 +90,7 @@ class AnswerConfig:
 @dataclass(frozen=True)
 class LossConfig:
     """Weights of the terms of the loss. The text term is a mean over the text tokens of the step's true answers, every other
-    term a mean over its objects, on all channels."""
+    term a mean over its objects, on both channels."""
 
     text: float = 1.0
     """Weight of the cross-entropy of text tokens."""
@@ -104,9 +104,6 @@ class LossConfig:
     """Weight of 1 - generalised IoU (Rezatofighi et al. 2019) of the expected boxes."""
     against: float = 1.0
     """Weight of the unlikelihood loss (Welleck et al. 2019) of repeated or false objects."""
-
-    reward: float = 1.0
-    """Weight of the policy-gradient loss of channel C."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -155,27 +152,6 @@ class ChannelBConfig:
         require(self.temperature >= 0, "channel_b.temperature", self.temperature, "0 or more")
         require(0 < self.top_p <= 1, "channel_b.top_p", self.top_p, "above 0, at most 1")
         require(0 < self.min_iou <= 1, "channel_b.min_iou", self.min_iou, "above 0, at most 1")
-
-
-@dataclass(frozen=True)
-class ChannelCConfig:
-    """Steps that train by the reward of the model's own answers, sampled at temperature 1 with up to
-    channel_b.max_new_tokens tokens."""
-
-    images_per_step: int = 16
-    """Images per step, over all ranks."""
-    answers_per_image: int = 8
-    """Answers sampled for each image; the baseline of one is the mean reward of the others."""
-    duplicate_price: float = 1.0
-    """What a repeated object subtracts from the numerator of F1, to which a correct one adds 2."""
-    object_credit: float = 1.0
-    """Weight of each object's own credit beside the advantage of its answer; 0: all tokens of an answer weigh the same."""
-
-    def __post_init__(self) -> None:
-        require(self.images_per_step >= 1, "channel_c.images_per_step", self.images_per_step, "at least 1")
-        require(self.answers_per_image >= 2, "channel_c.answers_per_image", self.answers_per_image, "at least 2")
-        for name in ("duplicate_price", "object_credit"):
-            require(getattr(self, name) >= 0, f"channel_c.{name}", getattr(self, name), "0 or more")
 
 
 @dataclass(frozen=True)
@@ -298,7 +274,6 @@ class TwoChannelConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     channel_a: ChannelAConfig = field(default_factory=ChannelAConfig)
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
-    channel_c: ChannelCConfig = field(default_factory=ChannelCConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -321,18 +296,12 @@ class TwoChannelConfig:
         remedy = "noise if answer.object_budget is above 0, and only then"
         sound = (treated == "noise") == noisy or "B" not in self.schedule.pattern
         require(sound, "channel_b.false_positives", treated, remedy)
-        stale = self.topology.staleness
-        remedy = "0 if schedule.pattern has a C: its rewards need answers of the current weights"
-        require(not stale or "C" not in self.schedule.pattern, "topology.staleness", stale, remedy)
-        noise = self.answer.object_budget
-        remedy = "0 if schedule.pattern has a C: its reward does not support noise"
-        require(not noise or "C" not in self.schedule.pattern, "answer.object_budget", noise, remedy)
         ways = [name for name in ("mirror", "upend", "turn") if getattr(self.augmentation, name)]
         remedy = f"1 to {2 ** len(ways)}: as many views as augmentation.mirror, upend and turn give"
         require(self.evaluation.views <= 2 ** len(ways), "evaluation.views", self.evaluation.views, remedy)
         every = self.evaluation.every
         remedy = "0, or set data.val: data.test is evaluated once, at the end"
         require(not every or bool(self.data.val), "evaluation.every", every, remedy)
-        answered = not {"B", "C"}.isdisjoint(self.schedule.pattern)
-        remedy = "0, or a schedule.pattern with a B or a C: without one nothing is rolled out"
-        require(answered or not self.topology.rollout, "topology.rollout", self.topology.rollout, remedy)
+        rolled_out = "B" in self.schedule.pattern or not self.topology.rollout
+        remedy = "0, or a schedule.pattern with a B: without one nothing is rolled out"
+        require(rolled_out, "topology.rollout", self.topology.rollout, remedy)

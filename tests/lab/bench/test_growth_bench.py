@@ -12,8 +12,6 @@ import torch
 
 from lab.bench.__main__ import main
 from lab.bench.growth import Made, in_blocks, one_by_one
-from lab.bench.growth_conv import FORMS
-from lab.bench.growth_conv import grouped as own
 from stageb.growth.compare import Comparison
 
 
@@ -50,13 +48,6 @@ def test_replayed_steps_come_to_plain_ones(grown: bool) -> None:
         for name, weights in one.items():
             assert torch.allclose(weights, other[name], atol=1e-4)
             assert not torch.allclose(other[name], before[name], atol=1e-3)
-
-
-@pytest.mark.parametrize("shape", [(3, 7), (3, 4, 5)])
-def test_convolutions_of_all_forms_are_one(shape: tuple[int, ...]) -> None:
-    x, weight = torch.randn(2, *shape).double(), torch.randn(5, 3, *(3,) * (len(shape) - 1)).double()
-    for form in FORMS.values():
-        assert torch.allclose(form(x, weight), own(x, weight), atol=1e-12)
 
 
 def test_outcomes_of_several_calls_are_one_table_against_any_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
