@@ -44,8 +44,6 @@ def taught(tokens: list[int], bins: list[tuple[int, ...]], words: Sequence[int] 
         slots=torch.arange(begin, len(tokens)).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
         against=torch.tensor(against, dtype=torch.int64),
-        weighed=torch.tensor([], dtype=torch.int64),
-        weights=torch.tensor([]),
         word_share=1 / max(1, len(words)),
         object_share=1 / max(1, len(bins)),
     )
