@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.costs import LABELS, prices_of
 from stageb.guidance.gate.decide import Decision, Edit, Outcome, Trial, decide_by
-from stageb.guidance.gate.pool import Group
+from stageb.guidance.gate.judge import ask_once
 from stageb.guidance.gate.prequential import Taught, prove_learning
-from stageb.guidance.learning import Bundle, GateResult, Tools, fits, make_gate, make_judge
+from stageb.guidance.groups import Group
+from stageb.guidance.learning import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge
 from stageb.guidance.prompts import Case, words_of
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.conditions import Forms, reading
@@ -39,21 +40,22 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     judge, groups = make_judge(mission, tools), tools.pool.groups
     # Failures first: where they are few, masks of them are short.
     positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
-    (merits,) = yield from judge.merits([(mission.guidance, positions)])
+    asked = judge.merits([(mission.guidance, positions)])
+    (merits,), verdicts = yield from ask_once(asked, known_verdicts(mission, tools))
     cases = tuple(Case(tools.tickets[i], merit > 0.5, None) for i, merit in zip(positions, merits, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
     teacher = _Teacher(mission.guidance, bundle, positions, tools)
     found = None if bundle.why_not else teacher.learn(groups)
     if found is None:
-        known = judge.known(mission.guidance)
-        return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, known, judge.judged, judge.tokens)
+        return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit = found
     reflection = Reflection(proposals=edit.proposals)
     left = mission.left
     if tools.choose:
-        decision = yield from decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
+        deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
+        decision, verdicts = yield from ask_once(deciding, verdicts)
     else:
-        test = yield from prove_learning(teacher.teach, groups, judge, sum(left.edits))
+        test, verdicts = yield from ask_once(prove_learning(teacher.teach, groups, judge, sum(left.edits)), verdicts)
         right = sum(case.right for case in cases) / len(cases)
         figures = right, right + whole.won - whole.lost, whole.present, whole.cost
         estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
@@ -66,8 +68,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
                 edit, outcome = replace(edit, guidance=marked), "provisional"
         trial = Trial(edit, outcome, test=test, estimate=estimate)
         decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
-    after = decision.winner.guidance if decision.winner else mission.guidance
-    return bundle, reflection, GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, saved=judge.saved)
+    return bundle, reflection, GateResult(decision, left, verdicts)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------

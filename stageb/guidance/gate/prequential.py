@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from stageb.guidance.gate.betting import BettingTest, Wealth, kelly_stake
 from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Group
+from stageb.guidance.groups import Group
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.types import Guidance
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stageb.guidance.config import GateConfig
 from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Group
 from stageb.guidance.gate.prequential import Taught, block_ends, prove_learning
+from stageb.guidance.groups import Group
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.questions import JudgeTickets, answer_all
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
@@ -42,7 +42,7 @@ def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) ->
         ]
 
     groups = [(position,) for position in range(len(rights))]
-    judge = Judge(tickets, GateConfig(), PRESENT, {})
+    judge = Judge(tickets, GateConfig(), PRESENT)
     return answer_all(prove_learning(learn, groups, judge, LEVEL), answer).accepts
 
 
