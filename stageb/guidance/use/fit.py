@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from stageb.cli import registry
@@ -94,18 +93,19 @@ def fit(tickets: Any, *, fresh: bool = False, **keys: Any) -> Run:
 
     ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with ``per_image``), or a DataFrame of
     pandas or polars. ``keys`` are those of the command: ``output={"run_name": "first"}``, ``seed=3``, ...; ``config`` names
-    YAML files of keys, or configs that ship: one, or several of which later ones win. An interrupt lets the run commit and
-    returns it; the same call goes on with it. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are written into
+    ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit; the same call
+    goes on with it. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
     entry = registry.LOOPS["guidance"]
     root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
     draft = draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root))})
     config = draft.build()
-    with TemporaryDirectory() as place:
-        file = Path(place, "config.yaml")
-        file.write_text(strict_yaml.dump(draft.values), "utf-8")
-        code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])])
     folder: Path = config.output.folder
+    file = folder.parent / f"{folder.name}.yaml"
+    with disk.reporting(file, "nothing else"):
+        disk.replace(file, disk.encode(strict_yaml.dump(draft.values)))
+    code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])])
     if code == 128 + signal.SIGINT and (folder / COMMIT).exists():
         return Run(folder)
     if code == 128 + signal.SIGINT:
@@ -122,7 +122,9 @@ def _run_command(arguments: Sequence[str]) -> tuple[int, str]:
     """Run a command of stageb, print what it says as it comes, and return its code and how it ended, in its words."""
     command = [sys.executable, "-m", "stageb", *arguments]
     last: list[str] = []  # lines from the one on that says what ended it
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8") as job:
+    # In a session of its own, so that an interrupt reaches it once, whoever was interrupted.
+    piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "start_new_session": True}
+    with subprocess.Popen(command, **piped) as job:
         assert job.stdout is not None
         while True:
             try:
@@ -130,7 +132,7 @@ def _run_command(arguments: Sequence[str]) -> tuple[int, str]:
                     last = [line] if line.startswith(SAYS) else [*last, line] if last else []
                     print(line, end="", flush=True)
                 break
-            except KeyboardInterrupt:  # a kernel is interrupted alone
+            except KeyboardInterrupt:
                 job.send_signal(signal.SIGINT)
     return job.returncode, "".join(last).strip()
 
