@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from stageb.guidance.use.predict import predict
     from stageb.guidance.use.validate import validate
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "ENGINES",
