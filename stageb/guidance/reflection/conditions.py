@@ -18,6 +18,7 @@ from stageb.guidance.rules.reading import (
     Quantity,
     Reading,
     find_phrases,
+    find_stems,
     fold_value,
     is_text,
     parse_quantity,
@@ -57,6 +58,7 @@ class Forms:
     arithmetic: bool = False  # limits of what two names' numbers give
     counts: bool = False  # so many of several conditions hold
     phrases: bool = False  # two or three words stand one after the other
+    stems: bool = False  # a word begins so
     lists: bool = False  # one of several lines holds
     scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
     limits: int = LIMITS  # of one name's numbers
@@ -83,6 +85,8 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         for word in each.words:
             condition = Condition("mentions", "", word)
             masks[condition] = masks.get(condition, 0) | bit
+    if forms.stems:
+        masks |= _stems(masks)
     common = sorted(columns, key=lambda name: (-len(columns[name]), name))
     counted = [position for position, each in enumerate(readings) if each.is_counted]
     quantities = {name: found for name, column in columns.items() if (found := _quantities(column))}
@@ -217,6 +221,16 @@ def _compared(
         found[Condition("over", one, other)] = _mask(p for p in both if left[p] > right[p])
         found[Condition("under", one, other)] = _mask(p for p in both if left[p] < right[p])
     return found
+
+
+def _stems(masks: Mapping[Condition, int]) -> dict[Condition, int]:
+    """Stems of several words, the longest first."""
+    words: dict[str, list[int]] = {}
+    for condition, mask in masks.items():
+        for stem in find_stems(condition.value):
+            words.setdefault(stem, []).append(mask)
+    several = sorted((stem for stem, found in words.items() if len(found) > 1), key=lambda stem: (-len(stem), stem))
+    return {Condition("mentions", "", stem): reduce(or_, words[stem]) for stem in several}
 
 
 def _phrases(readings: Sequence[Reading], masks: Mapping[Condition, int]) -> dict[Condition, int]:

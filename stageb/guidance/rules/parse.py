@@ -8,7 +8,7 @@
                | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``scales.py``)
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
-               | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
+               | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
                | "it has" COUNT "points or more:" scored {";" scored}      the whole of a condition
     scored     = INTEGER "if" atom
@@ -267,6 +267,8 @@ class _Reader:
     def _mention(self, listed: str) -> _Atom:
         known, words = self._vocabulary, [fold_text(word) for word in self._items(listed)]
         for word in words:
+            if known.holds_stem(word):
+                continue
             is_phrase = known.holds_phrase(word)
             if not is_phrase and not known.holds(word):
                 value = word if word in read_summaries((word,)).words else ""
