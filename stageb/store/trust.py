@@ -86,7 +86,7 @@ _DATA = {
         "per_rank_num_envs rollout_steps global_batch commit_every log_every compile divergence_every"
     ),
     "reflection": (
-        "scope batch_size num_proposals max_operations max_cases evidence evidence_tickets arithmetic counts phrases "
+        "scope batch_size num_proposals max_operations max_cases evidence evidence_tickets arithmetic phrases "
         "lists counted scales max_prompt_tokens max_rules max_guidance_tokens max_rule_chars temperature top_p "
         "max_new_tokens"
     ),

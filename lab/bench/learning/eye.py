@@ -47,7 +47,6 @@ FORMS: Mapping[str, Forms] = {
     "plain": PLAIN,
     WHOLE: PLAIN,  # what is wrong by the rules that stand, or all that has the label
     "arithmetic": Forms(arithmetic=True),
-    "counts": Forms(counts=True),
     "phrases": Forms(phrases=True),
     "scales": Forms(scales=()),
 }

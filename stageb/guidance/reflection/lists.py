@@ -55,9 +55,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _grow(
-    of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: float, prices: Numbers
-) -> tuple[int, ...]:
+def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: float, prices: Numbers) -> tuple[int, ...]:
     """The places of the terms of the line that tells most; none where none tells anything."""
     best: tuple[float, tuple[int, ...]] = (0.0, ())
     front: list[_Part] = [((), wanted, spared)]
@@ -103,11 +101,15 @@ def _count_each(rows: Bits) -> Numbers:
 def _gain(right: Numbers, wrong: Numbers, before: tuple[int, int]) -> Numbers:
     """FOIL's measure: so many right tickets, times what is learnt of each."""
     share = right / np.maximum(1, right + wrong)
-    return right * (np.log(np.maximum(share, 1e-300)) - log(before[0] / sum(before)))
+    gain: Numbers = right * (np.log(np.maximum(share, 1e-300)) - log(before[0] / sum(before)))
+    return gain
 
 
 def _exponent(right: Numbers, wrong: Numbers, share: float) -> Numbers:
     """Of Chernoff's bound on the chance of so many right ones where ``share`` are; minus infinity where they are no more."""
     n = np.maximum(1, right + wrong)
-    tells = right * np.log(np.maximum(right, 1) / (n * share)) + wrong * np.log(np.maximum(wrong, 1) / (n * (1 - share)))
-    return np.where(right > share * n, tells, -np.inf)
+    tells: Numbers = right * np.log(np.maximum(right, 1) / (n * share)) + wrong * np.log(
+        np.maximum(wrong, 1) / (n * (1 - share))
+    )
+    tells[right <= share * n] = -np.inf
+    return tells

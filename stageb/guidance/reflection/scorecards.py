@@ -10,9 +10,9 @@ models for optimized medical scoring systems", 2016). Which size is used is deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import floor
+from math import floor, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,14 +49,16 @@ def grow_cards(
     if not terms or not fails or not passes:
         return []
     labels = unpack([fails], among)[0].astype(np.float64)
-    weights = np.where(labels > 0, *prices)
+    # Half of the price weighs tickets, half moves the limit: all by weight, few failures would teach as if they were many.
+    weights = np.sqrt(np.where(labels > 0, *prices))
     weights *= len(labels) / weights.sum()
-    rows = unpack([masks[term] for term in terms], among)
+    even = (log(prices[1]) - log(prices[0])) / 2
+    rows = unpack([masks[term] for term in terms], among).astype(np.float32)
     constant = np.ones((len(labels), 1))
     fitted = _fit(constant, labels, weights, np.zeros(1))
-    gains = _promise(rows.astype(np.float32), labels, weights, constant @ fitted)
+    gains = _promise(rows, labels, weights, constant @ fitted)
     tried = np.sort(np.argsort(-gains, kind="stable")[:TRIED])
-    rows, cards, chosen = rows[tried].astype(np.float32), [], list[int]()
+    rows, cards, chosen = rows[tried], list[Scorecard](), list[int]()
     design = constant
     while len(chosen) < min(longest, len(tried)):
         gains = _promise(rows, labels, weights, design @ fitted)
@@ -64,7 +66,7 @@ def grow_cards(
         chosen.append(int(np.argmax(gains)))
         design = np.column_stack([constant, rows[chosen].T])
         fitted = _fit(design, labels, weights, np.append(fitted, 0.0))
-        card = _round(design, labels, weights, fitted)
+        card = _round(design, labels, weights, fitted, even)
         if card:
             points = {terms[tried[place]]: score for place, score in zip(chosen, card[0], strict=True) if score}
             cards.append(Scorecard(points, card[1]))
@@ -104,8 +106,8 @@ def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_o
     chances = _chance(log_odds)
     bend = weights * chances * (1 - chances)
     slopes, bends = (rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend))
-    gains = slopes**2 / (bends - bends**2 / max(bend.sum(), 1e-9) + PENALTY)
-    return np.round(gains.astype(np.float64), 3)  # what differs less is the same, in whatever order it was summed up
+    gains: Numbers = slopes**2 / (bends - bends**2 / max(bend.sum(), 1e-9) + PENALTY)
+    return gains.astype(np.float64).round(3)  # what differs less is the same, in whatever order it was summed up
 
 
 def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, penalty: float = PENALTY) -> Numbers:
@@ -124,8 +126,9 @@ def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, pen
     return fitted
 
 
-def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers) -> tuple[list[int], int] | None:
-    """Whole points for the weights, and the least sum that fails; None where nothing is left of them."""
+def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float) -> tuple[list[int], int] | None:
+    """Whole points for the weights, and the least sum of log-odds above ``even``, which fails; None where nothing is left of
+    them."""
     best: tuple[float, Numbers, Numbers] | None = None
     largest = float(np.abs(fitted[1:]).max())
     if largest < 1e-6:
@@ -143,7 +146,7 @@ def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers) 
         return None
     _, points, (shift, scale) = best
     shared = int(np.gcd.reduce(points.astype(np.int64)))
-    least = floor(-shift / scale / shared) + 1
+    least = floor((even - shift) / scale / shared) + 1
     return [int(each) // shared for each in points], least
 
 

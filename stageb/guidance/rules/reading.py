@@ -187,7 +187,13 @@ def are_comparable(one: Quantity, other: Quantity) -> bool:
 @lru_cache(maxsize=1 << 16)
 def find_mentioned(text: str) -> frozenset[str]:
     """The words that a field's name or value mentions: as free text does, and as they stand."""
-    return frozenset(_words(text)) | frozenset(fold_text(text).split())
+    return find_words(text) | frozenset(fold_text(text).split())
+
+
+@lru_cache(maxsize=1 << 16)
+def find_words(text: str) -> frozenset[str]:
+    """The words that free text mentions."""
+    return frozenset(_words(text))
 
 
 def has_phrase(text: str, phrase: str) -> bool:

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.reading import ANY, LEAST_STEM, MOST_PHRASE, find_mentioned, fold_text, fold_value, has_phrase, parse_quantity
+from stageb.guidance.rules.reading import (
+    ANY,
+    LEAST_STEM,
+    MOST_PHRASE,
+    find_mentioned,
+    fold_text,
+    fold_value,
+    has_phrase,
+    parse_quantity,
+)
 from stageb.guidance.rules.scales import Scale, order_values
 from stageb.guidance.types import Ticket
 

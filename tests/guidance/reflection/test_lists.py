@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.reflection.conditions import Condition, Forms
-from stageb.guidance.reflection.lists import Term, cover, find_terms, hold_any, hold_together
+from stageb.guidance.reflection.lists import cover
 from stageb.guidance.reflection.scorecards import MOST_POINTS, MOST_TERMS, fail_by, grow_cards
+from stageb.guidance.reflection.terms import Term, find_terms, hold_any, hold_together
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.rules.reading import Reading, read_summaries
 
