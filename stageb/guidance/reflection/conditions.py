@@ -213,9 +213,10 @@ def _shorten(kind: Kind, limit: float, ordered: Sequence[float]) -> str:
     under, over = ordered[low], ordered[high]
     middle = (under + over) / 2
     for digits in range(-6, 13):
-        number = round(middle, digits)
-        if under <= number < over if kind == "above" else under < number <= over:
-            return _plain(f"{number:.{max(0, digits)}f}")
+        nearest = round(middle, digits)
+        for number in (nearest, round(nearest - 10.0**-digits, digits), round(nearest + 10.0**-digits, digits)):
+            if under <= number < over if kind == "above" else under < number <= over:
+                return _plain(f"{number:.{max(0, digits)}f}")
     return ""
 
 

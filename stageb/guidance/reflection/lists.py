@@ -95,7 +95,8 @@ def _count(bits: Bits) -> int:
 
 
 def _count_each(rows: Bits) -> Numbers:
-    return np.bitwise_count(rows).sum(axis=1, dtype=np.int64).astype(np.float64)
+    counts: Numbers = np.bitwise_count(rows).sum(axis=1, dtype=np.int64).astype(np.float64)
+    return counts
 
 
 def _gain(right: Numbers, wrong: Numbers, before: tuple[int, int]) -> Numbers:
