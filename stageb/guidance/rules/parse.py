@@ -271,14 +271,11 @@ class _Reader:
     def _mention(self, listed: str) -> _Atom:
         known, words = self._vocabulary, [fold_text(word) for word in self._items(listed)]
         for word in words:
-            if known.holds_stem(word):
-                continue
-            if word not in known.words and not known.holds_phrase(word):
-                value = word if _is_mentionable(word) else ""
-                if known.holds(word):
-                    return OutOfReach(f"{word!r} is no single word, and no phrase of two or three", "word", value=value)
-                nearest = partial(known.nearest_word, word)
-                return OutOfReach(f"no ticket mentions {word!r}", "word", value=value, nearest=nearest)
+            if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
+                lacks = f"no ticket mentions {word!r}"
+                why = f"{word!r} is no single word, and no phrase of two or three" if known.holds(word) else lacks
+                value, nearest = word if _is_mentionable(word) else "", partial(known.nearest_word, word)
+                return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
         return Atom("mentions", "", self._once(words))
 
     def _compare(self, name: str, relation: Relation, is_denied: bool, value: str) -> _Atom:
