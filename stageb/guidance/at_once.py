@@ -20,8 +20,8 @@ from stageb.guidance.prompts import Case, words_of
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.conditions import Forms, reading
 from stageb.guidance.reflection.edits import apply, mark_provisional
-from stageb.guidance.reflection.lists import find_gaps, find_terms, hold_together
 from stageb.guidance.reflection.reflect import Reflection
+from stageb.guidance.reflection.terms import find_gaps, find_terms, hold_together
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.reflection.written import WrittenRule, write_whole
 from stageb.guidance.rules.judge import read_rules, speaking_rules
@@ -30,7 +30,6 @@ from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
-LIMITS = 32  # of one name's numbers that are tried
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
 
@@ -88,7 +87,7 @@ class _Teacher:
     def __post_init__(self) -> None:
         config, words = self.tools.config, words_of(self.tools.config.prompt)
         scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
-        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, limits=LIMITS, scales=scales)
+        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, stems=True, fine=True, scales=scales)
         cases, prices = self.bundle.judged, prices_of(config.gating)
         fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)

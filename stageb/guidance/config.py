@@ -170,8 +170,6 @@ class ReflectionConfig(Section, at="reflection"):
     """Train tickets that evidence is counted over, at least; those not yet judged under the present guidance are judged."""
     arithmetic: bool = False
     """Whether evidence also computes with two numbers. Few models follow such rules; with runner.judge both, code does."""
-    counts: bool = False
-    """Whether evidence also counts: at least 2 of three to five conditions. Few models follow these, too."""
     phrases: bool = False
     """Whether evidence also names phrases of two or three words, not only single words."""
     lists: bool = False
