@@ -1,8 +1,13 @@
-"""Learning where code judges: the whole guidance at once, from all train tickets (``reflection.scope: all``).
+"""Learning by code: the whole guidance at once, from all train tickets.
 
-Verdicts are free there, so no ticket is set apart: every one teaches and tests in turn (``gate/prequential.py``), and what
-is kept is learnt from all of them (``reflection/whole.py``). Where the proof is missing, rules that seem better on tickets
-which did not teach them are kept as provisional (``gate.provisional``), unless they would take the place of present ones.
+Where code judges (``reflection.scope: all``), verdicts are free, so no ticket is set apart: every one teaches and tests in
+turn (``gate/prequential.py``), and what is kept is learnt from all of them (``reflection/whole.py``). Where the proof is
+missing, rules that seem better on tickets which did not teach them are kept as provisional (``gate.provisional``), unless
+they would take the place of present ones.
+
+A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects: with
+demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
+teach first, and no bet is on them.
 """
 
 from __future__ import annotations
@@ -11,11 +16,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from stageb.guidance.costs import LABELS, prices_of
-from stageb.guidance.gate.decide import Decision, Edit, Outcome, Trial, decide_by
-from stageb.guidance.gate.pool import Group
-from stageb.guidance.gate.prequential import Taught, prove_learning
-from stageb.guidance.learning import Bundle, GateResult, Tools, fits, make_gate, make_judge
-from stageb.guidance.prompts import Case, words_of
+from stageb.guidance.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
+from stageb.guidance.gate.pool import Group, whole_groups
+from stageb.guidance.gate.prequential import Taught, block_ends, prove_learning
+from stageb.guidance.gate.sequential import next_level
+from stageb.guidance.learning import (
+    CALIBRATED_ON,
+    Bundle,
+    GateResult,
+    Tools,
+    fits,
+    make_gate,
+    make_judge,
+    needs_preparing,
+)
+from stageb.guidance.prompts import Case
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.conditions import Forms, reading
 from stageb.guidance.reflection.edits import apply, mark_provisional
@@ -23,9 +38,10 @@ from stageb.guidance.reflection.lists import find_gaps, find_terms, hold_togethe
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.reflection.written import WrittenRule, write_whole
-from stageb.guidance.rules.judge import read_rules, speaking_rules
+from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.scales import parse_scales
+from stageb.guidance.stacking import Stacker
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal
 
@@ -36,28 +52,41 @@ NAMED = 3  # tickets that a rule names as its sources
 
 def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
     """What all train tickets teach, as one proposal, and what became of it; no proposal where they teach nothing."""
-    judge, groups = make_judge(mission, tools), tools.pool.groups
+    judge, raced = make_judge(mission, tools), whole_groups(tools.splits.raced, tools.tickets)
+    stacker = Stacker(tools, judge, tools.splits.raced[:CALIBRATED_ON]) if needs_preparing(tools.config) else None
+    groups = [*raced, *tools.pool.groups]
     # Failures first: where they are few, masks of them are short.
     positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
-    (merits,) = yield from judge.merits([(mission.guidance, positions)])
-    cases = tuple(Case(tools.tickets[i], merit > 0.5, None) for i, merit in zip(positions, merits, strict=True))
+    if stacker:
+        is_right = _judge_by_code(mission.guidance, positions, tools)
+    else:
+        (merits,) = yield from judge.merits([(mission.guidance, positions)])
+        is_right = [merit > 0.5 for merit in merits]
+    cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
-    teacher = _Teacher(mission.guidance, bundle, positions, tools)
+    teacher = _Teacher(mission.guidance, bundle, positions, tools, stacker)
     found = None if bundle.why_not else teacher.learn(groups)
     if found is None:
         known = judge.known(mission.guidance)
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, known, judge.judged, judge.tokens)
     whole, edit = found
     reflection = Reflection(proposals=edit.proposals)
-    left = mission.left
+    left, share = mission.left, STRONG if stacker else 1.0  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
         decision = yield from decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
     else:
-        test = yield from prove_learning(teacher.teach, groups, judge, sum(left.edits))
+        tested, ends = groups, block_ends(len(groups))
+        if stacker and raced:
+            tested = [*raced, *tools.pool.groups_outside(None)]
+            ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
+        test = yield from prove_learning(teacher.teach, tested, judge, next_level(sum(left.edits), share), ends)
+        guidance = (yield from stacker.prepare(edit.guidance, positions)) if stacker else edit.guidance
+        edit = replace(edit, guidance=guidance or edit.guidance)
         outcome: Outcome = "accepted" if test.accepts else "unproven"
         if not test.accepts:
-            left = replace(left, edits=(0.0,) * len(left.edits))
-            is_likely = whole.gain > LIKELY and not _takes_rules(edit)
+            left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
+            gain = test.standard_errors if stacker else whole.gain
+            is_likely = gain > LIKELY and not _takes_rules(edit)
             if tools.config.gating.provisional == "keep" and is_likely:
                 edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
         decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
@@ -76,14 +105,17 @@ class _Teacher:
     bundle: Bundle
     positions: Sequence[int]  # of the tickets of ``bundle``, in its order
     tools: Tools
+    stacker: Stacker | None  # of a model that judges
     _places: dict[int, int] = field(init=False, repr=False)
     _material: Material = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        config, words = self.tools.config, words_of(self.tools.config.prompt)
+        config, words = self.tools.config, self.tools.words
         scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
         forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, limits=LIMITS, scales=scales)
         cases, prices = self.bundle.judged, prices_of(config.gating)
+        chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
+        prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
         fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)
         readings = [reading(case.ticket) for case in cases]
@@ -96,10 +128,17 @@ class _Teacher:
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
 
-    def teach(self, groups: Sequence[Group]) -> Taught | None:
-        """What ``groups`` teach, with what is hoped of it."""
+    def teach(self, groups: Sequence[Group], block: Sequence[Group]) -> Dialogue[Taught | None]:
+        """What ``groups`` teach, with what is hoped of it; a model judges the ``block``."""
         found = self.learn(groups)
-        return found and Taught(found[1].guidance, found[0].won, found[0].lost)
+        if found is None:
+            return None
+        whole, guidance = found[0], found[1].guidance
+        if self.stacker:
+            taught, judged = ([i for group in some for i in group] for some in (groups, block))
+            prepared = yield from self.stacker.prepare(guidance, taught, judged)
+            return Taught(prepared, whole.won, whole.lost) if prepared else None
+        return Taught(guidance, whole.won, whole.lost)
 
     def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
         """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
@@ -119,7 +158,7 @@ class _Teacher:
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
-        words = words_of(self.tools.config.prompt)
+        words = self.tools.words
         rules = write_whole(whole, self.tools.vocabulary, words)
         if not rules:
             return None
@@ -147,6 +186,13 @@ class _Teacher:
             held = judge_whole(whole, self._material, among) & fails
         held = held & among or among
         return tuple(self.bundle.judged[place].ticket.key for place in _first(held))
+
+
+def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
+    """Whether the rules as code, under which a ticket passes of which they say nothing, give tickets their labels."""
+    judge = compile_rules(read_rules(guidance, tools.vocabulary, tools.words))
+    tickets = [tools.tickets[i] for i in positions]
+    return [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in tickets]
 
 
 def _takes_rules(edit: Edit) -> bool:

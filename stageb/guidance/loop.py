@@ -116,14 +116,18 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> Dialogue[None
 
 
 def prepare(run: Run, name: str) -> Dialogue[None]:
-    """Before a mission learns, give the guidance that it starts with demonstrations, and calibrate it: once, and only for
-    models that need that."""
+    """Before a mission learns, give the guidance that it starts with demonstrations, and calibrate it; then learn by code
+    what can be learnt at once. Once, and only for models that need that."""
     before = run.state.missions[name]
     if transitions.is_unprepared(before, run.config) and not transitions.why_ended(run.state, name, run.config):
         run.progress.show_activity(f"{name}: choosing demonstrations, calibrating verdicts")
         mission, judge = yield from learning.prepare(before, run.tools(name))
         if mission.guidance.step != before.guidance.step:
             run.record_preparation(mission, judge)
+        if run.config.has_gate:
+            yield from learn_whole(run, name)
+        else:
+            run.commit()
 
 
 def learn(run: Run, name: str, size: int) -> Dialogue[None]:

@@ -214,11 +214,11 @@ class Run(run.Run):
         self._finish_step(mission, self.schedule.choice(name))
 
     def record_preparation(self, mission: MissionState, judge: Judge) -> None:
-        """Write down and commit a first guidance with its demonstrations, calibrated; ``judge`` says what that took."""
+        """Write down a first guidance with its demonstrations, calibrated; ``judge`` says what that took. The caller
+        commits, with what is learnt at once."""
         artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         spent = self.state.spent.plus(judged=judge.judged, tokens=judge.tokens)
         self.state = replace(self.state.with_mission(mission), spent=spent)
-        self.commit()
 
     def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState) -> None:
         """Write down and show what a bundle taught; ``mission`` is the mission's state after it. The caller commits, so that

@@ -36,33 +36,35 @@ class Taught:
     lost: float  # that it is feared to judge worse
 
 
-Learn = Callable[[Sequence[Group]], Taught | None]
-"""Groups in; what they teach, or None where that is nothing."""
+Learn = Callable[[Sequence[Group], Sequence[Group]], Dialogue[Taught | None]]
+"""Groups in, and the block behind them; what they teach, or None where that is nothing to bet on. Of the block nothing may
+play a part; it is there to be judged, for what is learnt later."""
 
 
-def prove_learning(learn: Learn, groups: Sequence[Group], judge: Judge, level: float) -> Dialogue[BettingTest]:
-    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last."""
-    ends = block_ends(len(groups))
+def prove_learning(
+    learn: Learn, groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int]
+) -> Dialogue[BettingTest]:
+    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last. After
+    a proof, further blocks are learnt from without a bet.
+    ``ends`` are how many groups have taught before each block, and after the last."""
     test = BettingTest(level, len(groups) - ends[0], wealth=Wealth())
     for begin, end in pairwise(ends):
-        taught = learn(groups[:begin])
-        if taught is None:
-            continue
         block = groups[begin:end]
+        taught = yield from learn(groups[:begin], block)
+        if taught is None or test.accepts:
+            continue
         (gains,) = yield from judge.gains([(taught.guidance, [i for group in block for i in group])])
         each = iter(gains)
         stake = kelly_stake(taught.won, taught.lost)
         test = replace(test, wealth=replace(test.wealth, favourite=stake)).plus(
             [[next(each) for _ in group] for group in block]
         )
-        if test.accepts:
-            break
     return test
 
 
-def block_ends(groups: int) -> list[int]:
-    """How many groups have taught before each block, and after the last."""
-    ends = [max(1, round(FIRST * groups))]
+def block_ends(groups: int, first: int | None = None) -> list[int]:
+    """How many groups have taught before each block, and after the last; ``first`` before the first of them."""
+    ends = [first or max(1, round(FIRST * groups))]
     while ends[-1] < groups:
         ends.append(min(groups, max(ends[-1] + 1, round(ends[-1] * GROWTH))))
     return ends

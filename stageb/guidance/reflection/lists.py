@@ -26,6 +26,7 @@ BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line
 LINES = 12  # of a list
 FEWEST = 2  # tickets of its verdict that a line must hold for
+MOST_TERMS = 4096  # that are looked at: long texts hold many more phrases, most of which few tickets have
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied
 PRICE = 0.25
 _OPERATOR = re.compile(f" [{re.escape(''.join(OPERATORS))}] ")
@@ -48,8 +49,8 @@ Masks = Mapping[Term, int]
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
     """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a field has a value, or that a
-    word is mentioned. Of those that say the same of all tickets, the first. A condition on a field that a ticket lacks does
-    not hold for it, denied or not."""
+    word is mentioned; of more than ``MOST_TERMS`` those that part the tickets most evenly. Of those that say the same of all
+    tickets, the first. A condition on a field that a ticket lacks does not hold for it, denied or not."""
     masks = find_conditions(readings, forms)
     having: dict[str, int] = {}
     for condition, mask in masks.items():
@@ -66,7 +67,10 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
             first.setdefault(having[condition.name] & ~mask, Term(condition, True))
         elif condition.kind == "mentions" and " " not in condition.value:
             first.setdefault(everything & ~mask, Term(condition, True))
-    return {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
+    balance = {mask: min(mask.bit_count(), len(readings) - mask.bit_count()) for mask in first}
+    kept = sorted((mask for mask in first if mask.bit_count() >= FEWEST), key=lambda mask: -balance[mask])[:MOST_TERMS]
+    chosen = set(kept)
+    return {term: mask for mask, term in first.items() if mask in chosen}
 
 
 def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[Term, int]:

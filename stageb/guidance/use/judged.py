@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -81,14 +81,14 @@ class JudgedRounds:
             raise ConfigError("min_rule_accuracy", wanted, remedy)
         self.rounds = rounds
         self._config, self._by, self._guidance, self._missions, self._source = config, by, guidance, missions, source
-        self._code: CodeJudge | None = None  # None: the model judges all
+        self._code: CodeJudge | None = None  # None: nobody asks what the rules say as code
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
 
     @property
     def rules(self) -> Mapping[str, Sequence[CodedRule]] | None:
         """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
-        return self._code.rules if self._code else None
+        return self._code.rules if self._code and self._by != "model" else None
 
     @property
     def inputs(self) -> dict[str, list[str]]:
@@ -128,7 +128,7 @@ class JudgedRounds:
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
         def fingerprint() -> dict[str, Any]:
-            if self._by != "model":
+            if self._by != "model" or any(each.calibration.rules for each in self._guidance.values()):
                 self._code = self._read_code()
             found = self.fingerprint | {DIGEST: tickets.digest()}
             return found | ({CODE: self._code.digest} if self._code else {})
@@ -137,8 +137,8 @@ class JudgedRounds:
 
     def hand_out(self) -> list[TicketLine]:
         """The next tickets for the model; empty if all are done. Rounds that code judges whole are committed at once."""
-        if self._code is None:
-            self._lines = self.rounds.hand_out()
+        if self._code is None or self._by == "model":
+            self._lines = [self._weigh_rules(line) for line in self.rounds.hand_out()]
             self._rulings = [None] * len(self._lines)
             return self._lines
         while True:
@@ -171,6 +171,12 @@ class JudgedRounds:
                 doubt = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy)
                 made.append(send_to_review(row, doubt))
         self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
+
+    def _weigh_rules(self, line: TicketLine) -> TicketLine:
+        """The ticket with what its calibration wants to know of it."""
+        if self._code is None or not self._guidance[line.ticket.mission].calibration.rules:
+            return line
+        return replace(line, ticket=replace(line.ticket, ruling=self._code.judge(line.ticket).verdict))
 
     def _take_round(self, code: CodeJudge) -> None:
         """Take tickets until a full round is left to the model, or ``MOST`` are taken."""

@@ -14,7 +14,7 @@ from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import Group
 from stageb.guidance.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.prompts import WORDS
-from stageb.guidance.questions import JudgeTickets, answer_all
+from stageb.guidance.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 
 PRESENT = make_neutral("m", WORDS["en"])
@@ -29,7 +29,8 @@ def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) ->
     """Whether learning is proven where the present guidance and any learnt one judge tickets rightly like this."""
     tickets = [ticket(number) for number in range(len(rights))]
 
-    def learn(groups: Sequence[Group]) -> Taught:
+    def learn(groups: Sequence[Group], block: Sequence[Group]) -> Dialogue[Taught | None]:
+        yield from ()
         if seen is not None:
             seen.append(len(groups))
         rules = (*PRESENT.rules, Rule("G1", f"learnt from {len(groups)}"))
@@ -43,7 +44,7 @@ def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) ->
 
     groups = [(position,) for position in range(len(rights))]
     judge = Judge(tickets, GateConfig(), PRESENT, {})
-    return answer_all(prove_learning(learn, groups, judge, LEVEL), answer).accepts
+    return answer_all(prove_learning(learn, groups, judge, LEVEL, block_ends(len(groups))), answer).accepts
 
 
 @given(st.integers(1, 3000))
