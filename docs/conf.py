@@ -34,6 +34,10 @@ ELSEWHERE["lab/notes/README.md"] = "docs/notes/index.md"
 
 def setup(app: Any) -> None:
     """What Sphinx calls first."""
+    (ROOT / "docs/notes").mkdir(exist_ok=True)  # pages that only include a note; git ignores them
+    for file in (file for file in ELSEWHERE if file.startswith("lab/notes/")):
+        tree = "```{toctree}\n:hidden:\n:glob:\n\n*\n```\n" if file.endswith("README.md") else ""
+        (ROOT / ELSEWHERE[file]).write_text(f"```{{include}} ../../{file}\n```\n\n{tree}", encoding="utf-8")
     app.add_lexer("console", BashLexer)  # commands without a prompt before them
     app.connect("source-read", read)
     app.connect("include-read", included)

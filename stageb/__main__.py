@@ -13,7 +13,6 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from stageb import __version__
@@ -88,9 +87,10 @@ def run(arguments: Sequence[str]) -> int:
     """Find the command and run it. A name may be two: with a run's folder a command of runs, with options alone a tool."""
     name, rest = split_command(arguments)
     names_run = bool(rest) and (rest[0] == "--" or not rest[0].startswith("-"))
-    if name in COMMANDS and (names_run or name not in registry.tools()):
+    if name in COMMANDS:
         return COMMANDS[name].run(rest)
-    return of_tool(name, rest)
+    asks_run = name in registry.run_commands() and (names_run or name not in registry.tools())
+    return of_run(name, rest) if asks_run else of_tool(name, rest)
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -155,8 +155,7 @@ def completion(arguments: Sequence[str]) -> int:
             'usage: stageb completion SHELL; such as: eval "$(stageb completion bash)", in ~/.bashrc; zsh: behind compinit'
         )
         return 0
-    of_runs = [name for name, entry in COMMANDS.items() if isinstance(entry.run, partial)]
-    sys.stdout.write(script(arguments, summaries(), of_runs))
+    sys.stdout.write(script(arguments, summaries()))
     return 0
 
 
@@ -171,16 +170,6 @@ class Command:
 COMMANDS = {
     "fit": Command("Learn rules from labelled tickets, or what the loop learns that --loop names.", fit),
     "validate": Command("Check tickets and keys for fit, and estimate its cost; nothing is started.", validate),
-    "evaluate": Command(
-        "Say how often rules judge labelled tickets rightly, or what a run has learnt.", partial(of_run, "evaluate")
-    ),
-    "predict": Command(
-        "Judge new tickets by the rules that a run has learnt, or box the pictures of a folder by its detector.",
-        partial(of_run, "predict"),
-    ),
-    "report": Command("Write what a run did and learnt on one page: HTML for a browser.", partial(of_run, "report")),
-    "play": Command("Watch a game or an episode of what a run has learnt: snake, growth.", partial(of_run, "play")),
-    "export": Command("Write a network that a run has grown as plain PyTorch: growth.", partial(of_run, "export")),
     "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),
 }
 
@@ -189,7 +178,7 @@ def summaries() -> dict[str, str]:
     """Every command's name, and what it does; those that every loop has come first."""
     table = {name: entry.summary for name, entry in COMMANDS.items()}
     tools = {name: tool.summary for name, tool in registry.tools().items()}
-    return {name: table[name] for name in ("fit", "validate")} | tools | table
+    return {name: table[name] for name in ("fit", "validate")} | tools | registry.run_commands() | tools | table
 
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:

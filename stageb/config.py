@@ -1,16 +1,13 @@
-"""The config that loops share: which devices, where the run's folder lies, how a policy learns.
-
-Plain frozen dataclasses of the standard library. Values are checked here, where they enter; a wrong one raises
-``ConfigError`` with its key.
-"""
+"""The config that loops share: which devices, where the run's folder lies, how a policy learns."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from stageb.errors import ConfigError
+from stageb.settings import ABOVE_0, CODE, DATA, DEVICES, PLAIN_NAME, SECONDS, UNIT, WRITTEN, Section, at_least, setting
 
 
 def require(holds: bool, key: str, value: object, remedy: str) -> None:
@@ -20,35 +17,27 @@ def require(holds: bool, key: str, value: object, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
-class FabricConfig:
+class FabricConfig(Section, at="fabric"):
     """How Lightning Fabric launches and places ranks."""
 
-    accelerator: str = "auto"
+    accelerator: str = setting("auto", trust=DEVICES)
     """cpu, cuda or auto."""
-    devices: int | str | list[int] = "auto"
+    devices: int | str | list[int] = setting("auto", trust=DEVICES)
     """A count, a list of indices, or auto: every GPU, or one process on a CPU; a command that judges tickets by the model in
     the package, or one from a folder, then has a rank for each core."""
-    num_nodes: int = 1
+    num_nodes: int = setting(1, at_least(1), trust=DEVICES)
     """Machines that take part."""
-    strategy: str = "auto"
+    strategy: str = setting("auto", trust=DEVICES)
     """ddp gives every device a rank with a whole copy of the model; auto means ddp where there are several devices."""
-    precision: str | None = None
+    precision: str | None = setting(None, trust=DATA)
     """Fabric's precision plugin for modules that it sets up; frozen models take model.torch_dtype instead."""
-    threads: int = 1
+    threads: int = setting(1, at_least(1))
     """CPU threads of each rank, whatever the machine has: others round sums otherwise. More cores take more ranks."""
-    timeout_s: float = 600.0
+    timeout_s: float = setting(600.0, SECONDS)
     """Seconds without a sign of life (a step of decoding, a request under way) after which a rank is taken for hung."""
 
-    load_timeout_s: float = 1800.0
+    load_timeout_s: float = setting(1800.0, SECONDS)
     """The same where disk traffic is the sign of life: a rank that loads a model; rank 0 that decides, learns or writes."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_nodes", "threads"):
-            require(getattr(self, name) >= 1, f"fabric.{name}", getattr(self, name), "at least 1")
-        for name in ("timeout_s", "load_timeout_s"):
-            require(
-                0 < getattr(self, name) <= 1e6, f"fabric.{name}", getattr(self, name), "seconds above 0, at most 1000000"
-            )
 
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -67,27 +56,23 @@ class LogConfig:
 
 
 @dataclass(frozen=True)
-class LoggerConfig:
+class LoggerConfig(Section, at="loggers"):
     """A logger of Lightning's."""
 
-    class_path: str = "lightning.fabric.loggers.CSVLogger"
+    class_path: str = setting("lightning.fabric.loggers.CSVLogger", trust=CODE)
     """Its class, with its module. It is imported, so a config is trusted as code is."""
-    init_args: dict[str, Any] = field(default_factory=dict)
+    init_args: dict[str, Any] = setting(dict, trust=CODE)
     """What it is made with. Where it is to write, it is told: logs.d/ in the run's folder."""
 
 
 @dataclass(frozen=True)
-class OutputConfig:
+class OutputConfig(Section, at="output"):
     """Where a run's folder lies: ``{root}/{run_name}``."""
 
-    root: str = "out"
+    root: str = setting("out", trust=WRITTEN)
     """The folder that holds runs."""
-    run_name: str = "run"
+    run_name: str = setting("run", PLAIN_NAME, trust=WRITTEN)
     """This run's folder under root; one path component."""
-
-    def __post_init__(self) -> None:
-        plain = self.run_name.isprintable() and self.run_name not in ("", ".", "..") and not set(self.run_name) & set("/\\")
-        require(plain, "output.run_name", self.run_name, "one path component of printable characters, without / or \\")
 
     @property
     def folder(self) -> Path:
@@ -96,38 +81,28 @@ class OutputConfig:
 
 
 @dataclass(frozen=True)
-class PpoConfig:
+class PpoConfig(Section, at="ppo"):
     """Proximal policy optimisation (Schulman et al. 2017)."""
 
-    gamma: float = 0.99
+    gamma: float = setting(0.99, UNIT)
     """Discount of the next step's value."""
-    gae_lambda: float = 0.95
+    gae_lambda: float = setting(0.95, UNIT)
     """Share of the longer returns in advantages (generalised advantage estimation)."""
-    clip: float = 0.2
+    clip: float = setting(0.2, ABOVE_0)
     """How far the ratio of probabilities may part from 1 to any use."""
-    epochs: int = 2
+    epochs: int = setting(2, at_least(1))
     """Passes over a rollout."""
-    value_weight: float = 0.5
+    value_weight: float = setting(0.5, at_least(0))
     """Of the value loss."""
-    entropy_weight: float = 0.01
+    entropy_weight: float = setting(0.01, at_least(0))
     """Of the entropy at the first update."""
-    entropy_weight_end: float = 0.001
+    entropy_weight_end: float = setting(0.001, at_least(0))
     """Of the entropy at the last update; linear in between."""
-    learning_rate: float = 0.0005
+    learning_rate: float = setting(0.0005, ABOVE_0)
     """Adam's at the first update, whatever the world size and the batch."""
-    learning_rate_end: float = 0.00005
+    learning_rate_end: float = setting(0.00005, at_least(0))
     """Adam's at the last update; linear in between."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: float = setting(0.5, ABOVE_0)
     """Gradients longer than this are made as long."""
-    target_kl: float | None = None
+    target_kl: float | None = setting(None, ABOVE_0.or_null())
     """Divergence of the new policy from the old, over all ranks, after which an update makes no further pass; null: any."""
-
-    def __post_init__(self) -> None:
-        for name in ("gamma", "gae_lambda"):
-            require(0 <= getattr(self, name) <= 1, f"ppo.{name}", getattr(self, name), "0 to 1")
-        for name in ("clip", "learning_rate", "max_grad_norm"):
-            require(getattr(self, name) > 0, f"ppo.{name}", getattr(self, name), "above 0")
-        for name in ("value_weight", "entropy_weight", "entropy_weight_end", "learning_rate_end"):
-            require(getattr(self, name) >= 0, f"ppo.{name}", getattr(self, name), "0 or more")
-        require(self.epochs >= 1, "ppo.epochs", self.epochs, "at least 1")
-        require(self.target_kl is None or self.target_kl > 0, "ppo.target_kl", self.target_kl, "above 0, or null")

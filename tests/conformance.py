@@ -39,6 +39,8 @@ class Loop:
     arguments: Callable[[Path, int], list[str]]  # (root, world size) -> what follows the command; it runs in root/run
     raising: Callable[[Path, int, int], list[str]]  # (root, world size, rank) -> the same; that rank raises amid the work
     says: str  # what is said of it then: a pattern, with {rank}
+    another: str  # an option that makes another run of it
+    refused: str  # what is said of that then
     tolerance: float | None = None  # by which weights may differ between world sizes; None: all bytes are equal there
     stride: int = 1  # a loop whose runs take longer is killed at so many times fewer places
 
@@ -128,6 +130,19 @@ def check_a_raise(bench: Bench, world_size: int, rank: int) -> None:
     assert set(ended.codes) == {1}, ended.err
     assert ended.seconds < GONE_S
     assert len(re.findall(bench.loop.says.format(rank=rank), ended.err)) == 1, ended.err
+
+
+def check_another_call(bench: Bench) -> None:
+    """A finished run is shown again, and another config is refused with both values; neither changes a byte."""
+    assert set(bench.whole().codes) == {0}
+    root = bench.root(1)
+    line, before = bench.loop.arguments(root, 1), content(root / "run")
+    again = forks.run(line, 1, bench.place())
+    assert again.codes == (0,), again.err
+    assert bench.loop.module != "stageb" or "already finished" in again.err, again.err
+    other = forks.run([*line, bench.loop.another], 1, bench.place())
+    assert other.codes == (2,) and bench.loop.refused in other.err, other.err
+    assert differing(content(root / "run"), before) == []
 
 
 def check_killed_before_an_operation(bench: Bench, number: int, world_size: int, resumed_at: int) -> None:

@@ -58,7 +58,8 @@ from stageb.guidance.reflection.evidence import Evidence, find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.selection import select
 from stageb.guidance.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
-from stageb.store import disk, trust
+from stageb.settings import CHECKPOINT, DATA, describe_keys
+from stageb.store import disk
 from stageb.store.journal import safe_name
 from stageb.untrusted import pictures, strict_json
 from stageb.untrusted.clean_text import text_fault
@@ -1053,9 +1054,9 @@ def command(line: str) -> None:
         config, _, _ = parse_tool(name, tools()[name], [*words, "--tickets=tickets.jsonl"])
         given = dict(word.removeprefix("--").split("=", 1) for word in words)
         usual = type(config.model)()
-        for key in [key for key in trust.AUTHORITY if key.startswith("model.")]:
-            value, default = getattr(config.model, key[6:]), given.get(key, getattr(usual, key[6:]))
-            assert value == default or trust.AUTHORITY[key] == trust.CHECKPOINT, key
+        for key, declared in describe_keys(type(usual)).items():
+            value, default = getattr(config.model, key), given.get(f"model.{key}", getattr(usual, key))
+            assert value == default or declared.trust in (CHECKPOINT, DATA), key
         assert config.selection == "majority"
         for guidance in load_guidance(config.guidance, config.prompt).values():
             check_guidance(guidance)

@@ -28,6 +28,8 @@ LOOPS = [
             root, world_size, **{"model.model_name_or_path": f"programs.models:raising_on_{rank}"}
         ),
         says=r"rank {rank} failed at ticket g-\d+::(pass|fail) of mission valves: ValueError: the lamp went out",
+        another="--gate.alpha=0.2",
+        refused="gate.alpha: 0.05 there, 0.2 now",
     ),
     Loop(
         name="regression",
@@ -35,6 +37,8 @@ LOOPS = [
         arguments=regression,
         raising=lambda root, world_size, rank: regression(root, world_size, raises_on=rank),
         says="rank {rank} failed at step 3: ValueError: the slope is gone",
+        another="--seed=18",
+        refused="seed: 0 there, 18 now",
         tolerance=1e-5,
     ),
     Loop(
@@ -43,6 +47,8 @@ LOOPS = [
         arguments=snakes.brief,
         raising=lambda root, world_size, rank: snakes.brief(root, world_size, "falling", raises_on=rank),
         says="rank {rank} failed at rollout of update 3: ValueError: the snake is gone",
+        another="--ppo.gamma=0.5",
+        refused="ppo.gamma: 0.99 there, 0.5 now",
         tolerance=1e-4,
     ),
     Loop(
@@ -53,6 +59,8 @@ LOOPS = [
             root, world_size, "withering", raises_on=rank, growth__block=1
         ),
         says=r"rank {rank} failed at update 4, environment \d+: ValueError: the seed is gone",
+        another="--gates.embargo_epochs=2",
+        refused="gates.embargo_epochs: 1 there, 2 now",
     ),
     Loop(
         name="two_channel",
@@ -60,6 +68,8 @@ LOOPS = [
         arguments=detectors.brief,
         raising=lambda root, world_size, rank: detectors.brief(root, world_size, "scribbling", raises_on=rank),
         says="rank {rank} failed at rollout of step 3: ValueError: the lamp went out",
+        another="--data.prompt=Find each thing.",
+        refused="data.prompt: ",
         tolerance=1e-4,
         stride=4,
     ),
@@ -93,6 +103,10 @@ def test_only_rank_0_writes(bench: Bench, world_size: int) -> None:
 @pytest.mark.parametrize(("world_size", "rank"), [(1, 0), (2, 0), (2, 1), (3, 2)])
 def test_a_raise_ends_every_rank(bench: Bench, world_size: int, rank: int) -> None:
     conformance.check_a_raise(bench, world_size, rank)
+
+
+def test_a_finished_run_is_shown_again_and_another_config_refused(bench: Bench) -> None:
+    conformance.check_another_call(bench)
 
 
 @pytest.mark.parametrize("step", [pytest.param(21, id="some"), pytest.param(1, id="all", marks=slow)])

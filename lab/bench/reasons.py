@@ -23,9 +23,9 @@ from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.reasons import add_reasons
-from stageb.guidance.schedule import Round, Schedule
+from stageb.guidance.schedule import Schedule
 from stageb.guidance.selection import select
-from stageb.guidance.types import Answers, Guidance, Record, Verdict
+from stageb.guidance.types import Answers, Guidance, Record, Round, Verdict
 from stageb.job.world import World, run
 
 REASONS: tuple[Literal["all", "wrong", "none"], ...] = ("all", "wrong", "none")
@@ -85,7 +85,7 @@ def pass_over(world: World, ranks: Ranks, rounds: Sequence[Round], guidance: Gui
     begun, begun_cpu, records = time.perf_counter(), time.process_time(), list[Record]()
     for batch in rounds:
         answers = ranks.roll_out(batch, guidance, lambda tickets: None)
-        records += world.consult(ranks.answer, select_all, ranks, batch, guidance, answers)
+        records += world.consult(ranks.answer, select_all, ranks, batch, guidance, answers) or []
     seconds, cpu_s = time.perf_counter() - begun, time.process_time() - begun_cpu
     candidates = [candidate for record in records for candidate in record.answers.candidates]
     verdicts, tokens = tuple(each.verdict for each in candidates), sum(each.tokens for each in candidates)

@@ -8,7 +8,7 @@ config names.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import reduce
 from operator import or_
@@ -19,28 +19,28 @@ from jsonargparse import ArgumentParser
 
 from stageb import __version__
 from stageb.cli import registry
-from stageb.cli.draft import choices, dotted
+from stageb.cli.draft import dotted
 from stageb.cli.registry import Loop, Tool
 from stageb.engines import ENGINES
 from stageb.errors import InputError
+from stageb.settings import choices
 
 SHELLS = tuple(shtab.SUPPORTED_SHELLS)
 FILES = {"config", "guidance", "model_name_or_path", "output", "path", "paths", "root", "tickets"}
 
 
-def script(arguments: Sequence[str], summaries: Mapping[str, str], of_runs: Collection[str]) -> str:
-    """The script for the shell that ``arguments`` name. ``summaries`` say what each command does; ``of_runs`` are those that
-    take a run's folder.
+def script(arguments: Sequence[str], summaries: Mapping[str, str]) -> str:
+    """The script for the shell that ``arguments`` name. ``summaries`` say what each command does.
 
     Raises ``InputError`` where they name none.
     """
     if len(arguments) != 1 or arguments[0] not in SHELLS:
         remedy = 'such as: eval "$(stageb completion bash)", in ~/.bashrc'
         raise InputError(f"stageb completion: name your shell, one of {', '.join(SHELLS)}, {remedy}")
-    return _parser(summaries, of_runs).get_completion_script(f"shtab-{arguments[0]}")
+    return _parser(summaries).get_completion_script(f"shtab-{arguments[0]}")
 
 
-def _parser(summaries: Mapping[str, str], of_runs: Collection[str]) -> ArgumentParser:
+def _parser(summaries: Mapping[str, str]) -> ArgumentParser:
     """A parser with every command and key; it parses nothing."""
     parser = ArgumentParser(prog="stageb", version=__version__)
     table = parser.add_subcommands()
@@ -55,7 +55,7 @@ def _parser(summaries: Mapping[str, str], of_runs: Collection[str]) -> ArgumentP
             _add_keys(command, [tools[name]], tools[name].fresh)
         if name in tools and tools[name].words:
             command.add_argument("command", choices=tools[name].words)
-        if name in of_runs or (name in tools and not tools[name].config):
+        if name in registry.run_commands() or (name in tools and not tools[name].config):
             _files(command.add_argument("run", nargs="*"))
         table.add_subcommand(name, command, help=summary.replace("%", "%%"))
     return parser

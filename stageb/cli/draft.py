@@ -26,10 +26,11 @@ import math
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from stageb.errors import BadInputError, BadLine, ConfigError, shown
+from stageb.settings import choices, inner_of, section_of
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import BrokenYamlError, KeyPath, YamlError
 
@@ -256,22 +257,6 @@ def _dotted(path: KeyPath) -> str:
 
 
 # Annotations ------------------------------------------------------------------------------------------------------------
-
-
-def choices(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union; of anything else, itself."""
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-
-
-def section_of(annotation: Any) -> Any:
-    """The config dataclass that ``annotation`` is or allows, or None."""
-    return next((choice for choice in choices(annotation) if dataclasses.is_dataclass(choice)), None)
-
-
-def inner_of(annotation: Any, outer: type) -> Any:
-    """The annotation of what stands in the list or dict (``outer``) that ``annotation`` is or allows, or None."""
-    allowed = (choice for choice in choices(annotation) if choice is Any or get_origin(choice) is outer)
-    return next((choice if choice is Any else get_args(choice)[-1] for choice in allowed), None)
 
 
 def dotted(kind: type, prefix: str = "", items: bool = False) -> Iterator[tuple[str, Any]]:

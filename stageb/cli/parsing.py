@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stageb.cli import registry
-from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted, inner_of, section_of
+from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted
 from stageb.cli.registry import Loop, Tool
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
+from stageb.settings import inner_of, section_of
 from stageb.store import trust
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import YamlError

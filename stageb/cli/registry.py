@@ -38,6 +38,14 @@ class Tool:
 
 
 @dataclass(frozen=True)
+class RunCommand:
+    """What a run of a loop can be asked for: ``stageb NAME RUN``."""
+
+    summary: str  # what --help says
+    run: str  # "module:function", called with the run's folder, its config, and the words that follow
+
+
+@dataclass(frozen=True)
 class Loop:
     """One line of the registry."""
 
@@ -45,7 +53,7 @@ class Loop:
     config: str  # "module:dataclass"
     fit: str  # "module:function"
     check: str = ""  # "module:function", called with the config: says what a fit would do, and starts nothing
-    commands: Mapping[str, str] = field(default_factory=dict)  # what a run can be asked for: name -> "module:function"
+    commands: Mapping[str, RunCommand] = field(default_factory=dict)  # by name
     tools: Mapping[str, Tool] = field(default_factory=dict)  # by the name of the command
     needs: tuple[str, ...] = ()  # modules that the extra of the loop's name brings
 
@@ -56,10 +64,14 @@ LOOPS = {
         config="stageb.guidance.config:LoopConfig",
         fit="stageb.guidance.start:fit",
         check="stageb.guidance.use.validate:main",
-        commands={"report": "stageb.guidance.report.write:main"},
+        commands={
+            "report": RunCommand(
+                "Write what a run did and learnt on one page: HTML for a browser.", "stageb.guidance.report.write:main"
+            )
+        },
         tools={
             "predict": Tool(
-                summary="Judge new tickets by the rules that a run has learnt.",
+                summary="Judge new tickets by the rules that a run has learnt, or box pictures by its detector.",
                 run="stageb.guidance.use.predict:main",
                 config="stageb.guidance.use.config:PredictConfig",
                 fresh=True,
@@ -89,7 +101,10 @@ LOOPS = {
         summary="Learn to play Snake: PPO, its gradients reduced over ranks.",
         config="stageb.snake.config:SnakeConfig",
         fit="stageb.snake.loop:fit",
-        commands={"evaluate": "stageb.snake.evaluate:main", "play": "stageb.snake.play:main"},
+        commands={
+            "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.snake.evaluate:main"),
+            "play": RunCommand("Watch a game of a snake run.", "stageb.snake.play:main"),
+        },
         needs=("PIL", "gymnasium", "tensorboard"),
     ),
     "growth": Loop(
@@ -98,9 +113,11 @@ LOOPS = {
         fit="stageb.growth.loop:fit",
         check="stageb.growth.check:main",
         commands={
-            "evaluate": "stageb.growth.evaluate:main",
-            "play": "stageb.growth.play:main",
-            "export": "stageb.growth.export:main",
+            "evaluate": RunCommand("Compare a run's controller with others at equal FLOPs.", "stageb.growth.evaluate:main"),
+            "play": RunCommand("Watch an episode of a growth run.", "stageb.growth.play:main"),
+            "export": RunCommand(
+                "Write a network that a run has grown as plain PyTorch: growth.", "stageb.growth.export:main"
+            ),
         },
         needs=("mnist1d", "mlxtend", "sklearn", "tensorboard"),
     ),
@@ -109,7 +126,10 @@ LOOPS = {
         config="stageb.two_channel.config:TwoChannelConfig",
         fit="stageb.two_channel.loop:fit",
         check="stageb.two_channel.inputs:check",
-        commands={"evaluate": "stageb.two_channel.evaluate:main", "predict": "stageb.two_channel.predict:main"},
+        commands={
+            "evaluate": RunCommand("Measure a run's detector on labelled images.", "stageb.two_channel.evaluate:main"),
+            "predict": RunCommand("Box the pictures of a folder by a run's detector.", "stageb.two_channel.predict:main"),
+        },
         tools={
             "boxes": Tool(
                 summary="Make data for detectors: from VOC, COCO, YOLO or Label Studio, or drawn.",
@@ -127,6 +147,14 @@ LOOPS = {
 def tools() -> dict[str, Tool]:
     """The tools of all loops, by the name of the command."""
     return {name: tool for loop in LOOPS.values() for name, tool in loop.tools.items()}
+
+
+def run_commands() -> dict[str, str]:
+    """What runs can be asked for, by name, and the summaries of all loops that can be."""
+    found: dict[str, str] = {}
+    for name, command in (each for loop in LOOPS.values() for each in loop.commands.items()):
+        found[name] = f"{found[name]} {command.summary}" if name in found else command.summary
+    return found
 
 
 def loop_with(tool: Tool) -> Loop:
@@ -157,7 +185,7 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
         beside = f"; or without a run's folder: stageb {name} --help" if name in LOOPS[loop].tools else ""
         raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
     _check_extra(loop)
-    function: Callable[[Path, Any, Sequence[str]], int] = _named(LOOPS[loop].commands[name])
+    function: Callable[[Path, Any, Sequence[str]], int] = _named(LOOPS[loop].commands[name].run)
     return function
 
 

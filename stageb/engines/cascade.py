@@ -85,7 +85,7 @@ class Reading:
         if has_flash(query):
             from stageb.engines import kernels
 
-            return kernels.read_attention(query, key, value, self.tiles, stem and (stem[0][0], stem[1][0]), scaling)
+            return kernels.read_attention(query, key, value, self.tiles, TILE, stem and (stem[0][0], stem[1][0]), scaling)
         own = attend_apart(query, key, value, self.edges, scaling)
         if stem is None:
             return own[0]

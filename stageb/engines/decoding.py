@@ -30,14 +30,12 @@ from stageb.engines.cascade import PromptStore, Stem
 from stageb.engines.float8 import is_quantized
 from stageb.engines.packed import NOTHING, Packed
 from stageb.engines.products import has_half_products
-from stageb.engines.protocol import Decode
+from stageb.engines.protocol import Decode, Ids, Row
 from stageb.engines.rows import (
     Answer,
-    Ids,
     LiveBatch,
     OnAnswer,
     PartialAnswer,
-    Row,
     ScoreRequest,
     TextOf,
     check_not_nan,

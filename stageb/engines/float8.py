@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from stageb.config import require
 
 FLOAT8 = torch.float8_e4m3fn
-LARGEST = 448.0  # of e4m3
+LARGEST = torch.finfo(FLOAT8).max
 CAPABILITY = (8, 9)  # of GPUs that multiply such numbers
 # Names that families of models give to layers that read the same input, in the order in which they are asked.
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))

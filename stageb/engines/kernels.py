@@ -4,7 +4,7 @@
 The kernel of a step runs one program per group and key head, where a *group* is the rows of one prompt. It reads the
 prompt's keys and values once for all rows of the group, then each row's new tokens, and merges both with what the rows
 found in the stem (softmax in base 2, by running maximum and sum). Every key and value is read once per step, so the step
-is bound by memory bandwidth. The kernel of prompts runs one program per head and *tile*, that is ``TILE`` queries of one
+is bound by memory bandwidth. The kernel of prompts runs one program per head and *tile*, that is some queries of one
 text: the stem and the text's own keys go through one softmax.
 
 Triton comes with torch's CUDA wheels; this module is imported on GPUs alone.
@@ -22,11 +22,9 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-from stageb.engines.cascade import TILE
-from stageb.engines.float8 import LARGEST
-
 BLOCK = 64  # keys that a program looks at together
 KEPT = 8192  # numbers that a program makes float8
+LARGEST = torch.finfo(torch.float8_e4m3fn).max
 
 
 @triton.jit
@@ -249,11 +247,12 @@ def _read_kernel(  # type: ignore[no-untyped-def]
 
 
 def read_attention(
-    query: Tensor, key: Tensor, value: Tensor, tiles: Tensor, stem: tuple[Tensor, Tensor] | None, scaling: float
+    query: Tensor, key: Tensor, value: Tensor, tiles: Tensor, tile: int, stem: tuple[Tensor, Tensor] | None, scaling: float
 ) -> Tensor:
     """What ``cascade.Reading.attend`` says, in half precision: (tokens, heads, dim).
 
-    ``key`` and ``value`` are (key heads, tokens, dim), and so are those of the stem; ``tiles`` is ``tiles_of`` the texts.
+    ``key`` and ``value`` are (key heads, tokens, dim), and so are those of the stem; ``tiles`` is ``tiles_of`` the texts, of
+    ``tile`` queries each.
     """
     heads, dim = query.shape[1:]
     stem_key, stem_value = stem or (key, value)
@@ -262,7 +261,7 @@ def read_attention(
     out, wide = torch.empty_like(query), max(16, triton.next_power_of_2(dim))
     # As many stages as the device's shared memory holds, of three: queries stand there once, keys and values for each.
     room = torch.cuda.get_device_properties(query.device).shared_memory_per_block_optin  # type: ignore[attr-defined]
-    stages = (room // (wide * query.element_size()) - TILE) // (2 * BLOCK)
+    stages = (room // (wide * query.element_size()) - tile) // (2 * BLOCK)
     _read_kernel[heads, len(tiles)](
         *(query, key, value, stem_key, stem_value, tiles, out),
         *(*key.stride()[:2], *value.stride()[:2], *stem_key.stride()[:2], *stem_value.stride()[:2]),
@@ -271,7 +270,7 @@ def read_attention(
         PER_KEY=heads // len(key),
         DIM=dim,
         STEM=stem is not None,
-        BLOCK_M=TILE,
+        BLOCK_M=tile,
         BLOCK_N=BLOCK,
         BLOCK_D=wide,
         num_warps=4,

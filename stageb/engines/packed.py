@@ -29,18 +29,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb.engines.cascade import Envelope, PromptStore, Reading, Stem, Stepping, group_rows, has_flash, tiles_of
 from stageb.engines.float8 import is_quantized
-from stageb.engines.rows import (
-    Answer,
-    Ids,
-    OnAnswer,
-    PartialAnswer,
-    Row,
-    ScoreRequest,
-    TextOf,
-    check_not_nan,
-    seen_of,
-    settings_of,
-)
+from stageb.engines.protocol import Ids, Row
+from stageb.engines.rows import Answer, OnAnswer, PartialAnswer, ScoreRequest, TextOf, check_not_nan, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.vision import TextInputs
 from stageb.job import heartbeat

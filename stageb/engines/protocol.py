@@ -7,12 +7,15 @@ loading torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
+from stageb import seeds
 from stageb.errors import ConfigError, EngineError
 
 Finish = Literal["stop", "length", "filtered"]
+Ids = tuple[int, ...]
+"""Token ids of a text, as the engine's tokenizer has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,22 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """One answer to sample: the ids after the shared ones, how to decode, and the random stream."""
+
+    own: Ids
+    decode: Decode
+    key: int
+
+
+def continue_row(row: Row, ids: Ids) -> Row:
+    """The row that continues the answer of ``row`` after its first tokens ``ids``: they become part of the prompt, and the
+    random stream goes on where it was left."""
+    decode = replace(row.decode, max_new_tokens=row.decode.max_new_tokens - len(ids))
+    return Row(row.own + ids, decode, seeds.ahead(row.key, len(ids)))
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """One sampled answer, without the stop string or the end-of-turn token."""
 
@@ -64,7 +83,7 @@ class Completion:
     finish: Finish  # "stop": the model or a stop string ended it; "length": max_new_tokens did; "filtered": a server's
     #   filter withheld it
     thinking: str = ""  # what the model thought aloud before it; the text is empty where it never came to an end
-    ids: tuple[int, ...] = field(default=(), compare=False)  # these tokens, where a stop string ended it and a ``Resumer``
+    ids: Ids = field(default=(), compare=False)  # these tokens, where a stop string ended it and a ``Resumer``
     #   can go on from them
 
 
@@ -123,9 +142,7 @@ class Scorer(Engine, Protocol):
 class Resumer(Engine, Protocol):
     """An engine that can go on with an answer from its very tokens. Not every engine can."""
 
-    def resume(
-        self, requests: Sequence[Request], begun: Sequence[Sequence[tuple[int, ...]]]
-    ) -> list[tuple[Completion, ...]]:
+    def resume(self, requests: Sequence[Request], begun: Sequence[Sequence[Ids]]) -> list[tuple[Completion, ...]]:
         """Whole answers to ``requests``, in order, whose first tokens are drawn already: ``begun`` has some for each key.
 
         They are ``Completion.ids`` of the same requests with further stop strings, and fewer than ``max_new_tokens``. Where

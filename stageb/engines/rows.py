@@ -9,32 +9,14 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
-from stageb import seeds
 from stageb.engines.caches import Past
-from stageb.engines.protocol import Decode, Finish
+from stageb.engines.protocol import Finish, Ids, Row
 from stageb.engines.sampling import Settings
 from stageb.errors import EngineError
 
-Ids = tuple[int, ...]
 TextOf = Callable[[Sequence[int]], str]  # ids to text
 
 PICTURE = 1 << 62  # an id from here on is one of an image's places in a prompt, and names the image (``vision.py``)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One answer to sample: the ids after the shared ones, how to decode, and the random stream."""
-
-    own: Ids
-    decode: Decode
-    key: int
-
-
-def continue_row(row: Row, ids: Ids) -> Row:
-    """The row that continues the answer of ``row`` after its first tokens ``ids``: they become part of the prompt, and the
-    random stream goes on where it was left."""
-    decode = replace(row.decode, max_new_tokens=row.decode.max_new_tokens - len(ids))
-    return Row(row.own + ids, decode, seeds.ahead(row.key, len(ids)))
 
 
 @dataclass(frozen=True, slots=True)

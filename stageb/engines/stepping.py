@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from stageb.engines.caches import Past
-from stageb.engines.rows import Ids, LiveBatch
+from stageb.engines.protocol import Ids
+from stageb.engines.rows import LiveBatch
 from stageb.engines.sampling import next_tokens
 
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others

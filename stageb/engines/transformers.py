@@ -33,8 +33,8 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.float8 import check_device, quantize
 from stageb.engines.products import use_half_products
-from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request
-from stageb.engines.rows import Answer, Ids, Row, ScoreRequest, continue_row
+from stageb.engines.protocol import Completion, Engine, Ids, Prompt, Question, Request, Row, continue_row
+from stageb.engines.rows import Answer, ScoreRequest
 from stageb.engines.stepping import Draft
 from stageb.engines.vision import ImageInputs, image_inputs_of
 from stageb.errors import ConfigError, EngineError

@@ -23,7 +23,8 @@ from torch import Tensor
 from transformers import AutoImageProcessor
 
 from stageb.engines.config import ModelConfig
-from stageb.engines.rows import PICTURE, Ids, has_image
+from stageb.engines.protocol import Ids
+from stageb.engines.rows import PICTURE, has_image
 from stageb.engines.transfer import send
 from stageb.errors import ConfigError
 from stageb.untrusted import pictures

@@ -7,20 +7,26 @@ from typing import Literal
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
+from stageb.settings import ABOVE_0, CODE, DATA, READ, Check, Section, at_least, setting
 
 Blend = Literal["linear", "sigmoid", "gated"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 Controller = Literal["ppo", "probe-1", "probe-2", "selective", "heuristic", "random", "periodic", "static-small", "oracle"]
+DISTINCT = Check(lambda names: 0 < len(names) == len(set(names)), "at least one, none twice")
+SOME_SLOTS = Check(
+    lambda slots: 0 < len(slots) == len(set(slots)) and set(slots) <= set(SLOTS),
+    "at least one of early, mid, late, none twice",
+)
 PROBES = {"probe-1": 1, "probe-2": 2}  # epochs of their trials
 
 
 @dataclass(frozen=True)
-class TaskConfig:
+class TaskConfig(Section, at="task"):
     """The data that hosts are trained on."""
 
-    name: str = "teacher"
+    name: str = setting("teacher", trust=DATA)
     """digits, mnist1d, mnist1d-shuffled, mnist5k, teacher, futile, fashion_mnist, cifar10 or tinystories."""
-    folder: str | None = None
+    folder: str | None = setting(None, trust=READ)
     """Folder with the files of fashion_mnist, cifar10 and tinystories; null: data/fashion-mnist, data/cifar-10-batches-py,
     data/TinyStories."""
     fit_examples: int | None = None
@@ -32,7 +38,7 @@ class TaskConfig:
     """Size of the validation set: fewer examples cost less and measure less precisely; null: all that the task has."""
     slot: Literal["early", "mid", "late"] | None = None
     """For task.name teacher: the slot of the teacher's seed; null: drawn for each environment."""
-    blueprint: str | None = None
+    blueprint: str | None = setting(None, trust=DATA)
     """For task.name teacher: the blueprint of its seed, one of host.blueprints; null: drawn for each environment."""
     seeds: int = 1
     """For task.name teacher: how many seeds a teacher has, each in its own slot."""
@@ -40,87 +46,70 @@ class TaskConfig:
     """For task.name teacher: the initial inner weights of the right seed; teacher: those of the teacher's seed; own: drawn,
     as for any other seed."""
 
-    def __post_init__(self) -> None:
-        require(self.slot in (None, "early", "mid", "late"), "task.slot", self.slot, "early, mid, late or null")
+    def check(self) -> None:
         for key in ("slot", "blueprint"):
-            value = getattr(self, key)
-            require(value is None or self.name == "teacher", f"task.{key}", value, "null; it is for task.name teacher")
+            fine = getattr(self, key) is None or self.name == "teacher"
+            self.require(fine, key, "null; it is for task.name teacher")
         fine = self.validation == "shared" or self.name not in ("teacher", "futile")
-        require(fine, "task.validation", self.validation, f"shared; the examples of {self.name} are drawn")
+        self.require(fine, "validation", f"shared; the examples of {self.name} are drawn")
         fine = self.seeds == 1 or (self.seeds in (2, 3) and self.name == "teacher")
-        require(fine, "task.seeds", self.seeds, "1; or 2 or 3 for task.name teacher")
+        self.require(fine, "seeds", "1; or 2 or 3 for task.name teacher")
         fine = self.inner == "teacher" or self.name == "teacher"
-        require(fine, "task.inner", self.inner, "teacher; any other is for task.name teacher")
+        self.require(fine, "inner", "teacher; any other is for task.name teacher")
 
 
 @dataclass(frozen=True)
-class HostConfig:
+class HostConfig(Section, at="host"):
     """The networks that are grown."""
 
     kind: Literal["mlp", "conv1d", "conv2d", "transformer"] = "mlp"
     """Architecture of a host."""
-    make: str | None = None
+    make: str | None = setting(None, trust=CODE)
     """A function that builds your own hosts instead of host.kind: package.module:function; see docs/guides/own-host.md."""
-    width: int = 16
+    width: int = setting(16, Check(lambda width: 2 <= width <= 1024 and width % 2 == 0, "an even number, 2 to 1024"))
     """Features, or channels, of every stage."""
-    blueprints: list[str] = field(default_factory=lambda: ["norm", "mlp", "low_rank"])
+    blueprints: list[str] = setting(lambda: ["norm", "mlp", "low_rank"], DISTINCT, trust=DATA)
     """The seed modules that may germinate, among those that the host supports."""
     blend: Blend = "sigmoid"
     """How the weight of a seed in its host rises; linear, sigmoid: over epochs; gated: linearly, times a trained gate."""
-    epochs: int = 20
+    epochs: int = setting(20, at_least(1))
     """Epochs of an episode, which trains one host from the start."""
-    steps_per_epoch: int = 8
+    steps_per_epoch: int = setting(8, at_least(1))
     """Optimiser steps of the host per epoch."""
-    batch_size: int = 64
+    batch_size: int = setting(64, at_least(1))
     """Examples per optimiser step."""
-    learning_rate: float = 0.01
+    learning_rate: float = setting(0.01, ABOVE_0)
     """Learning rate of the host's optimiser, Adam."""
-    slots: list[str] = field(default_factory=lambda: ["early", "mid", "late"])
+    slots: list[str] = setting(lambda: ["early", "mid", "late"], SOME_SLOTS, trust=DATA)
     """The slots in which seeds may germinate, among early, mid and late."""
-    seed_learning_rate: float | None = None
+    seed_learning_rate: float | None = setting(None, ABOVE_0.or_null())
     """Learning rate of seeds; null: that of the host."""
     precision: Precision = "32-true"
     """Precision in which hosts are trained and evaluated; mixed ones keep weights in float32, and 16-mixed scales losses."""
 
-    def __post_init__(self) -> None:
-        require(2 <= self.width <= 1024 and self.width % 2 == 0, "host.width", self.width, "an even number, 2 to 1024")
-        names = self.blueprints
-        require(0 < len(names) == len(set(names)), "host.blueprints", names, "at least one, none twice")
-        fine = 0 < len(self.slots) == len(set(self.slots)) and set(self.slots) <= set(SLOTS)
-        require(fine, "host.slots", self.slots, "at least one of early, mid, late, none twice")
-        for key in ("epochs", "steps_per_epoch", "batch_size"):
-            require(getattr(self, key) >= 1, f"host.{key}", getattr(self, key), "at least 1")
-        require(self.learning_rate > 0, "host.learning_rate", self.learning_rate, "above 0")
-        rate = self.seed_learning_rate
-        require(rate is None or rate > 0, "host.seed_learning_rate", rate, "above 0, or null")
-
 
 @dataclass(frozen=True)
-class GatesConfig:
+class GatesConfig(Section, at="gates"):
     """When a seed may enter its next stage: thresholds of the gates G0 to G5 (stageb/growth/lifecycle.py)."""
 
-    training_epochs: int = 2
+    training_epochs: int = setting(2, at_least(1))
     """Epochs that a seed trains beside the host before it blends in: gate G2."""
-    blending_epochs: int = 3
+    blending_epochs: int = setting(3, at_least(1))
     """Epochs in which the weight of a seed in the host rises from 0 to 1: gate G3."""
-    probation_epochs: int = 1
+    probation_epochs: int = setting(1, at_least(1))
     """Epochs at full weight before a seed may stay for good: gate G4."""
-    least_contribution: float = 0.0
+    least_contribution: float = setting(0.0, Check(lambda share: -1 <= share < 1, "-1 to below 1, a share of the examples"))
     """A seed may stay for good only if it adds more than this to the validation accuracy: gate G5."""
-    embargo_epochs: int = 1
+    embargo_epochs: int = setting(1, at_least(1))
     """Epochs that a slot stays closed after a cull."""
     vanishing: float = 1e-6
     """Gradient norm of a seed, averaged over an epoch, below which its gradient counts as vanishing."""
     exploding: float = 100.0
     """Gradient norm above which it counts as exploding, which closes gates G1 to G4."""
 
-    def __post_init__(self) -> None:
-        for name in ("training_epochs", "blending_epochs", "probation_epochs", "embargo_epochs"):
-            require(getattr(self, name) >= 1, f"gates.{name}", getattr(self, name), "at least 1")
-        lengths = 0 <= self.vanishing < self.exploding
-        require(lengths, "gates.vanishing", self.vanishing, f"0 or more, and below gates.exploding, {self.exploding}")
-        least = self.least_contribution
-        require(-1 <= least < 1, "gates.least_contribution", least, "-1 to below 1, a share of the examples")
+    def check(self) -> None:
+        fine = 0 <= self.vanishing < self.exploding
+        self.require(fine, "vanishing", f"0 or more, and below gates.exploding, {self.exploding}")
 
     @property
     def shortest_life(self) -> int:
@@ -129,34 +118,25 @@ class GatesConfig:
 
 
 @dataclass(frozen=True)
-class RewardConfig:
+class RewardConfig(Section, at="reward"):
     """The reward of the controller (stageb/growth/reward.py), in units of accuracy, 0 to 1."""
 
-    size_price: float = 0.05
+    size_price: float = setting(0.05, at_least(0))
     """Lambda of the objective at the end of an episode: accuracy - lambda x ln(1 + extra / host parameters)."""
-    shaping: float = 1.0
+    shaping: float = setting(1.0, at_least(0))
     """Weight of potential-based shaping, which pays changes of the objective every epoch; it changes no optimal policy."""
-    scale: float = 10.0
+    scale: float = setting(10.0, ABOVE_0)
     """Factor of all rewards, so that their size is near 1."""
-
-    def __post_init__(self) -> None:
-        for name in ("size_price", "shaping"):
-            require(getattr(self, name) >= 0, f"reward.{name}", getattr(self, name), "0 or more")
-        require(self.scale > 0, "reward.scale", self.scale, "above 0")
 
 
 @dataclass(frozen=True)
-class PolicyConfig:
+class PolicyConfig(Section, at="policy"):
     """The policy network."""
 
-    hidden: int = 64
+    hidden: int = setting(64, at_least(1))
     """Width of its hidden layers."""
-    minibatches: int = 4
+    minibatches: int = setting(4, at_least(1))
     """Minibatches, and so optimiser steps, per pass over a round."""
-
-    def __post_init__(self) -> None:
-        for name in ("hidden", "minibatches"):
-            require(getattr(self, name) >= 1, f"policy.{name}", getattr(self, name), "at least 1")
 
 
 def growth_ppo() -> PpoConfig:
@@ -173,43 +153,36 @@ def growth_ppo() -> PpoConfig:
 
 
 @dataclass(frozen=True)
-class GrowthSection:
+class GrowthSection(Section, at="growth"):
     """Rollouts and updates of the controller."""
 
     controller: Controller = "ppo"
     """The controller that decides when and how hosts grow; ppo learns, the others are fixed rules."""
-    updates: int = 60
+    updates: int = setting(60, at_least(1))
     """Updates of a run: each plays a round of episodes and lets the controller learn from it once."""
-    environments: int = 64
+    environments: int = setting(64, at_least(1))
     """Episodes per update."""
-    block: int = 16
+    block: int = setting(16, at_least(1))
     """Environments that are trained as one batch; the last bits of a result depend on it, never on the world size."""
-    commit_every: int = 5
+    commit_every: int = setting(5, at_least(1))
     """Updates from one commit to the next."""
 
-    def __post_init__(self) -> None:
-        for name in ("updates", "block", "commit_every"):
-            require(getattr(self, name) >= 1, f"growth.{name}", getattr(self, name), "at least 1")
-        whole = self.environments >= 1 and self.environments % self.block == 0
-        require(whole, "growth.environments", self.environments, f"a multiple of growth.block, {self.block}")
+    def check(self) -> None:
+        self.require(self.environments % self.block == 0, "environments", f"a multiple of growth.block, {self.block}")
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(Section, at="evaluation"):
     """Evaluation with the most probable actions, in environments that are never trained on."""
 
-    every: int = 0
+    every: int = setting(0, at_least(0))
     """Updates between two evaluations; 0: only at the end."""
-    environments: int = 64
+    environments: int = setting(64, at_least(1))
     """Environments of an evaluation, over all ranks."""
-
-    def __post_init__(self) -> None:
-        require(self.every >= 0, "evaluation.every", self.every, "0 or more")
-        require(self.environments >= 1, "evaluation.environments", self.environments, "at least 1")
 
 
 @dataclass(frozen=True)
-class GrowthConfig:
+class GrowthConfig(Section, at=""):
     """A controller that learns when and how networks should grow."""
 
     loop: Literal["growth"] = "growth"
@@ -232,7 +205,7 @@ class GrowthConfig:
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         precision = self.fabric.precision
         require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
         taught = self.task.name in ("teacher", "futile")

@@ -2,8 +2,8 @@
 
 A hidden state is (N, C, *places): N examples, C features, and no, one or two axes of places. ``vmap`` turns a convolution
 into a grouped one, a group for each network. On a CPU that won against every way of unfolding and multiplying that was
-tried, by 1.6 to 7 times; on an H200, with 256 networks, one product of what every place sees won by 1.2 to 7.7 times
-(``bin/bench growth conv``). So ``convolve`` takes the form that suits the device.
+tried, by 1.6 to 7 times; on an H200, with 256 networks, one product of what every place sees won by 1.2 to 7.7 times.
+So ``convolve`` takes the form that suits the device.
 """
 
 from __future__ import annotations

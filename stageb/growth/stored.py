@@ -16,6 +16,7 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, load_snapshot
 from stageb.runs.folder import RunFolder
 from stageb.runs.run import METRICS
+from stageb.settings import CODE, READ
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
 from stageb.training.nonfinite import check_finite
@@ -52,11 +53,9 @@ def add_authority(parser: argparse.ArgumentParser) -> None:
 def replace_authority(config: GrowthConfig, folder: Path, given: argparse.Namespace) -> GrowthConfig:
     """The config of the run in ``folder``, with the examples and the hosts that the user names. Raises ``InputError`` where
     only its config names them."""
-    keys = (
-        ("task.folder", "--folder", config.task.folder, given.folder),
-        ("host.make", "--make", config.host.make, given.make),
-    )
-    refuse(folder, [(key, option, there) for key, option, there, here in keys if there is not None and here is None])
+    folders = [("task.folder", READ, "--folder", config.task.folder)] if given.folder is None else []
+    makers = [("host.make", CODE, "--make", config.host.make)] if given.make is None else []
+    refuse(folder, [key for key in (*folders, *makers) if key[-1] is not None])
     task, host = replace(config.task, folder=given.folder), replace(config.host, make=given.make)
     return replace(config, task=task, host=host)
 

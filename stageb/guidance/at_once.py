@@ -17,19 +17,11 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.costs import LABELS, prices_of
 from stageb.guidance.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
-from stageb.guidance.gate.pool import Group, whole_groups
+from stageb.guidance.gate.judge import ask_once
 from stageb.guidance.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.gate.sequential import next_level
-from stageb.guidance.learning import (
-    CALIBRATED_ON,
-    Bundle,
-    GateResult,
-    Tools,
-    fits,
-    make_gate,
-    make_judge,
-    needs_preparing,
-)
+from stageb.guidance.groups import Group, whole_groups
+from stageb.guidance.learning import CALIBRATED_ON, Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge
 from stageb.guidance.prompts import Case
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.conditions import Forms, reading
@@ -43,6 +35,7 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.stacking import Stacker
 from stageb.guidance.state import MissionState
+from stageb.guidance.transitions import needs_preparing
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal
 
 LIMITS = 32  # of one name's numbers that are tried
@@ -57,31 +50,34 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     groups = [*raced, *tools.pool.groups]
     # Failures first: where they are few, masks of them are short.
     positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
+    verdicts = known_verdicts(mission, tools)
     if stacker:
         is_right = _judge_by_code(mission.guidance, positions, tools)
     else:
-        (merits,) = yield from judge.merits([(mission.guidance, positions)])
+        (merits,), verdicts = yield from ask_once(judge.merits([(mission.guidance, positions)]), verdicts)
         is_right = [merit > 0.5 for merit in merits]
     cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
-    teacher = _Teacher(mission.guidance, bundle, positions, tools, stacker)
+    teacher = _Teacher(mission.guidance, bundle, positions, tools)
     found = None if bundle.why_not else teacher.learn(groups)
     if found is None:
-        known = judge.known(mission.guidance)
-        return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, known, judge.judged, judge.tokens)
+        return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit = found
     reflection = Reflection(proposals=edit.proposals)
     left, share = mission.left, STRONG if stacker else 1.0  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
-        decision = yield from decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
+        deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
+        decision, verdicts = yield from ask_once(deciding, verdicts)
     else:
         tested, ends = groups, block_ends(len(groups))
         if stacker and raced:
             tested = [*raced, *tools.pool.groups_outside(None)]
             ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
-        test = yield from prove_learning(teacher.teach, tested, judge, next_level(sum(left.edits), share), ends)
-        guidance = (yield from stacker.prepare(edit.guidance, positions)) if stacker else edit.guidance
-        edit = replace(edit, guidance=guidance or edit.guidance)
+        proving = prove_learning(teacher.teach, tested, judge, next_level(sum(left.edits), share), ends, stacker)
+        (test, stacker), verdicts = yield from ask_once(proving, verdicts)
+        if stacker:
+            (guidance, stacker), verdicts = yield from ask_once(stacker.prepare(edit.guidance, positions), verdicts)
+            edit = replace(edit, guidance=guidance or edit.guidance)
         outcome: Outcome = "accepted" if test.accepts else "unproven"
         if not test.accepts:
             left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
@@ -90,8 +86,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
             if tools.config.gating.provisional == "keep" and is_likely:
                 edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
         decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
-    after = decision.winner.guidance if decision.winner else mission.guidance
-    return bundle, reflection, GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, saved=judge.saved)
+    return bundle, reflection, GateResult(decision, left, verdicts)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
@@ -105,7 +100,6 @@ class _Teacher:
     bundle: Bundle
     positions: Sequence[int]  # of the tickets of ``bundle``, in its order
     tools: Tools
-    stacker: Stacker | None  # of a model that judges
     _places: dict[int, int] = field(init=False, repr=False)
     _material: Material = field(init=False, repr=False)
 
@@ -128,17 +122,21 @@ class _Teacher:
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
 
-    def teach(self, groups: Sequence[Group], block: Sequence[Group]) -> Dialogue[Taught | None]:
-        """What ``groups`` teach, with what is hoped of it; a model judges the ``block``."""
+    def teach(
+        self, groups: Sequence[Group], block: Sequence[Group], stacker: Stacker | None
+    ) -> Dialogue[tuple[Taught | None, Stacker | None]]:
+        """What ``groups`` teach, with what is hoped of it. The ``stacker`` of a model that judges prepares that, and has the
+        ``block`` judged."""
         found = self.learn(groups)
         if found is None:
-            return None
-        whole, guidance = found[0], found[1].guidance
-        if self.stacker:
+            return None, stacker
+        (whole, edit), known = found, {}
+        guidance: Guidance | None = edit.guidance
+        if stacker:
             taught, judged = ([i for group in some for i in group] for some in (groups, block))
-            prepared = yield from self.stacker.prepare(guidance, taught, judged)
-            return Taught(prepared, whole.won, whole.lost) if prepared else None
-        return Taught(guidance, whole.won, whole.lost)
+            guidance, stacker = yield from stacker.prepare(edit.guidance, taught, judged)
+            known = stacker.merits(judged)
+        return (Taught(guidance, whole.won, whole.lost, known) if guidance else None), stacker
 
     def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
         """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no

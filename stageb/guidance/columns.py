@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from stageb.config import require
+from stageb.settings import DATA, Section, setting
 
 Decimal = Literal[".", ","]
 
 
 @dataclass(frozen=True)
-class ColumnsConfig:
+class ColumnsConfig(Section, at="columns"):
     """What the columns of ticket files in CSV say. ``--columns mission=Station,label=Result`` for short."""
 
-    mission: str = "mission"
+    mission: str = setting("mission", trust=DATA)
     """The column that names the mission."""
-    mission_name: str | None = None
+    mission_name: str | None = setting(None, trust=DATA)
     """The mission of all rows, where no column names it."""
-    group_id: str | None = "group_id"
+    group_id: str | None = setting("group_id", trust=DATA)
     """The column that names what was inspected; null: every row is a case of its own, called after what it says."""
-    together: str | None = None
+    together: str | None = setting(None, trust=DATA)
     """A column whose rows stay in one split where they say the same in it, such as a machine's name."""
-    label: str = "label"
+    label: str = setting("label", trust=DATA)
     """The column that holds the right verdict."""
-    passes: list[str] = field(default_factory=lambda: ["pass"])
+    passes: list[str] = setting(lambda: ["pass"], trust=DATA)
     """Words of that column that mean pass, in any case; of labels in JSON Lines, too."""
-    fails: list[str] = field(default_factory=lambda: ["fail"])
+    fails: list[str] = setting(lambda: ["fail"], trust=DATA)
     """Words of that column that mean fail."""
-    texts: list[str] = field(default_factory=list)
+    texts: list[str] = setting(list, trust=DATA)
     """The columns that say what is seen, read as "column: text; ..."; those called image_1, image_2, ... are a summary each.
     Empty: all other columns."""
     decimal: Decimal = "."
     """The mark before the decimals of numbers in tables; a comma is read as a point: 0,5 as 0.5."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         both = {word.casefold() for word in self.passes} & {word.casefold() for word in self.fails}
-        require(not both, "columns.fails", self.fails, f"no word that means pass as well: {', '.join(sorted(both))}")
+        self.require(not both, "fails", f"no word that means pass as well: {', '.join(sorted(both))}")
 
     def check_files(self, files: Sequence[str]) -> None:
         """Raise ``ConfigError`` for a decimal mark where none of the ``files`` is a table, and nothing would go by it."""
         is_used = self.decimal == "." or any(map(is_table, files))
         remedy = "leave it out: it is of tables (.csv, .tsv), and in JSON Lines decimals stand behind a point"
-        require(is_used, "columns.decimal", self.decimal, remedy)
+        self.require(is_used, "decimal", remedy)
 
 
 def is_table(path: str) -> bool:

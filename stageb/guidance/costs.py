@@ -63,8 +63,8 @@ def effective_counts(confusion: Confusion, scale: Mapping[str, float]) -> tuple[
 
 
 def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
-    """Recall and precision by label (None of no ticket), the mean ``cost`` of a ticket, and the same of the constant answer
-    of least cost, ``always``."""
+    """Recall and precision by label (None of no ticket) and how many had no verdict, the mean ``cost`` of a ticket, and the
+    same of the constant answer of least cost, ``always``."""
     of = {label: sum(confusion[label].values()) for label in LABELS}
     n = sum(of.values())
     constant = min(LABELS, key=lambda verdict: sum(prices[label] * of[label] for label in LABELS if label != verdict))
@@ -74,6 +74,7 @@ def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
             "n": round(of[label]),
             "recall": measure_ratio(confusion[label][label], of[label]),
             "precision": measure_ratio(confusion[label][label], sum(confusion[each][label] for each in LABELS)),
+            "unanswered": round(confusion[label]["none"]),
         }
         for label in LABELS
     }
@@ -99,8 +100,10 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     if fail["n"]:
         said = f"{round(fail['recall'] * fail['n']):,} of {fail['n']:,} failures caught ({fail['recall']:.0%})"
     if passes["n"]:
-        alarms = passes["n"] - round(passes["recall"] * passes["n"])
+        alarms = count_alarms(passes)
         said += f", {alarms:,} false alarm{'s' * (alarms != 1)} among {passes['n']:,} others"
+    if unanswered := fail["unanswered"] + passes["unanswered"]:
+        said += f", {unanswered:,} without a verdict"
     if fail["precision"] is not None:
         said += f", {fail['precision']:.0%} of the alarms right"
     said += f"; always {always['verdict']} would score {always['acc']:.1%}"
@@ -111,6 +114,11 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     if prices["fail"] != prices["pass"]:
         said += f". Cost a ticket: {figures['cost']:.3f}, and {always['cost']:.3f} if all {always['verdict']}"
     return scaled + said
+
+
+def count_alarms(passes: Mapping[str, Any]) -> int:
+    """False alarms, by the figures of the label pass: its tickets judged fail."""
+    return int(passes["n"] - round((passes["recall"] or 0) * passes["n"]) - passes["unanswered"])
 
 
 def describe_review(figures: Mapping[str, Any]) -> str:

@@ -22,14 +22,16 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import NAME_LENGTH, Ticket
 from stageb.store import disk
 
-NAME_LENGTH = 12  # of a content: two of a million tickets share one with a chance of .2 %
+Group = tuple[int, ...]
+"""The positions of one group's tickets."""
+
 _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])")
 
 
@@ -55,6 +57,14 @@ def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
             groups[other] = name
     named = ((ticket, name_of((ticket.mission, ticket.group_id))[1]) for ticket in tickets)
     return [replace(ticket, equals="" if name == ticket.group_id else name) for ticket, name in named]
+
+
+def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Group]:
+    """``positions`` of one mission by group, in the order in which the groups first appear. Made once for a run."""
+    groups: dict[str, list[int]] = {}
+    for position in positions:
+        groups.setdefault(tickets[position].group, []).append(position)
+    return [tuple(group) for group in groups.values()]
 
 
 def normalize_text(text: str) -> str:

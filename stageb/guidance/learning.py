@@ -17,10 +17,10 @@ from stageb.guidance.calibration import find_log_odds, fit_calibration
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.demonstrations import demonstrate
 from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
-from stageb.guidance.gate.judge import Judge, digest
+from stageb.guidance.gate.judge import Judge, Verdicts, ask_once, digest
 from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, credit_rules, make_room, prune
-from stageb.guidance.prompts import Case, Words, has_instruct_texts, rule_lines, words_of
+from stageb.guidance.prompts import Case, Words, rule_lines, words_of
 from stageb.guidance.questions import CountTokens, Dialogue, sample_together
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.reflection.edits import apply, named
@@ -40,6 +40,7 @@ from stageb.guidance.splits import (
     weigh_labels,
 )
 from stageb.guidance.state import MissionState
+from stageb.guidance.transitions import needs_preparing
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Ticket
 from stageb.seeds import shuffled, stream
 
@@ -96,29 +97,26 @@ class GateResult:
 
     decision: Decision
     left: Budget  # of the mission's part in the run's false-acceptance budget
-    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how the resulting guidance judges it
-    judged: int = 0  # verdicts that the model was asked for
-    tokens: int = 0  # that these took
+    verdicts: Verdicts = field(default_factory=Verdicts)  # known then, and what they took
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
-    saved: int = 0  # verdicts that rules as code gave
 
 
-def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Judge]]:
-    """The mission with its first guidance prepared, and what judged for it: a step further where there are demonstrations or
-    a calibration, all by tickets that edits are raced on, and no test looks at."""
+def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
+    """The mission with its first guidance prepared, and the verdicts asked for it: a step further where there are
+    demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
     positions = tools.splits.raced or tools.splits.studied
     guidance = choose_demonstrations(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions], tools)
-    judge = Judge(tools.tickets, tools.config.gating, guidance, {}, tools.splits.drawn)
+    judge, verdicts = Judge(tools.tickets, tools.config.gating, guidance, tools.splits.drawn), Verdicts()
     if tools.weighs:
         named = {each.source for each in guidance.shown}
         others = [i for i in positions if tools.tickets[i].key not in named]
-        yield from judge.merits([(guidance, others[:CALIBRATED_ON])])
-    guidance, merits = _calibrate(guidance, judge.known(guidance), tools)
+        _, verdicts = yield from ask_once(judge.merits([(guidance, others[:CALIBRATED_ON])]), verdicts)
+    guidance, merits = _calibrate(guidance, verdicts.of(guidance), tools)
     if guidance == mission.guidance:
-        return mission, judge
+        return mission, verdicts
     known = {tools.tickets[i].key: merit for i, merit in merits.items()}
     guidance = note_tickets(replace(guidance, step=guidance.step + 1), tools.tickets, tools.splits)
-    return replace(mission, guidance=guidance, merits=known), judge
+    return replace(mission, guidance=guidance, merits=known), verdicts
 
 
 def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
@@ -148,8 +146,8 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
         further = list(islice((i for i in tools.pool.fold(each) if i not in there), max(0, wanted - len(there))))
         folds.append(tools.pool.of_fold(each, there.union(further)))
         asked += further
-    yield from judge.merits([(mission.guidance, asked)])
-    merits = judge.known(mission.guidance)
+    _, verdicts = yield from ask_once(judge.merits([(mission.guidance, asked)]), known_verdicts(mission, tools))
+    merits = verdicts.of(mission.guidance)
     weights = weigh_labels(tools.splits, config.gating)
 
     def case_at(position: int) -> Case:
@@ -161,7 +159,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
     first, *others = (
         Bundle(each, key, tuple(map(weighed, fold))) for each, key, fold in zip(numbers, keys, folds, strict=True)
     )
-    first = replace(first, asked=judge.judged, tokens=judge.tokens, saved=judge.saved)  # for all of them, at once
+    first = replace(first, asked=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)  # for all of them, at once
     seen = {tools.tickets[i].key: case_at(i) for i in rolled_out}
     mission = replace(mission, seen=seen, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
     return mission, (first, *others)
@@ -186,23 +184,24 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
     gate = make_gate(mission, race_on, tools, bundle.number)
-    edits = yield from _edits(mission.guidance, bundle, proposals, gate, tools)
+    edits, verdicts = yield from ask_once(
+        _edits(mission.guidance, bundle, proposals, gate, tools), known_verdicts(mission, tools)
+    )
     edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
-    edits_to_try = yield from _calibrate_edits(edits_to_try, gate, tools)
+    edits_to_try, verdicts = yield from _calibrate_edits(edits_to_try, gate, verdicts, tools)
     fold, parts = bundle.number % FOLDS, mission.left.edits
     if tools.choose:
-        decision = yield from decide_by(tools.choose, edits_to_try, gate, parts[fold])
+        deciding = decide_by(tools.choose, edits_to_try, gate, parts[fold])
     else:
-        decision = yield from decide(edits_to_try, gate, partial(_join, mission, bundle, tools), parts[fold])
+        deciding = decide(edits_to_try, gate, partial(_join, mission, bundle, tools), parts[fold])
+    decision, verdicts = yield from ask_once(deciding, verdicts)
     left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
-    after = decision.winner.guidance if decision.winner else mission.guidance
     failed = tuple(
         (digest(replace(tried.edit.guidance, calibration=mission.guidance.calibration)), fold)
         for tried in decision.tried
         if tried.test or tried.outcome == "turns no evidence"
     )
-    judge = gate.judge
-    return GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, failed, judge.saved)
+    return GateResult(decision, left, verdicts, failed)
 
 
 def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
@@ -219,12 +218,10 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
 def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal, GateResult]]:
     """Search for a rule that can be removed."""
     gate = make_gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
-    removal = yield from prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
-    after = removal.winner.guidance if removal.winner else mission.guidance
+    pruning = prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
+    removal, verdicts = yield from ask_once(pruning, known_verdicts(mission, tools))
     decision = Decision(removal.tried, removal.left.removals, removal.winner)
-    judge = gate.judge
-    left = removal.left
-    return removal, GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, saved=judge.saved)
+    return removal, GateResult(decision, removal.left, verdicts)
 
 
 def apply_removal(mission: MissionState, removal: Removal, learnt: GateResult, tools: Tools) -> MissionState:
@@ -276,19 +273,14 @@ def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> 
     asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
     seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
     asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
-    merits = {tools.tickets[i].key: merit for i, merit in learnt.merits.items() if i in asked_again}
+    judged = learnt.verdicts.of(winner.guidance if winner else mission.guidance)
+    merits = {tools.tickets[i].key: merit for i, merit in judged.items() if i in asked_again}
     spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
     mission = replace(mission, left=learnt.left, merits=merits)
     if winner is None:
         return replace(mission, guidance=replace(mission.guidance, spent=spent))
     guidance = note_tickets(sign_rules(winner.guidance, split_seed(tools.config)), tools.tickets, tools.splits)
     return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
-
-
-def needs_preparing(config: LoopConfig) -> bool:
-    """Whether guidance has demonstrations and a calibration: only other models than the shipped one need them, and only
-    where they judge all tickets."""
-    return has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model"
 
 
 def choose_demonstrations(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Guidance:
@@ -316,18 +308,20 @@ def _calibrate(guidance: Guidance, merits: Mapping[int, float], tools: Tools) ->
     return replace(guidance, calibration=further.after(guidance.calibration)), after
 
 
-def _calibrate_edits(edits: Sequence[Edit], gate: Gate, tools: Tools) -> Dialogue[list[Edit]]:
-    """``edits``, each calibrated on tickets that they race on, and no test looks at: new rules shift all verdicts,
-    which would hide what they are worth."""
+def _calibrate_edits(
+    edits: Sequence[Edit], gate: Gate, verdicts: Verdicts, tools: Tools
+) -> Dialogue[tuple[list[Edit], Verdicts]]:
+    """``edits``, each calibrated on tickets that they race on, and no test looks at: new rules shift all verdicts, which
+    would hide what they are worth. Also the verdicts known then."""
     if not tools.weighs or not needs_preparing(tools.config):
-        return list(edits)
+        return list(edits), verdicts
     some, calibrated = gate.race_on[:CALIBRATED_ON], []
-    found = yield from gate.judge.merits([(edit.guidance, some) for edit in edits])
-    for edit, merits in zip(edits, found, strict=True):
+    judged, verdicts = yield from ask_once(gate.judge.merits([(edit.guidance, some) for edit in edits]), verdicts)
+    for edit, merits in zip(edits, judged, strict=True):
         guidance, after = _calibrate(edit.guidance, dict(zip(some, merits, strict=True)), tools)
-        gate.judge.known(guidance).update(after)
+        verdicts = verdicts.plus(guidance, after)
         calibrated.append(replace(edit, guidance=guidance))
-    return calibrated
+    return calibrated, verdicts
 
 
 def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
@@ -347,8 +341,14 @@ def make_gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taugh
 
 
 def make_judge(mission: MissionState, tools: Tools) -> Judge:
-    known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
-    return Judge(tools.tickets, tools.config.gating, mission.guidance, known, tools.splits.drawn)
+    """What asks how the mission's tickets are judged."""
+    return Judge(tools.tickets, tools.config.gating, mission.guidance, tools.splits.drawn)
+
+
+def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:
+    """How the mission's present guidance judges tickets, as far as that is known."""
+    merits = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
+    return Verdicts().plus(mission.guidance, merits)
 
 
 def _edits(

@@ -1,9 +1,9 @@
 """The training-free loop: broadcast the guidance, roll out, gather, select; reflect, gate, apply, commit.
 
-Every rank runs ``main``. Rank 0 alone decides (``World.lead``): ``learn``, ``prune`` and ``end_epoch`` run there, and all
-ranks together answer the questions that these yield (``World.consult``). Each step is a function of where the run stands
-(``transitions.py``, ``learning.py``) and ends with a commit (``run.py``). A resumed run walks the same loop and skips what
-was committed. docs/architecture.md follows one round.
+Every rank runs ``main``. Rank 0 alone decides: ``select``, ``learn`` and ``end_epoch`` run there, and all ranks together
+answer the questions that these yield (``World.consult``). Each step takes the state of the run, which rank 0 holds, and
+returns the one after it (``transitions.py``, ``learning.py``), committed (``run.py``). A resumed run walks the same loop and
+skips what was committed. docs/architecture.md follows one round.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from stageb.guidance.ranks import Ranks
 from stageb.guidance.reasons import add_reasons
 from stageb.guidance.reflection.rebase import rebase
 from stageb.guidance.run import Run
-from stageb.guidance.schedule import Round
-from stageb.guidance.types import Answers, Guidance, Record
+from stageb.guidance.state import State
+from stageb.guidance.types import Answers, Guidance, Record, Round
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import World
@@ -46,57 +46,62 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
     with Run(config, resolved_yaml, inputs, ranks) as run:
         if not world.lead(run.show_if_finished, fresh):
             ranks.load()
-            world.lead(run.begin, fresh)
-            epochs(world, run, ranks)
-            world.lead(run.finish)
+            state = epochs(world, run, ranks, world.alone(run.begin, fresh))
+            world.lead(run.finish, state)
     return 0
 
 
-def epochs(world: World, run: Run, ranks: Ranks) -> None:
+def epochs(world: World, run: Run, ranks: Ranks, state: State) -> State:
     """Judge val and test (an audit: all splits, and nothing more), learn for some epochs, choose by val, judge test again.
 
-    Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest.
+    Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is rank
+    0's; elsewhere it is nothing, and only handed on.
     """
-    for round_ in run.schedule.before():
-        roll_out(world, run, ranks, round_)
-    for epoch in run.schedule.epochs:
-        for mission in run.schedule.missions:
-            if epoch == run.schedule.epochs[0]:
-                world.consult(ranks.answer, prepare, run, mission)
-            for round_ in run.schedule.train(epoch, mission):
-                world.consult(ranks.answer, learn, run, mission, run.schedule.bundle_size(mission))
-                roll_out(world, run, ranks, round_)
-            world.consult(ranks.answer, end_epoch, run, epoch, mission)
-            for round_ in run.schedule.val(epoch, mission):
-                roll_out(world, run, ranks, round_)
-    for mission in run.schedule.missions:
-        world.lead(choose, run, mission)
-        for round_ in run.schedule.after(mission):
-            roll_out(world, run, ranks, round_)
+    schedule = run.schedule
+    for round_ in schedule.before():
+        state = roll_out(world, run, ranks, state, round_)
+    for epoch in schedule.epochs:
+        for mission in schedule.missions:
+            if epoch == schedule.epochs[0]:
+                state = world.consult(ranks.answer, prepare, run, state, mission)
+            for round_ in schedule.train(epoch, mission):
+                state = world.consult(ranks.answer, learn, run, state, mission, schedule.bundle_size(mission))
+                state = roll_out(world, run, ranks, state, round_)
+            state = world.consult(ranks.answer, end_epoch, run, state, epoch, mission)
+            for round_ in schedule.val(epoch, mission):
+                state = roll_out(world, run, ranks, state, round_)
+    for mission in schedule.missions:
+        state = world.alone(choose, run, state, mission)
+        for round_ in schedule.after(mission):
+            state = roll_out(world, run, ranks, state, round_)
+    return state
 
 
-def roll_out(world: World, run: Run, ranks: Ranks, round_: Round) -> None:
+def roll_out(world: World, run: Run, ranks: Ranks, state: State, round_: Round) -> State:
     """One round: every rank answers its share of the tickets under rank 0's guidance; rank 0 selects and commits."""
-    guidance = world.lead(guidance_for, run, round_)
-    if guidance:
-        answers = ranks.roll_out(round_, guidance, run.show_answered)
-        world.consult(ranks.answer, select, run, round_, answers)
+    guidance = world.lead(guidance_for, state, round_, run.config)
+    if guidance is None:
+        return world.alone(skip, run, state, round_)
+    answers = ranks.roll_out(round_, guidance, run.show_answered)
+    return world.consult(ranks.answer, select, run, state, round_, answers)
 
 
-def guidance_for(run: Run, round_: Round) -> Guidance | None:
+def guidance_for(state: State, round_: Round, config: LoopConfig) -> Guidance | None:
     """The guidance to roll a round out under; None where the round is done already, or is not needed."""
-    if round_.place <= run.state.done:
+    if round_.place <= state.done or transitions.why_skip(round_, state, config):
         return None
-    if why := transitions.why_skip(round_, run.state, run.config):
-        run.skip(round_, why)
-        return None
-    return run.state.missions[round_.mission].guidance
+    return state.missions[round_.mission].guidance
 
 
-def select(run: Run, round_: Round, answers: Sequence[Answers]) -> Dialogue[None]:
+def skip(run: Run, state: State, round_: Round) -> State:
+    """Go past a round that needs no rollout."""
+    return state if round_.place <= state.done else run.skip(state, round_, transitions.why_skip(round_, state, run.config))
+
+
+def select(run: Run, state: State, round_: Round, answers: Sequence[Answers]) -> Dialogue[State]:
     """Select a verdict for each ticket of a round, ask for the reasons that are wanted and not written yet, and record."""
-    run.check_first_answers(answers)
-    mission, agreement = run.state.missions[round_.mission], run.config.manual_review.min_verdict_agreement
+    run.check_first_answers(state, answers)
+    mission, agreement = state.missions[round_.mission], run.config.manual_review.min_verdict_agreement
     records = [
         Record(
             ticket=ticket,
@@ -110,79 +115,81 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> Dialogue[None
     ]
     records = yield from add_reasons(round_, records, mission.guidance)
     if round_.kind == "distill":
-        run.record_distilled(round_, records, transitions.after_distilling(mission, records, run.config))
-    else:
-        run.record_round(round_, records, transitions.after_round(mission, round_, records))
+        return run.record_distilled(state, round_, records, transitions.after_distilling(mission, records, run.config))
+    return run.record_round(state, round_, records, transitions.after_round(mission, round_, records))
 
 
-def prepare(run: Run, name: str) -> Dialogue[None]:
+def prepare(run: Run, state: State, name: str) -> Dialogue[State]:
     """Before a mission learns, give the guidance that it starts with demonstrations, and calibrate it; then learn by code
     what can be learnt at once. Once, and only for models that need that."""
-    before = run.state.missions[name]
-    if transitions.is_unprepared(before, run.config) and not transitions.why_ended(run.state, name, run.config):
-        run.progress.show_activity(f"{name}: choosing demonstrations, calibrating verdicts")
-        mission, judge = yield from learning.prepare(before, run.tools(name))
-        if mission.guidance.step != before.guidance.step:
-            run.record_preparation(mission, judge)
-        if run.config.has_gate:
-            yield from learn_whole(run, name)
-        else:
-            run.commit()
+    before = state.missions[name]
+    if not transitions.is_unprepared(before, run.config) or transitions.why_ended(state, name, run.config):
+        return state
+    run.progress.show_activity(f"{name}: choosing demonstrations, calibrating verdicts")
+    mission, verdicts = yield from learning.prepare(before, run.tools(name))
+    if mission.guidance.step != before.guidance.step:
+        state = run.record_preparation(state, mission, verdicts)
+    return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state)
 
 
-def learn(run: Run, name: str, size: int) -> Dialogue[None]:
+def learn(run: Run, state: State, name: str, size: int) -> Dialogue[State]:
     """Reflect on a mission's records, ``size`` or more of them; apply and commit what the gate accepts.
 
     If several bundles are drawn at once, all proposals are made under one snapshot of the guidance, and each is tested under
     what was accepted by then."""
-    while transitions.is_due(run.state, name, size, run.config):
-        if run.config.reflection.scope == "all":
-            yield from learn_whole(run, name)
-            continue
-        before, tools = run.state.missions[name], run.tools(name)
-        run.progress.show_activity(f"{name}: what is judged wrong?")
-        mission, bundles = yield from learning.draw_bundles(before, tools)
-        teaching = sum(len(bundle.judged) for bundle in bundles if not bundle.why_not)
-        run.progress.show_activity(f"{name}: {f'reflecting on {teaching} tickets' if teaching else bundles[0].why_not}")
-        snapshot = mission.guidance
-        reflections = yield from learning.reflect_on(bundles, snapshot, tools)
-        for bundle, reflection in zip(bundles, reflections, strict=True):
-            proposals = rebase(reflection.proposals, snapshot, mission.guidance)
-            run.progress.show_activity(f"{name}: trying what {len(proposals)} answers propose")
-            learnt = yield from learning.gate_edits(mission, bundle, proposals, tools)
-            mission = learning.apply_result(mission, learnt, tools)
-            run.record_reflection(bundle, replace(reflection, proposals=proposals), learnt, mission)
-        run.commit()
+    learn_once = learn_whole if run.config.reflection.scope == "all" else learn_from_bundles
+    while transitions.is_due(state, name, size, run.config):
+        state = run.commit((yield from learn_once(run, state, name)))
+    return state
 
 
-def learn_whole(run: Run, name: str) -> Dialogue[None]:
-    """Learn a mission's whole guidance at once, from all of its train tickets; apply and commit what may stay."""
-    before, tools = run.state.missions[name], run.tools(name)
+def learn_from_bundles(run: Run, state: State, name: str) -> Dialogue[State]:
+    """Reflect on a mission's next bundles, and apply what the gate accepts."""
+    tools = run.tools(name)
+    run.progress.show_activity(f"{name}: what is judged wrong?")
+    mission, bundles = yield from learning.draw_bundles(state.missions[name], tools)
+    teaching = sum(len(bundle.judged) for bundle in bundles if not bundle.why_not)
+    run.progress.show_activity(f"{name}: {f'reflecting on {teaching} tickets' if teaching else bundles[0].why_not}")
+    snapshot = mission.guidance
+    reflections = yield from learning.reflect_on(bundles, snapshot, tools)
+    for bundle, reflection in zip(bundles, reflections, strict=True):
+        proposals = rebase(reflection.proposals, snapshot, mission.guidance)
+        run.progress.show_activity(f"{name}: trying what {len(proposals)} answers propose")
+        learnt = yield from learning.gate_edits(mission, bundle, proposals, tools)
+        mission = learning.apply_result(mission, learnt, tools)
+        state = run.record_reflection(state, bundle, replace(reflection, proposals=proposals), learnt, mission)
+    return state
+
+
+def learn_whole(run: Run, state: State, name: str) -> Dialogue[State]:
+    """Learn a mission's whole guidance at once, from all of its train tickets; apply what may stay."""
+    before, tools = state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: learning from {len(tools.splits.train)} tickets")
     bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
     mission = learning.apply_result(replace(before, bundles=before.bundles + 1), learnt, tools)
-    run.record_reflection(bundle, reflection, learnt, mission)
-    run.commit()
+    return run.record_reflection(state, bundle, reflection, learnt, mission)
 
 
-def prune(run: Run, name: str) -> Dialogue[None]:
+def prune(run: Run, state: State, name: str) -> Dialogue[State]:
     """Search for a rule of a mission that earns nothing, and remove it."""
-    before, tools = run.state.missions[name], run.tools(name)
+    before, tools = state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
     removal, learnt = yield from learning.seek_removal(before, tools)
-    run.record_removal(removal, learnt, learning.apply_removal(before, removal, learnt, tools))
+    return run.record_removal(state, removal, learnt, learning.apply_removal(before, removal, learnt, tools))
 
 
-def end_epoch(run: Run, epoch: int, name: str) -> Dialogue[None]:
+def end_epoch(run: Run, state: State, epoch: int, name: str) -> Dialogue[State]:
     """End a mission's epoch: learn from the remaining records, search for an idle rule, count idle epochs."""
-    if run.schedule.close(epoch, name) > run.state.done:
-        yield from learn(run, name, 1)
-        if transitions.may_prune(run.state, name, run.config):
-            yield from prune(run, name)
-        run.record_epoch(epoch, transitions.after_epoch(run.state.missions[name]))
+    if run.schedule.close(epoch, name) <= state.done:
+        return state
+    state = yield from learn(run, state, name, 1)
+    if transitions.may_prune(state, name, run.config):
+        state = yield from prune(run, state, name)
+    return run.record_epoch(state, epoch, transitions.after_epoch(state.missions[name]))
 
 
-def choose(run: Run, name: str) -> None:
+def choose(run: Run, state: State, name: str) -> State:
     """Choose the final guidance of a mission; an audit (``jump_reflection``) has none to choose."""
-    if run.schedule.choice(name) > run.state.done and not run.config.jump_reflection:
-        run.record_choice(transitions.after_choice(run.state.missions[name], run.config))
+    if run.config.jump_reflection or run.schedule.choice(name) <= state.done:
+        return state
+    return run.record_choice(state, transitions.after_choice(state.missions[name], run.config))

@@ -28,10 +28,10 @@ from stageb.guidance.outcomes import describe_reflection, name_reflection
 from stageb.guidance.pace import Pace, describe_left, describe_time
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Place, Round, Schedule, describe_learning
+from stageb.guidance.schedule import JUDGED, LEARNT, Schedule, describe_learning
 from stageb.guidance.splits import SPLITS, describe_labels
 from stageb.guidance.state import State, Tally
-from stageb.guidance.types import Guidance
+from stageb.guidance.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said

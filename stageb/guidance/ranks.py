@@ -27,9 +27,17 @@ from stageb.guidance.reasons import reads_reasons
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.sampling import can_write_reasons
-from stageb.guidance.schedule import Round
-from stageb.guidance.state import answers_from_plain, answers_to_plain
-from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket, shallow
+from stageb.guidance.types import (
+    Answers,
+    Candidate,
+    Guidance,
+    Judgement,
+    Round,
+    Ticket,
+    answers_from_plain,
+    answers_to_plain,
+    shallow,
+)
 from stageb.job import heartbeat
 from stageb.job.world import Json, World
 

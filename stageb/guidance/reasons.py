@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.questions import Dialogue, WriteReasons
-from stageb.guidance.reflection.reflect import is_right
-from stageb.guidance.schedule import Round
-from stageb.guidance.types import Candidate, Guidance, Record
+from stageb.guidance.types import Candidate, Guidance, Record, Round
 
 
 def reads_reasons(batch: Round, config: LoopConfig) -> bool:
@@ -28,7 +26,7 @@ def add_reasons(batch: Round, records: Sequence[Record], guidance: Guidance) -> 
     places, asked = [], []
     for place, (position, record) in enumerate(zip(batch.tickets, records, strict=True)):
         chosen = record.selection.selected_candidate
-        if record.answers.openings and chosen is not None and not is_right(record):
+        if record.answers.openings and chosen is not None and not record.is_right:
             places.append(place)
             asked.append((position, record.answers.candidates[chosen], record.answers.openings[chosen]))
     if asked:

@@ -10,20 +10,16 @@ or before the committed place. No list of a whole run is ever made: rounds are d
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import LABELS
 from stageb.guidance.gate.race import FEWEST, LAPS
 from stageb.guidance.splits import SPLITS, Splits, bundle_size, bundles_at_once
-from stageb.guidance.types import Split
+from stageb.guidance.types import Place, Round, Split
 from stageb.seeds import shuffled, stream
 
-Place = tuple[int, int, int, int]
-"""Epoch (one more than the last one for what ends a run), the mission's number, the phase, the round: in the run's order."""
-
-NOWHERE: Place = (-1, 0, 0, 0)  # before everything
 TRAIN, CLOSE, VAL, CHOOSE, TEST, DISTILL = range(6)  # the phases of a mission, in order
 LEARNT, JUDGED = "learnt from", "judged"  # kinds of tickets, by what they take
 PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
@@ -34,31 +30,6 @@ def describe_learning(config: LoopConfig) -> str:
     if config.reflection.scope == "all":
         return "Code judges by rules that it learns from all train tickets at once; the model judges what code cannot."
     return "The model judges tickets, proposes rules from its errors and tests them on other tickets."
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Tickets that are rolled out together, on all ranks."""
-
-    place: Place
-    epoch: int  # from 1; 0 is before learning
-    mission: str
-    split: Split
-    number: int  # from 0 within (epoch, mission, split)
-    tickets: tuple[int, ...]  # positions in the run's tickets
-    last: bool  # whether the split's metrics are complete after this one
-    kind: Literal["round", "distill"] = "round"  # distill: for training data
-    scale: Mapping[str, float] = field(default_factory=dict)  # label -> tickets of the split that each one judged stands for
-
-    @property
-    def learns(self) -> bool:
-        """Whether what this round brings may be reflected on."""
-        return self.epoch > 0 and self.split == "train" and self.kind == "round"
-
-    @property
-    def names(self) -> tuple[str, int]:
-        """What names the streams of its answers, behind the run's seed: by the epoch only where it learns."""
-        return "distill" if self.kind == "distill" else "rollout", self.epoch if self.learns else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from math import sqrt
 from stageb.errors import StagebError, shown
 from stageb.functions import function_named
 from stageb.guidance.costs import EQUAL, Prices
-from stageb.guidance.state import Choice
-from stageb.guidance.types import Answers, Candidate, Selection, Ticket
+from stageb.guidance.types import Answers, Candidate, Choice, Selection, Ticket
 
 SelectionRule = Callable[[str, Sequence[Candidate]], Candidate | None]
 """The mission and a ticket's well-formed candidates, one or more, in; one of them out, or None for no verdict. A function of

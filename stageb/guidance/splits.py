@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.costs import prices_of
-from stageb.guidance.gate.pool import whole_groups
-from stageb.guidance.groups import name_content
+from stageb.guidance.groups import name_content, whole_groups
 from stageb.guidance.types import FOLDS, Guidance, Rule, Split, Ticket
 from stageb.seeds import shuffled, stream, uniform
 

@@ -11,7 +11,7 @@ on the same reference tickets, whose labels play no part in that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stageb.guidance.calibration import find_log_odds, fit_calibration, measure_calibration_error
@@ -25,74 +25,97 @@ from stageb.guidance.sampling import sigmoid
 from stageb.guidance.types import UNCALIBRATED, Calibration, Guidance, Verdict
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """How the model and the rules as code judge a ticket that taught neither."""
+
+    log_odds: float  # of the model, as they are
+    score: float  # in spreads of its prompt, from their middle
+    ruling: Verdict | None  # of the rules
+    passes: bool  # its label
+    calibrated: float | None  # log-odds, by tickets before it; None where these were too few
+
+
+@dataclass(frozen=True, slots=True)
 class Stacker:
-    """Prepares one guidance after the other, each with what the blocks of those before tell of calibration."""
+    """Prepares one guidance after the other, each with what the blocks before tell of calibration."""
 
     tools: Tools
     judge: Judge
     reference: Sequence[int]  # positions of the tickets by which prompts are made comparable
-    _scores: list[float] = field(default_factory=list)  # of the tickets judged: the model's log-odds in its prompt's spreads
-    _rulings: list[Verdict | None] = field(default_factory=list)  # what the rules said of them as code
-    _passes: list[bool] = field(default_factory=list)  # their labels
-    _before: list[float] = field(default_factory=list)  # of those that were calibrated by others: the model's log-odds
-    _after: list[float] = field(default_factory=list)  # calibrated
-    _labels: list[bool] = field(default_factory=list)
-    _right: dict[int, bool] = field(default_factory=dict)  # position -> whether the model alone judged it right
+    weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> what is known of it
 
-    def prepare(self, guidance: Guidance, taught: Sequence[int], block: Sequence[int] = ()) -> Dialogue[Guidance | None]:
-        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the blocks before. The tickets
-        of ``block`` are judged under it: they calibrate the next. None as long as too few are known to calibrate by; where
-        the engine gives no probabilities, nothing is calibrated."""
-        cases = [Case(self.tools.tickets[i], self._right.get(i, True), None) for i in taught]
-        guidance = replace(guidance, demonstrations=(), calibration=UNCALIBRATED)
-        guidance = choose_demonstrations(guidance, cases, self.tools)
+    def prepare(
+        self, guidance: Guidance, taught: Sequence[int], block: Sequence[int] = ()
+    ) -> Dialogue[tuple[Guidance | None, Stacker]]:
+        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the blocks before; and what
+        prepares the next one, which knows the ``block``, judged under it. None as long as too few tickets are known to
+        calibrate by; where the engine gives no probabilities, nothing is calibrated."""
+        cases = [Case(self.tools.tickets[i], self._is_right(i), None) for i in taught]
+        guidance = choose_demonstrations(replace(guidance, demonstrations=(), calibration=UNCALIBRATED), cases, self.tools)
         if not self.tools.weighs:
-            return guidance
+            return guidance, self
         shown = {each.source for each in guidance.shown}
         reference = [i for i in self.reference if self.tools.tickets[i].key not in shown]
-        yield from self.judge.merits([(guidance, [*reference, *block])])
-        middle, spread = _describe(self._find_log_odds(guidance, reference))
-        odds = self._find_log_odds(guidance, block)
-        rulings, passes = self._find_rulings(guidance, block), [self._passes_label(i) for i in block]
-        found = fit_calibration(self._scores, self._passes, self._rulings)
-        calibration = Calibration(
-            round(found.slope / spread, 6), round(found.offset - found.slope * middle / spread, 6), found.rules
+        (merits,) = yield from self.judge.merits([(guidance, [*reference, *block])])
+        log_odds = [
+            find_log_odds(merit, self._passes(i), self._temperature)
+            for i, merit in zip([*reference, *block], merits, strict=True)
+        ]
+        middle, spread = _describe(log_odds[: len(reference)])
+        known = self.weighed.values()
+        fitted = fit_calibration(
+            [each.score for each in known], [each.passes for each in known], [each.ruling for each in known]
         )
-        self._scores += [(each - middle) / spread for each in odds]
-        self._rulings += rulings
-        self._passes += passes
-        self._right.update((i, (each > middle) == label) for i, each, label in zip(block, odds, passes, strict=True))
-        if found == UNCALIBRATED:
-            return None
-        after = [calibration.given(ruling).of(each) for ruling, each in zip(rulings, odds, strict=True)]
-        self._before, self._after, self._labels = self._before + odds, self._after + after, self._labels + passes
-        calibrated = replace(guidance, calibration=calibration)
-        merits = (sigmoid(each if label else -each, self._temperature) for each, label in zip(after, passes, strict=True))
-        self.judge.known(calibrated).update(zip(block, merits, strict=True))
-        return calibrated
+        is_known = fitted != UNCALIBRATED
+        slope = fitted.slope / spread
+        calibration = Calibration(round(slope, 6), round(fitted.offset - slope * middle, 6), fitted.rules)
+        weighed = {
+            i: Weighed(
+                odds,
+                (odds - middle) / spread,
+                ruling,
+                self._passes(i),
+                calibration.given(ruling).of(odds) if is_known else None,
+            )
+            for i, odds, ruling in zip(block, log_odds[len(reference) :], self._rule_on(guidance, block), strict=True)
+        }
+        after = replace(self, weighed={**self.weighed, **weighed})
+        return replace(guidance, calibration=calibration) if is_known else None, after
+
+    def merits(self, positions: Iterable[int]) -> dict[int, float]:
+        """How the guidance that they were last judged under, calibrated, judges those of the tickets that are known."""
+        known = {i: self.weighed[i] for i in positions if i in self.weighed}
+        return {
+            i: sigmoid(each.calibrated if each.passes else -each.calibrated, self._temperature)
+            for i, each in known.items()
+            if each.calibrated is not None
+        }
 
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
         """The expected calibration error before and after calibration, of tickets that played no part in it; None where
         there is none."""
-        if not self._labels:
+        known = [(each.log_odds, each.calibrated, each.passes) for each in self.weighed.values()]
+        odds = [(before, after, passes) for before, after, passes in known if after is not None]
+        if not odds:
             return None
-        before, after = (measure_calibration_error(each, self._labels) for each in (self._before, self._after))
-        return round(before, 4), round(after, 4)
+        before, after, passes = zip(*odds, strict=True)
+        return round(measure_calibration_error(before, passes), 4), round(measure_calibration_error(after, passes), 4)
 
     @property
     def _temperature(self) -> float:
         return self.tools.config.sampler.grid[0].temperature
 
-    def _passes_label(self, position: int) -> bool:
+    def _passes(self, position: int) -> bool:
         return self.tools.tickets[position].label == "pass"
 
-    def _find_log_odds(self, guidance: Guidance, positions: Sequence[int]) -> list[float]:
-        known = self.judge.known(guidance)
-        return [find_log_odds(known[i], self._passes_label(i), self._temperature) for i in positions]
+    def _is_right(self, position: int) -> bool:
+        """Whether the model alone judged it right; a ticket that it has not judged counts as right."""
+        known = self.weighed.get(position)
+        return known is None or (known.score > 0) == known.passes
 
-    def _find_rulings(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
+    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
         judge = compile_rules(read_rules(guidance, self.tools.vocabulary, self.tools.words))
         return [judge(reading(self.tools.tickets[i])).verdict for i in positions]
 

@@ -10,8 +10,21 @@ from typing import Any
 from stageb.guidance.costs import Prices, effective_counts, measure_classes, measure_interval, measure_ratio, scale_up
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.prompts import Case
-from stageb.guidance.schedule import NOWHERE, Place
-from stageb.guidance.types import NOTHING, Answers, Budget, Candidate, Guidance, Record, Selection, Ticket, shallow
+from stageb.guidance.types import (
+    NOTHING,
+    NOWHERE,
+    Answers,
+    Budget,
+    Choice,
+    Guidance,
+    Place,
+    Record,
+    Selection,
+    Ticket,
+    answers_from_plain,
+    answers_to_plain,
+    shallow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +139,6 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A guidance that could be the final one."""
-
-    guidance: Guidance
-    n: int  # tickets of val
-    missed: Mapping[str, int]  # label -> its tickets that were not answered so
-    scale: Mapping[str, float] = field(default_factory=dict)  # as in ``Round``
-
-    @property
-    def right(self) -> int:
-        """Tickets of val judged right."""
-        return self.n - sum(self.missed.values())
-
-
-@dataclass(frozen=True, slots=True)
 class MissionState:
     """One mission's part of the state."""
 
@@ -241,17 +239,3 @@ def _record_to_plain(record: Record) -> dict[str, Any]:
 def _record_from_plain(row: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Record:
     fields = {**row, "ticket": tickets[row["ticket"]], "selection": Selection(**row["selection"])}
     return Record(**{**fields, "answers": answers_from_plain(row["answers"])})
-
-
-def answers_to_plain(answers: Answers) -> dict[str, Any]:
-    """Answers as JSON data."""
-    plain = {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
-    if not answers.openings:
-        del plain["openings"]
-    return plain
-
-
-def answers_from_plain(row: Mapping[str, Any]) -> Answers:
-    """Answers as ``answers_to_plain`` and JSON leave them."""
-    candidates, openings = (Candidate(**each) for each in row["candidates"]), map(tuple, row.get("openings", ()))
-    return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

@@ -11,10 +11,10 @@ from dataclasses import replace
 from stageb.guidance.config import BudgetConfig, LoopConfig
 from stageb.guidance.costs import prices_of
 from stageb.guidance.prompts import has_instruct_texts
-from stageb.guidance.schedule import Round, Schedule
+from stageb.guidance.schedule import Schedule
 from stageb.guidance.selection import latest_of_the_best
-from stageb.guidance.state import Choice, MissionState, Spent, State, Tally
-from stageb.guidance.types import UNCALIBRATED, Record
+from stageb.guidance.state import MissionState, Spent, State, Tally
+from stageb.guidance.types import UNCALIBRATED, Choice, Record, Round
 
 UNCHANGED = "unchanged"
 FEWEST_TO_PRUNE = 2  # rules beside the headline
@@ -32,12 +32,17 @@ def why_ended(state: State, name: str, config: LoopConfig) -> str:
     return "early_stop.reflections" if most.reflections is not None and mission.idle_bundles >= most.reflections else ""
 
 
+def needs_preparing(config: LoopConfig) -> bool:
+    """Whether guidance has demonstrations and a calibration: only other models than the shipped one need them, and only
+    where they judge all tickets."""
+    return has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model"
+
+
 def is_unprepared(mission: MissionState, config: LoopConfig) -> bool:
-    """Whether the guidance that a mission starts with still lacks demonstrations and a calibration, which only models that
-    read instruct texts and judge all tickets need."""
-    guidance, needed = mission.guidance, has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model"
+    """Whether the guidance that a mission starts with still lacks the demonstrations and the calibration that it needs."""
+    guidance = mission.guidance
     begun = mission.bundles or mission.pending or guidance.demonstrations or guidance.calibration != UNCALIBRATED
-    return needed and not begun
+    return needs_preparing(config) and not begun
 
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:

@@ -16,9 +16,15 @@ OpName = Literal["add", "update", "merge", "remove"]
 HEADLINE_KEY = "G0"
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
+NAME_LENGTH = 12  # digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
 UNKNOWN = cast("Verdict", "")
 """The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to learn from has it."""
+
+Place = tuple[int, int, int, int]
+"""Epoch (one more than the last one for what ends a run), the mission's number, the phase, the round: in the run's order."""
+
+NOWHERE: Place = (-1, 0, 0, 0)  # before everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,11 @@ class Ticket:
     def counts(self) -> str:
         """What all its images count together, as a model reads it; empty where one image alone counts."""
         return self.content.counts if self.content else ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it says and shows nothing that a verdict could rest on."""
+        return self.images is None and not any(text.strip() for _, text in self.per_image)
 
     @property
     def group(self) -> str:
@@ -258,6 +269,51 @@ class Record:
     answers: Answers
     selection: Selection
 
+    @property
+    def is_right(self) -> bool:
+        """Whether its verdict is right and its candidates agree."""
+        return self.selection.label_match and not self.selection.low_agreement
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Tickets that are rolled out together, on all ranks."""
+
+    place: Place
+    epoch: int  # from 1; 0 is before learning
+    mission: str
+    split: Split
+    number: int  # from 0 within (epoch, mission, split)
+    tickets: tuple[int, ...]  # positions in the run's tickets
+    last: bool  # whether the split's metrics are complete after this one
+    kind: Literal["round", "distill"] = "round"  # distill: for training data
+    scale: Mapping[str, float] = field(default_factory=dict)  # label -> tickets of the split that each one judged stands for
+
+    @property
+    def learns(self) -> bool:
+        """Whether what this round brings may be reflected on."""
+        return self.epoch > 0 and self.split == "train" and self.kind == "round"
+
+    @property
+    def names(self) -> tuple[str, int]:
+        """What names the streams of its answers, behind the run's seed: by the epoch only where it learns."""
+        return "distill" if self.kind == "distill" else "rollout", self.epoch if self.learns else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A guidance that could be the final one."""
+
+    guidance: Guidance
+    n: int  # tickets of val
+    missed: Mapping[str, int]  # label -> its tickets that were not answered so
+    scale: Mapping[str, float] = field(default_factory=dict)  # as in ``Round``
+
+    @property
+    def right(self) -> int:
+        """Tickets of val judged right."""
+        return self.n - sum(self.missed.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -294,3 +350,17 @@ def shallow(record: Any) -> dict[str, Any]:
     """The fields of one of these records by name. ``dataclasses.asdict`` also copies their contents, which took most of the
     time that rank 0 spends on a ticket."""
     return {name: getattr(record, name) for name in record.__slots__}
+
+
+def answers_to_plain(answers: Answers) -> dict[str, Any]:
+    """Answers as JSON data."""
+    plain = {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
+    if not answers.openings:
+        del plain["openings"]
+    return plain
+
+
+def answers_from_plain(row: Mapping[str, Any]) -> Answers:
+    """Answers as ``answers_to_plain`` and JSON leave them."""
+    candidates, openings = (Candidate(**each) for each in row["candidates"]), map(tuple, row.get("openings", ()))
+    return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

@@ -17,9 +17,9 @@ together in a handful of collectives, all ranks in the same order:
   NCCL, after all that the device was given before. ``sum`` adds tensors up. Loops that learn weights use ``world.fabric``
   beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so that a rank
   that waits there for another is not taken for the one that hangs.
-- In ``lead`` rank 0 works alone while the others wait. What it decides with the help of all ranks is a generator that yields
-  questions: ``consult`` has every rank answer its part of each. So a decision needs no agreement on hash orders or last
-  bits: there is one source of truth.
+- In ``lead`` rank 0 works alone while the others wait for its result; in ``alone`` the result stays with it. What it decides
+  with the help of all ranks is a generator that yields questions: ``consult`` has every rank answer its part of each. So a
+  decision needs no agreement on hash orders or last bits: there is one source of truth.
 - Item i of a share is rank ``i % world_size``'s, by the items alone; the results of ``map`` pass through JSON even in a
   single process. So every world size gives the same results.
 - With one process there is no process group and no message, and errors travel as usual. With several, an error anywhere ends
@@ -199,6 +199,16 @@ class World:
         heartbeat.name("leading")
         return self.broadcast(act(*args, **keywords))
 
+    def alone(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+        """Call ``act(*args)`` on rank 0, whose result stays there; elsewhere it is nothing, which can only be handed on. The
+        others wait at their next collective."""
+        if not self.is_global_zero:
+            nothing: Any = None
+            value: T = nothing
+            return value
+        heartbeat.name("leading")
+        return act(*args, **keywords)
+
     def consult(
         self,
         answer: Callable[[Question], Answer],
@@ -206,17 +216,19 @@ class World:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Run ``act(*args)`` on rank 0, a generator that yields questions; returns its result on every rank.
+        """Run ``act(*args)`` on rank 0, a generator that yields questions; its result stays there, as in ``alone``.
 
         Each question is broadcast, and every rank calls ``answer`` with it: a collective, such as a ``map``, whose result on
         rank 0 is sent to the generator.
         """
-        steps = act(*args, **keywords) if self.is_global_zero else None
-        question, value = self.lead(_advance, steps, None)
-        while question is not None:
-            question, value = self.lead(_advance, steps, answer(question))
-        result: T = value
-        return result
+        steps, answered, nothing = self.alone(act, *args, **keywords), None, (None, None)
+        while True:
+            question, value = self.alone(_advance, steps, answered) or nothing
+            question = self.broadcast(question)
+            if question is None:
+                result: T = value
+                return result
+            answered = answer(question)
 
     def facts(self) -> dict[str, Json]:
         """What the job runs on, for run.json: this rank's device and its name, world size, CPU threads per rank."""

@@ -9,21 +9,23 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.settings import DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
 FOOD = 255  # that mark, in a grid
 START_LENGTH = 3
 MOST_STEPS = 4096  # of a rollout
+GAMES = Check(lambda games: games == "auto" or (isinstance(games, int) and games >= 1), "a number of games, or auto")
 ACCELERATORS = "cpu or cuda for this loop, which needs float64"
 
 
 @dataclass(frozen=True)
-class GameConfig:
+class GameConfig(Section, at="game"):
     """The game and its rewards."""
 
-    size: int = 12
+    size: int = setting(12, Check(lambda side: SMALLEST <= side <= LARGEST, f"{SMALLEST} to {LARGEST}"))
     """Cells along a side of the square board, 4 to 15."""
-    patience: int | None = None
+    patience: int | None = setting(None, Check(lambda steps: 1 <= steps <= 30_000, "1 to 30000 steps").or_null())
     """Steps without food after which a game is cut off (truncated, not lost); null: twice the number of cells."""
     food: float = 1.0
     """Reward for eating."""
@@ -33,11 +35,6 @@ class GameConfig:
     """Reward for every step, in addition to the others."""
     approach: float = 0.0
     """Reward for every cell that the head moves nearer to the food, and penalty for every cell that it moves away."""
-
-    def __post_init__(self) -> None:
-        require(SMALLEST <= self.size <= LARGEST, "game.size", self.size, f"{SMALLEST} to {LARGEST}")
-        patience = self.patience
-        require(patience is None or 1 <= patience <= 30_000, "game.patience", patience, "1 to 30000 steps, or null")
 
     @property
     def cells(self) -> int:
@@ -51,71 +48,53 @@ class GameConfig:
 
 
 @dataclass(frozen=True)
-class AgentConfig:
+class AgentConfig(Section, at="agent"):
     """The network: a small residual CNN with a policy and a value."""
 
-    channels: int = 32
+    channels: int = setting(32, at_least(1))
     """Channels of every convolution."""
-    blocks: int = 3
+    blocks: int = setting(3, at_least(0))
     """Residual blocks of two 3x3 convolutions each."""
-    hidden: int = 256
+    hidden: int = setting(256, at_least(1))
     """Width of the layer that sees the whole board."""
-    patch: int = 1
+    patch: int = setting(1, Check(lambda side: side in (1, 2, 3), "1, 2 or 3"))
     """Side, in cells, of the squares that the network reads as one position: 1, 2 or 3."""
-
-    def __post_init__(self) -> None:
-        require(self.channels >= 1, "agent.channels", self.channels, "at least 1")
-        require(self.blocks >= 0, "agent.blocks", self.blocks, "0 or more")
-        require(self.hidden >= 1, "agent.hidden", self.hidden, "at least 1")
-        require(self.patch in (1, 2, 3), "agent.patch", self.patch, "1, 2 or 3")
 
 
 @dataclass(frozen=True)
-class RunnerConfig:
+class RunnerConfig(Section, at="runner"):
     """Rollouts, batches and commits."""
 
-    total_steps: int = 3_000_000_000
+    total_steps: int = setting(3_000_000_000, at_least(1))
     """Most steps of all environments together; a run makes whole updates."""
-    per_rank_num_envs: int | str = "auto"
+    per_rank_num_envs: int | str = setting("auto", GAMES, trust=DATA)
     """Games that a rank plays at a time; auto: the same total at every world size, divided evenly among ranks."""
-    rollout_steps: int = 64
+    rollout_steps: int = setting(64, at_least(1, MOST_STEPS))
     """Steps of every environment per update."""
-    global_batch: int = 16_384
+    global_batch: int = setting(16_384, at_least(1))
     """Steps in a minibatch of the optimiser, over all ranks."""
-    commit_every: int = 50
+    commit_every: int = setting(50, at_least(1))
     """Updates from one commit to the next."""
-    log_every: int = 1
+    log_every: int = setting(1, at_least(1))
     """Updates that a row of metrics.jsonl summarises."""
     compile: bool = False
     """Compile the network with torch.compile: takes a minute at the start, then runs faster; needs a C compiler."""
-    divergence_every: int = 50
+    divergence_every: int = setting(50, at_least(1))
     """Updates between two checks that all ranks hold the same weights, besides the check before every commit."""
 
-    def __post_init__(self) -> None:
-        given = self.per_rank_num_envs
-        fine = given == "auto" or (isinstance(given, int) and given >= 1)
-        require(fine, "runner.per_rank_num_envs", given, "a number of games, or auto")
-        require(self.rollout_steps <= MOST_STEPS, "runner.rollout_steps", self.rollout_steps, f"at most {MOST_STEPS}")
-        for name in ("total_steps", "rollout_steps", "global_batch", "commit_every", "log_every", "divergence_every"):
-            require(getattr(self, name) >= 1, f"runner.{name}", getattr(self, name), "at least 1")
-
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(Section, at="evaluation"):
     """Evaluation in whole games with the most probable actions."""
 
-    every: int = 0
+    every: int = setting(0, at_least(0))
     """Updates between two evaluations; 0: only at the end."""
-    episodes: int = 512
+    episodes: int = setting(512, at_least(1))
     """Games of an evaluation, over all ranks."""
-
-    def __post_init__(self) -> None:
-        require(self.every >= 0, "evaluation.every", self.every, "0 or more")
-        require(self.episodes >= 1, "evaluation.episodes", self.episodes, "at least 1")
 
 
 @dataclass(frozen=True)
-class SnakeConfig:
+class SnakeConfig(Section, at=""):
     """One agent that learns to play Snake with PPO."""
 
     loop: Literal["snake"] = "snake"
@@ -135,7 +114,7 @@ class SnakeConfig:
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         fine = self.fabric.accelerator in ("auto", "cpu", "cuda", "gpu")
         require(fine, "fabric.accelerator", self.fabric.accelerator, ACCELERATORS)
         precisions = (None, "32-true", "32", "bf16-mixed")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stageb.two_channel.losses import Head
+from stageb.two_channel.model import Head
 from stageb.two_channel.packing import Pack
 from stageb.two_channel.types import BINS
 

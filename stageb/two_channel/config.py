@@ -10,38 +10,42 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
+from stageb.settings import ABOVE_0, DATA, READ, SHARE_ABOVE_0, SHARE_BELOW_1, Check, Section, at_least, setting
 from stageb.two_channel.model_config import ModelConfig, TunerConfig
 
-Channel = Literal["A", "B", "C"]
+FACTORS = Check(
+    lambda pair: pair is None or (len(pair) == 2 and 0.1 <= pair[0] <= pair[1] <= 10),
+    "least and greatest factor, from 0.1 to 10, such as [1.0, 3.0]",
+)
+Channel = Literal["A", "B"]
 FalsePositives = Literal["cut", "neutral", "duplicates", "all", "noise"]
 Polygons = Literal["refuse", "box"]
 Order = Literal["top_down", "random"]
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Section, at="data"):
     """Images and their objects: JSON Lines with `images`, `objects`, `width`, `height`."""
 
-    train: str = ""
+    train: str = setting("", trust=READ)
     """The file to train on."""
-    val: str = ""
+    val: str = setting("", trust=READ)
     """The file to validate on during the run: the checkpoint with the best F1 on it is kept, and ``evaluation.patience`` may
     stop the run early."""
-    test: str = ""
+    test: str = setting("", trust=READ)
     """The file to test on, once, at the end."""
-    images: str | None = None
+    images: str | None = setting(None, trust=READ)
     """The folder that image names are relative to; null: the folder of the file that names them."""
     polygons: Polygons = "refuse"
     """How objects given as a `poly` are read; refuse: as an error; box: as the box around the polygon."""
-    prompt: str = "Detect all objects."
+    prompt: str = setting(
+        "Detect all objects.", Check(lambda text: bool(text.strip()), "the text of the prompt"), trust=DATA
+    )
     """The text prompt after each image; {categories} stands for the names of the objects in train."""
-
-    def __post_init__(self) -> None:
-        require(bool(self.prompt.strip()), "data.prompt", self.prompt, "the text of the prompt")
 
 
 @dataclass(frozen=True)
-class AugmentationConfig:
+class AugmentationConfig(Section, at="augmentation"):
     """Random views of the training images, drawn anew for every step; boxes move with them."""
 
     mirror: bool = False
@@ -50,98 +54,79 @@ class AugmentationConfig:
     """Flip top and bottom with probability 1/2."""
     turn: bool = False
     """Transpose rows and columns with probability 1/2."""
-    scale_jitter: list[float] = field(default_factory=lambda: [1.0, 1.0])
+    scale_jitter: list[float] = setting(lambda: [1.0, 1.0], FACTORS)
     """Smallest and largest factor by which an image is scaled, width and height alike (Ghiasi et al. 2021): above 1 a crop
     fills the view, below 1 the whole image lies somewhere in it, on grey."""
-    scale_jitter_end: list[float] | None = None
+    scale_jitter_end: list[float] | None = setting(None, FACTORS)
     """The same at the last step, approached geometrically from the first; null: as at the first step."""
-    light: float = 0.0
+    light: float = setting(0.0, SHARE_BELOW_1)
     """How far brightness and contrast vary, up and down: 0 to below 1."""
-    copy_paste: int = 0
+    copy_paste: int = setting(0, at_least(0))
     """Most objects of other training images to paste into one, where they hide no other object (Ghiasi et al. 2021)."""
-
-    def __post_init__(self) -> None:
-        for name in ("scale_jitter", "scale_jitter_end"):
-            given = getattr(self, name) or [1.0, 1.0]
-            fits = len(given) == 2 and 0.1 <= given[0] <= given[1] <= 10
-            require(fits, f"augmentation.{name}", given, "least and greatest factor, from 0.1 to 10, such as [1.0, 3.0]")
-        require(0 <= self.light < 1, "augmentation.light", self.light, "0 to below 1")
-        require(self.copy_paste >= 0, "augmentation.copy_paste", self.copy_paste, "0 or more")
 
 
 @dataclass(frozen=True)
-class AnswerConfig:
+class AnswerConfig(Section, at="answer"):
     """How the model writes the objects of an image."""
 
     box_first: bool = False
     """Write an object's box before its name, so that the name is conditioned on the box (Chen et al. 2022, Pix2Seq)."""
     order: Order = "top_down"
     """The order of the objects in training answers: by their upper left corners, or drawn anew for every view."""
-    object_budget: int = 0
+    object_budget: int = setting(0, at_least(0))
     """Fewest objects in a training answer: after the true objects come boxes that show none, named noise, whose coordinates
     are not trained. Objects that the model names noise are not reported. 0: true objects only; above 0 needs box_first."""
 
-    def __post_init__(self) -> None:
-        require(self.object_budget >= 0, "answer.object_budget", self.object_budget, "0 or more")
-        fits = self.box_first or not self.object_budget
-        require(fits, "answer.object_budget", self.object_budget, "0, or answer.box_first true")
+    def check(self) -> None:
+        self.require(self.box_first or not self.object_budget, "object_budget", "0, or answer.box_first true")
 
 
 @dataclass(frozen=True)
-class LossConfig:
+class LossConfig(Section, at="losses"):
     """Weights of the terms of the loss. The text term is a mean over the text tokens of the step's true answers, every other
-    term a mean over its objects, on all channels."""
+    term a mean over its objects, on both channels."""
 
-    text: float = 1.0
+    text: float = setting(1.0, at_least(0))
     """Weight of the cross-entropy of text tokens."""
-    coordinates: float = 1.0
+    coordinates: float = setting(1.0, at_least(0))
     """Weight of the cross-entropy of coordinate tokens, over the whole vocabulary."""
-    soft_width: float = 0.0
+    soft_width: float = setting(0.0, at_least(0))
     """Standard deviation, in bins, of the Gaussian target of a coordinate; 0: the true bin only."""
-    l1: float = 0.0
+    l1: float = setting(0.0, at_least(0))
     """Weight of the L1 distance between expected and true coordinates, as fractions of the image."""
-    giou: float = 0.0
+    giou: float = setting(0.0, at_least(0))
     """Weight of 1 - generalised IoU (Rezatofighi et al. 2019) of the expected boxes."""
-    against: float = 1.0
+    against: float = setting(1.0, at_least(0))
     """Weight of the unlikelihood loss (Welleck et al. 2019) of repeated or false objects."""
 
-    reward: float = 1.0
-    """Weight of the policy-gradient loss of channel C."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(value >= 0, f"losses.{name}", value, "0 or more")
-        require(self.text + self.coordinates > 0, "losses.text", self.text, "above 0 if losses.coordinates is 0")
+    def check(self) -> None:
+        self.require(self.text + self.coordinates > 0, "text", "above 0 if losses.coordinates is 0")
 
 
 @dataclass(frozen=True)
-class ChannelAConfig:
+class ChannelAConfig(Section, at="channel_a"):
     """Steps that train on the true answers."""
 
-    samples_per_step: int = 16
+    samples_per_step: int = setting(16, at_least(1))
     """Images per step, over all ranks."""
-    n_softctx_iter: int = 1
+    n_softctx_iter: int = setting(1, at_least(1))
     """Forward passes. From the second on, the input at a coordinate is the embedding that the pass before expected there;
     losses.l1 and losses.giou, one of which must then be above 0, are taken on the last pass. 1: plain teacher forcing."""
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(value >= 1, f"channel_a.{name}", value, "at least 1")
-
 
 @dataclass(frozen=True)
-class ChannelBConfig:
+class ChannelBConfig(Section, at="channel_b"):
     """Steps that train on the model's own answers, corrected."""
 
-    rollouts_per_step: int = 16
+    rollouts_per_step: int = setting(16, at_least(1))
     """Images that the model answers per step, over all ranks."""
-    max_new_tokens: int = 512
+    max_new_tokens: int = setting(512, at_least(16))
     """Most tokens of an answer."""
-    temperature: float = 0.7
+    temperature: float = setting(0.7, at_least(0))
     """Sampling temperature; 0: the most probable token."""
-    top_p: float = 1.0
+    top_p: float = setting(1.0, SHARE_ABOVE_0)
     """Nucleus sampling: tokens are drawn from the smallest set with at least this probability."""
-    min_iou: float = 0.5
+    min_iou: float = setting(0.5, SHARE_ABOVE_0)
     """Smallest IoU with an object of the same name at which a box counts as found."""
     false_positives: FalsePositives = "cut"
     """What to do with boxes that match no object. cut: keep the answer up to the first of them. noise, required if
@@ -149,140 +134,94 @@ class ChannelBConfig:
     object that it overlaps. neutral, duplicates, all: keep them, and apply the unlikelihood loss to none of them, to
     near-duplicates of earlier boxes, or to all."""
 
-    def __post_init__(self) -> None:
-        require(self.rollouts_per_step >= 1, "channel_b.rollouts_per_step", self.rollouts_per_step, "at least 1")
-        require(self.max_new_tokens >= 16, "channel_b.max_new_tokens", self.max_new_tokens, "at least 16")
-        require(self.temperature >= 0, "channel_b.temperature", self.temperature, "0 or more")
-        require(0 < self.top_p <= 1, "channel_b.top_p", self.top_p, "above 0, at most 1")
-        require(0 < self.min_iou <= 1, "channel_b.min_iou", self.min_iou, "above 0, at most 1")
-
 
 @dataclass(frozen=True)
-class ChannelCConfig:
-    """Steps that train by the reward of the model's own answers, sampled at temperature 1 with up to
-    channel_b.max_new_tokens tokens."""
-
-    images_per_step: int = 16
-    """Images per step, over all ranks."""
-    answers_per_image: int = 8
-    """Answers sampled for each image; the baseline of one is the mean reward of the others."""
-    duplicate_price: float = 1.0
-    """What a repeated object subtracts from the numerator of F1, to which a correct one adds 2."""
-    object_credit: float = 1.0
-    """Weight of each object's own credit beside the advantage of its answer; 0: all tokens of an answer weigh the same."""
-
-    def __post_init__(self) -> None:
-        require(self.images_per_step >= 1, "channel_c.images_per_step", self.images_per_step, "at least 1")
-        require(self.answers_per_image >= 2, "channel_c.answers_per_image", self.answers_per_image, "at least 2")
-        for name in ("duplicate_price", "object_credit"):
-            require(getattr(self, name) >= 0, f"channel_c.{name}", getattr(self, name), "0 or more")
-
-
-@dataclass(frozen=True)
-class ScheduleConfig:
+class ScheduleConfig(Section, at="schedule"):
     """The steps of a run, and the optimiser."""
 
-    steps: int = 300
+    steps: int = setting(300, at_least(1))
     """Optimiser steps of the run."""
-    pattern: list[Channel] = field(default_factory=lambda: ["A", "A", "B"])
+    pattern: list[Channel] = setting(lambda: ["A", "A", "B"], Check(bool, "at least one channel, such as [A, A, B]"))
     """The channels of successive steps, repeated until the end."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """adamw: AdamW for all weights; muon: Muon (Jordan et al. 2024) for matrices and AdamW for the rest, with which a model
     trained from scratch learns several times as fast."""
-    learning_rate: float = 0.0005
+    learning_rate: float = setting(0.0005, ABOVE_0)
     """Learning rate after warm-up; Muon's updates are scaled to the size of AdamW's."""
-    learning_rate_end: float = 0.00005
+    learning_rate_end: float = setting(0.00005, at_least(0))
     """Learning rate at the last step; a cosine in between."""
-    warmup_steps: int = 20
+    warmup_steps: int = setting(20, at_least(0))
     """Steps in which the learning rate grows from 0."""
-    weight_decay: float = 0.01
+    weight_decay: float = setting(0.01, at_least(0))
     """Weight decay of matrices; vectors and embeddings have none."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = setting(1.0, ABOVE_0)
     """Gradients with a larger norm are scaled down to this norm."""
-    average_weights: float = 0.0
+    average_weights: float = setting(0.0, Check(SHARE_BELOW_1.holds, "0 to below 1, such as 0.999"))
     """Decay of an exponential moving average of the weights, such as 0.999 (Polyak and Juditsky 1992). Evaluation uses the
     average, and `model` and `best` hold it; training and its rollouts use the weights themselves. 0: no average."""
-    commit_every: int = 50
+    commit_every: int = setting(50, at_least(1))
     """Steps from one commit to the next."""
-
-    def __post_init__(self) -> None:
-        require(len(self.pattern) >= 1, "schedule.pattern", self.pattern, "at least one channel, such as [A, A, B]")
-        for name in ("steps", "commit_every"):
-            require(getattr(self, name) >= 1, f"schedule.{name}", getattr(self, name), "at least 1")
-        for name in ("learning_rate", "max_grad_norm"):
-            require(getattr(self, name) > 0, f"schedule.{name}", getattr(self, name), "above 0")
-        for name in ("learning_rate_end", "warmup_steps", "weight_decay"):
-            require(getattr(self, name) >= 0, f"schedule.{name}", getattr(self, name), "0 or more")
-        decay = self.average_weights
-        require(0 <= decay < 1, "schedule.average_weights", decay, "0 to below 1, such as 0.999")
 
 
 @dataclass(frozen=True)
-class PackingConfig:
+class PackingConfig(Section, at="packing"):
     """How sequences are packed for training."""
 
     global_max_length: int = 4096
     """Most tokens of a pack, the unit of a forward and backward pass."""
-    max_length: int = 2048
+    max_length: int = setting(2048, at_least(32))
     """Most tokens of one sequence: prompt, image and answer; at least the longest prompt plus channel_b.max_new_tokens."""
     overlong: Literal["refuse", "set_aside"] = "refuse"
     """What to do if samples are longer; refuse: do not start; set_aside: train without them and list them."""
 
-    def __post_init__(self) -> None:
-        require(self.max_length >= 32, "packing.max_length", self.max_length, "at least 32")
+    def check(self) -> None:
         fits = self.global_max_length >= self.max_length
-        require(fits, "packing.global_max_length", self.global_max_length, f"at least packing.max_length, {self.max_length}")
+        self.require(fits, "global_max_length", f"at least packing.max_length, {self.max_length}")
 
 
 @dataclass(frozen=True)
-class TopologyConfig:
+class TopologyConfig(Section, at="topology"):
     """Which ranks train and which roll out. Rank 0 trains; the last ranks roll out."""
 
-    rollout: int = 0
+    rollout: int = setting(0, at_least(0))
     """Ranks that only roll out; 0: every rank does both."""
     learn: int = 0
     """Ranks that train, if others only roll out; otherwise 0."""
-    staleness: int = 0
+    staleness: int = setting(0, Check(lambda steps: steps in (0, 1), "0 or 1"))
     """0: roll out with the newest weights; 1: with those of one channel B step earlier, so that dedicated rollout ranks work
     while the others train."""
 
-    def __post_init__(self) -> None:
-        require(self.rollout >= 0, "topology.rollout", self.rollout, "0 or more")
-        require(self.staleness in (0, 1), "topology.staleness", self.staleness, "0 or 1")
+    def check(self) -> None:
         fits = (self.learn >= 1) == (self.rollout >= 1)
-        require(fits, "topology.learn", self.learn, "at least 1 if topology.rollout is, 0 if that is 0")
+        self.require(fits, "learn", "at least 1 if topology.rollout is, 0 if that is 0")
         remedy = "0, or topology.rollout above 0: ranks that also train save no time with older answers"
-        require(not self.staleness or self.rollout >= 1, "topology.staleness", self.staleness, remedy)
+        self.require(not self.staleness or self.rollout >= 1, "staleness", remedy)
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(Section, at="evaluation"):
     """Evaluation with greedy decoding: on ``data.val`` during the run and at the end, and on ``data.test`` once, at the end,
     with the weights that were best on val, or the last ones if there is no val."""
 
-    every: int = 0
+    every: int = setting(0, at_least(0))
     """Steps between two evaluations; 0: only at the end."""
-    samples: int = 0
+    samples: int = setting(0, at_least(0))
     """Evaluate the first so many images of val; 0: all."""
-    patience: int = 0
+    patience: int = setting(0, at_least(0))
     """Stop after so many evaluations without a better F1 on val; 0: never before the last step."""
-    pictures: int = 8
+    pictures: int = setting(8, at_least(0))
     """Test images to draw at the end with their true and predicted boxes."""
-    views: int = 1
+    views: int = setting(1, Check(lambda views: views >= 1, "1 or more"))
     """Views of each image to answer and fuse (test-time augmentation), also in `stageb predict`: the image as it is, and as
     ``augmentation`` mirrors, upends and turns training images. Boxes found in at least half of the views count
     (``fusion.py``). Every view costs as much time as the first."""
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            least = 1 if name == "views" else 0
-            require(value >= least, f"evaluation.{name}", value, f"{least} or more")
-        patient = not self.patience or self.every > 0
-        require(patient, "evaluation.patience", self.patience, "0, or evaluation.every above 0")
+    def check(self) -> None:
+        self.require(not self.patience or self.every > 0, "patience", "0, or evaluation.every above 0")
 
 
 @dataclass(frozen=True)
-class TwoChannelConfig:
+class TwoChannelConfig(Section, at=""):
     """A vision-language model that learns to write the objects of an image, from labels and from its own answers."""
 
     loop: Literal["two_channel"] = "two_channel"
@@ -298,7 +237,6 @@ class TwoChannelConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     channel_a: ChannelAConfig = field(default_factory=ChannelAConfig)
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
-    channel_c: ChannelCConfig = field(default_factory=ChannelCConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -310,7 +248,7 @@ class TwoChannelConfig:
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         precision, known = self.fabric.precision, (None, "32-true", "32", "bf16-mixed")
         require(precision in known, "fabric.precision", precision, "32-true or bf16-mixed for this loop, or null")
         passes = self.channel_a.n_softctx_iter
@@ -321,18 +259,12 @@ class TwoChannelConfig:
         remedy = "noise if answer.object_budget is above 0, and only then"
         sound = (treated == "noise") == noisy or "B" not in self.schedule.pattern
         require(sound, "channel_b.false_positives", treated, remedy)
-        stale = self.topology.staleness
-        remedy = "0 if schedule.pattern has a C: its rewards need answers of the current weights"
-        require(not stale or "C" not in self.schedule.pattern, "topology.staleness", stale, remedy)
-        noise = self.answer.object_budget
-        remedy = "0 if schedule.pattern has a C: its reward does not support noise"
-        require(not noise or "C" not in self.schedule.pattern, "answer.object_budget", noise, remedy)
         ways = [name for name in ("mirror", "upend", "turn") if getattr(self.augmentation, name)]
         remedy = f"1 to {2 ** len(ways)}: as many views as augmentation.mirror, upend and turn give"
         require(self.evaluation.views <= 2 ** len(ways), "evaluation.views", self.evaluation.views, remedy)
         every = self.evaluation.every
         remedy = "0, or set data.val: data.test is evaluated once, at the end"
         require(not every or bool(self.data.val), "evaluation.every", every, remedy)
-        answered = not {"B", "C"}.isdisjoint(self.schedule.pattern)
-        remedy = "0, or a schedule.pattern with a B or a C: without one nothing is rolled out"
-        require(answered or not self.topology.rollout, "topology.rollout", self.topology.rollout, remedy)
+        rolled_out = "B" in self.schedule.pattern or not self.topology.rollout
+        remedy = "0, or a schedule.pattern with a B: without one nothing is rolled out"
+        require(rolled_out, "topology.rollout", self.topology.rollout, remedy)

@@ -1,18 +1,16 @@
-"""From rollouts to training targets: parse, match with the truth, correct or weigh by reward; and figures of rollouts."""
+"""From rollouts to training targets: parse, match with the truth, correct; and figures of rollouts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stageb.two_channel.config import ChannelCConfig, TwoChannelConfig
+from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.matching import find_duplicates, match, match_prefix, prefer_first
-from stageb.two_channel.metrics import IOUS
 from stageb.two_channel.noise import draw_noise, drop_noise
-from stageb.two_channel.reward import compute_advantages, compute_credits, compute_reward, make_rewarded_target
 from stageb.two_channel.targets import make_corrected_target, make_renamed_target, make_true_target
 from stageb.two_channel.text import Spelling, list_true_objects, parse
-from stageb.two_channel.types import Detection, Match, ParsedAnswer, Rollout, Sample, Target
+from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +29,10 @@ class Correction:
     matched: int  # pairs of these
     duplicates: int  # pairs of predicted objects that are duplicates
     version: int  # optimiser steps of the weights that wrote it
-    reward: float | None = None  # in channel C
 
     @property
     def f1(self) -> float:
-        """F1 at ``channel_b.min_iou`` (IoU .5 in channel C); 1 if the image has no objects and none were predicted."""
+        """F1 at ``channel_b.min_iou``; 1 if the image has no objects and none were predicted."""
         return _ratio(2 * self.matched, self.predicted + self.true)
 
 
@@ -52,39 +49,14 @@ def correct_rollout(
     if overlong:
         target = make_true_target(true, spelling, draw_noise(true, config.answer.object_budget - len(true), key))
     kept = 0 if overlong else parsed.tokens if config.channel_b.false_positives == "noise" else target.taught.index(True)
-    return target, replace(_measure(rollout, parsed, predicted, true, matched), kept=kept, overlong=overlong)
-
-
-def reward_rollouts(
-    sample: Sample, rollouts: Sequence[Rollout], spelling: Spelling, config: ChannelCConfig
-) -> list[tuple[Target, Correction]]:
-    """Channel C: for each answer to one image, the target weighed by its reward, and its figures."""
-    true, answers = list_true_objects(sample), [parse(each.ids, spelling) for each in rollouts]
-    rewards = [compute_reward(sample, each.objects, config.duplicate_price) for each in answers]
-    found = []
-    for rollout, parsed, worth, advantage in zip(rollouts, answers, rewards, compute_advantages(rewards), strict=True):
-        shares = [0.0] * len(parsed.objects)
-        if config.object_credit:
-            credited = compute_credits(sample, parsed.objects, config.duplicate_price)
-            shares = [config.object_credit * each for each in credited]
-        target = make_rewarded_target(rollout, parsed, advantage, shares, spelling)
-        measured = _measure(rollout, parsed, parsed.objects, true, match(parsed.objects, true, IOUS[0]))
-        found.append((target, replace(measured, reward=worth)))
-    return found
-
-
-def _measure(
-    rollout: Rollout, parsed: ParsedAnswer, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match
-) -> Correction:
-    """The figures of a rollout whose ``predicted`` objects are ``matched`` with ``true``, if all of its tokens are kept."""
-    return Correction(
+    return target, Correction(
         tokens=len(rollout.ids),
-        kept=len(rollout.ids),
+        kept=kept,
         ended=rollout.ended,
         truncated=parsed.truncated,
         malformed=not (parsed.complete or parsed.truncated),
         unread=not (parsed.objects or parsed.complete),
-        overlong=False,
+        overlong=overlong,
         predicted=len(predicted),
         true=len(true),
         matched=len(matched.pairs),
@@ -120,7 +92,6 @@ def summarise(outcomes: Sequence[Correction]) -> dict[str, float | None]:
     """
     count = len(outcomes)
     predicted, true, matched = (sum(getattr(each, name) for each in outcomes) for name in ("predicted", "true", "matched"))
-    rewards = [each.reward for each in outcomes if each.reward is not None]
     lengths, scores = sorted(each.tokens for each in outcomes), sorted(each.f1 for each in outcomes)
     return {
         "stage2/raw_rollouts": count,
@@ -143,7 +114,6 @@ def summarise(outcomes: Sequence[Correction]) -> dict[str, float | None]:
         "rollout/tokens_max": lengths[-1],
         "rollout/kept_tokens": sum(each.kept for each in outcomes) / count,
         "rollout/weight_version": min(each.version for each in outcomes),
-        **({"rollout/reward": sum(rewards) / len(rewards)} if rewards else {}),
     }
 
 

@@ -12,6 +12,7 @@ from stageb.config import FabricConfig, require
 from stageb.engines.protocol import Decode
 from stageb.job import world as worlds
 from stageb.job.world import Json, World, decode, encode
+from stageb.settings import READ
 from stageb.store import disk, trust
 from stageb.store.targets import check_target
 from stageb.two_channel import data, fusion, metrics, model, picture, predictions
@@ -50,8 +51,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
     given = parser.parse_args(arguments)
     if not given.data:  # the folder may be somebody else's: it must not choose which files are read and drawn
-        options = (("data.test", "--data", config.data.test), ("data.images", "--images", config.data.images))
-        trust.refuse(folder, [each for each in options if each[2]])
+        options = [("data.test", READ, "--data", config.data.test), ("data.images", READ, "--images", config.data.images)]
+        trust.refuse(folder, [each for each in options if each[-1]])
     require(bool(given.data), "--data", given.data, "name a JSON Lines file of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")

@@ -70,7 +70,7 @@ class SharedRanks:
                 self.writer.receive(step, lambda weight: dist.broadcast(weight, 0))
 
     def rollouts(self, step: int) -> Iterator[Answered]:
-        """The images of ``step``, the current step, which is of channel B or C, with their answers as they arrive."""
+        """The images of ``step``, the current step, which is of channel B, with their answers as they arrive."""
         if not self._begun(step):
             self._begin(step, step)
         return self._handed_over(step)
@@ -117,14 +117,9 @@ class SharedRanks:
     def _written(self, step: int, samples: Sequence[Sample], told: OnRollout | None = None) -> list[Rollout]:
         """Answers to some images of ``step``."""
         with self._timed("rollout_generate_s"):
-            return self.writer.write(samples, [self.schedule.key(step, each.key) for each in samples], self._how(step), told)
-
-    def _how(self, step: int) -> Decode:
-        """Decode settings; channel C samples from the model's own distribution, or its policy gradient would be biased."""
-        settings = self.schedule.config.channel_b
-        if self.schedule.channel(step) == "C":
-            return Decode(1.0, max_new_tokens=settings.max_new_tokens)
-        return Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
+            settings = self.schedule.config.channel_b
+            decode = Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
+            return self.writer.write(samples, [self.schedule.key(step, each.key) for each in samples], decode, told)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

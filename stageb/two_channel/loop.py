@@ -1,9 +1,9 @@
 """The two-channel loop, as every rank runs it: make targets or roll out, learn, evaluate; rank 0 records and commits.
 
 Fabric has launched the ranks (``world.py``). A channel A step trains on the true answers. A channel B step first lets the
-model answer, keeps what can be parsed of each answer, and trains on its corrections and on what is missing. A channel C step
-lets the model answer each image several times, and trains by reward. In each case a step is one optimiser step, on the same
-targets at every world size. Every commit holds all that a run needs to resume.
+model answer, keeps what can be parsed of each answer, and trains on its corrections and on what is missing. In
+both cases a step is one optimiser step, on the same targets at every world size. Every commit holds all that a run needs to
+resume.
 """
 
 from __future__ import annotations

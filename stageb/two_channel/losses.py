@@ -24,18 +24,10 @@ from torch.utils.checkpoint import checkpoint
 
 from stageb.engines.transfer import send
 from stageb.two_channel.config import LossConfig
+from stageb.two_channel.model import Head
 from stageb.two_channel.types import BINS
 
 _TINY = 1e-9  # the smallest area to divide by
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The output layer."""
-
-    logits: Callable[[Tensor], Tensor]  # hidden states (rows, width) to (rows, vocabulary)
-    first: int  # the id of the coordinate token of bin 0; the others follow
-    rows: int  # most rows whose logits are computed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +39,6 @@ class Taught:
     slots: Tensor  # int64 (objects, 4): rows of an object's coordinates
     bins: Tensor  # int64 (objects, 4): the true bins
     against: Tensor  # int64 (coordinates,): rows with unlikelihood loss
-    weighed: Tensor  # int64 (tokens,): rows with policy-gradient loss
-    weights: Tensor  # (tokens,): the weights of their log-probabilities, of either sign
     word_share: float  # weight of a word in its term: 1 / text tokens of the step
     object_share: float  # weight of an object in its terms: 1 / objects of the step
 
@@ -61,8 +51,6 @@ class Taught:
             slots=send(self.slots, device),
             bins=send(self.bins, device),
             against=send(self.against, device),
-            weighed=send(self.weighed, device),
-            weights=send(self.weights, device),
         )
 
 
@@ -76,7 +64,6 @@ class DetectionLosses:
     l1: Tensor
     giou: Tensor
     against: Tensor
-    reward: Tensor  # its gradient is minus that of the expected reward
     mass: Tensor  # mean probability of all coordinate tokens together at coordinates; not a loss
 
 
@@ -122,11 +109,7 @@ def compute_losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, we
         "against": blamed * coordinate_share,
     }
     total = torch.stack([getattr(weights, name) * term for name, term in terms.items() if getattr(weights, name)]).sum()
-    rewarded = _apply_in_chunks(text, head.rows, states[taught.weighed], taught.tokens[taught.weighed]) @ taught.weights
-    rewarded = rewarded * taught.object_share
-    if len(taught.weighed):
-        total = total + weights.reward * rewarded
-    return DetectionLosses(total, **terms, reward=rewarded, mass=masses.detach().sum() * coordinate_share)
+    return DetectionLosses(total, **terms, mass=masses.detach().sum() * coordinate_share)
 
 
 def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tensor:

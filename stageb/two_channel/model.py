@@ -35,13 +35,11 @@ from stageb.engines import attention
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import check_whole, find_code
-from stageb.engines.protocol import Prompt
-from stageb.engines.rows import Ids
+from stageb.engines.protocol import Ids, Prompt
 from stageb.engines.transformers import UNLOADABLE
 from stageb.engines.vision import image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
-from stageb.two_channel.losses import Head
 from stageb.two_channel.model_config import ModelConfig, SmallConfig, TunerConfig
 from stageb.two_channel.stem import Qwen3VLConvolutionConfig
 from stageb.two_channel.text import COORDINATES, list_pieces
@@ -66,6 +64,15 @@ TEXT_ADDS = ("o_proj.weight", "down_proj.weight")  # output projections of resid
 VISION_ADDS = ("attn.proj.weight", "fc2.weight")
 LOGITS = 1 << 25  # logits that learning holds at a time: 128 MiB in float32
 CONTRAST = 5.0  # initial gain of the first layer for pixels, relative to other layers
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The output layer."""
+
+    logits: Callable[[Tensor], Tensor]  # hidden states (rows, width) to (rows, vocabulary)
+    first: int  # the id of the coordinate token of bin 0; the others follow
+    rows: int  # most rows whose logits are computed at a time
 
 
 @dataclass(frozen=True)

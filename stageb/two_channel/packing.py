@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from stageb.engines.cascade import Envelope, attend_apart, has_flash
-from stageb.engines.rows import PICTURE, Ids
+from stageb.engines.protocol import Ids
+from stageb.engines.rows import PICTURE
 from stageb.engines.transfer import send
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
@@ -177,8 +178,6 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
     tokens: list[int] = []
     words: list[int] = []
     against: list[int] = []
-    weighed: list[int] = []
-    weights: list[float] = []
     slots: list[list[int]] = []
     bins: list[tuple[int, ...]] = []
     for line, end in zip(lines, edges[1:], strict=True):
@@ -187,8 +186,6 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
         tokens += target.ids
         words += [row + place for place, one in enumerate(target.taught) if one]
         against += [row + place for place in target.against]
-        weighed += range(row, row + len(target.weights))
-        weights += target.weights
         for slot in target.slots:
             slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
@@ -198,8 +195,6 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
         slots=torch.tensor(slots, dtype=torch.int64).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
         against=torch.tensor(against, dtype=torch.int64),
-        weighed=torch.tensor(weighed, dtype=torch.int64),
-        weights=torch.tensor(weights, dtype=torch.float32),
         word_share=1 / max(1, totals.text),
         object_share=1 / max(1, totals.objects),
     )

@@ -26,7 +26,7 @@ from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import make_view
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.correct import Correction, correct_rollout, reward_rollouts
+from stageb.two_channel.correct import Correction, correct_rollout
 from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, list_keys
 from stageb.two_channel.learner import Learner, PlannedStep, StepFigures
@@ -148,21 +148,14 @@ class Ranks:
     def _samples(self, step: int) -> list[Sample]:
         """The images of a step, each in its own random view if ``augmentation`` asks for it."""
         views, done = self.config.augmentation, self.schedule.done(step)
-        shown = [
+        return [
             make_view(self.train[place], self.schedule.view_key(step, number), views, done, self.train)
             for number, place in enumerate(self.schedule.chosen(step))
         ]
-        if self.schedule.channel(step) != "C":
-            return shown
-        again = range(self.config.channel_c.answers_per_image)  # each answer has a stream of its own, by its key
-        return [replace(each, key=f"{each.key} {at} {number}") for at, each in enumerate(shown) for number in again]
 
     def targets(self, step: int) -> Iterable[Example]:
         """The training targets of a step."""
-        channel = self.schedule.channel(step)
-        if channel == "A":
-            return self.truth(step)
-        return (self.corrected if channel == "B" else self.rewarded)(self.rollouts(step))
+        return self.truth(step) if self.schedule.channel(step) == "A" else self.corrected(self.rollouts(step))
 
     def _truth(self, step: int) -> list[Example]:
         """Channel A: the true answers."""
@@ -176,7 +169,7 @@ class Ranks:
         return make_true_target(shuffled(true, key) if answer.order == "random" else true, self.spelling, noise)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
-        """Channels B and C: the images of a step with the model's answers; on ranks that learn, as answers arrive."""
+        """Channel B: the images of a step with the model's answers; on ranks that learn, as answers arrive."""
         return self.exchange.rollouts(step)
 
     def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
@@ -190,20 +183,6 @@ class Ranks:
             self._outcomes.append(outcome)
             self._parse_s += time.perf_counter() - began
             yield sample, target
-
-    def rewarded(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
-        """Channel C: the answers, weighed by their rewards, once all have arrived; grouped by image."""
-        answered = {sample.key: (sample, rollout) for sample, rollout in rollouts}
-        began, size = time.perf_counter(), self.config.channel_c.answers_per_image
-        ordered = sorted(answered.values(), key=lambda each: _image_and_number(each[0]))
-        examples = list[Example]()
-        for place in range(0, len(ordered), size):
-            group = ordered[place : place + size]
-            found = reward_rollouts(group[0][0], [rollout for _, rollout in group], self.spelling, self.config.channel_c)
-            self._outcomes += [outcome for _, outcome in found]
-            examples += [(sample, target) for (sample, _), (target, _) in zip(group, found, strict=True)]
-        self._parse_s += time.perf_counter() - began
-        yield from examples
 
     def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
         """One step of the optimiser; ranks that only roll out send their answers meanwhile."""
@@ -318,7 +297,7 @@ class Ranks:
         objects = (each for sample in samples for each in sample.objects)
         longest_object = max(objects, key=lambda each: len(self.reader.tokenizer.encode(each.desc)), default=None)
         pasted = (longest_object,) * self.config.augmentation.copy_paste if longest_object else ()
-        if not {"B", "C"}.isdisjoint(self.config.schedule.pattern):
+        if "B" in self.config.schedule.pattern:
             longest = max(prompts) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
@@ -332,9 +311,3 @@ class Ranks:
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
         return fits, [each.key for each in over]
-
-
-def _image_and_number(sample: Sample) -> tuple[int, int]:
-    """The index of a channel C sample's image in its step, and the number of the answer."""
-    _, image, number = sample.key.rsplit(" ", 2)
-    return int(image), int(number)

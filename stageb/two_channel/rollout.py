@@ -13,8 +13,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from stageb.engines.protocol import Decode, Request
-from stageb.engines.rows import Answer, Ids
+from stageb.engines.protocol import Decode, Ids, Request
+from stageb.engines.rows import Answer
 from stageb.engines.transformers import TransformersEngine
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.model import Detector

@@ -41,18 +41,12 @@ def make_row(
     """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps since the run began."""
     figures, channel = result.figures, schedule.channel(step)
     assert figures  # rank 0 learns
-    rewards = "C" in schedule.config.schedule.pattern
     row: dict[str, Any] = {
         "step": step + 1,
         "epoch": schedule.epoch(step + 1),
         "stage2/channel_a": int(channel == "A"),
         "stage2/channel_b": int(channel == "B"),
-        **({"stage2/channel_c": int(channel == "C")} if rewards else {}),
-        **{
-            f"loss/{name}": value
-            for name, value in figures.losses.items()
-            if name != "mass" and (rewards or name != "reward")
-        },
+        **{f"loss/{name}": value for name, value in figures.losses.items() if name != "mass"},
         "coordinates/mass": figures.losses["mass"],
         "grad_norm": figures.grad_norm,
         "learning_rate": schedule.learning_rate(step),

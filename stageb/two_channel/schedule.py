@@ -86,8 +86,7 @@ class Schedule:
     @property
     def _sizes(self) -> dict[Channel, int]:
         config = self.config
-        sizes = config.channel_a.samples_per_step, config.channel_b.rollouts_per_step, config.channel_c.images_per_step
-        return {"A": sizes[0], "B": sizes[1], "C": sizes[2]}
+        return {"A": config.channel_a.samples_per_step, "B": config.channel_b.rollouts_per_step}
 
     def _begins(self, step: int) -> int:
         """Number of images of all steps before a step."""

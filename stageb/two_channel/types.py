@@ -97,7 +97,6 @@ class Target:
     taught: tuple[bool, ...]  # per token: whether it has text cross-entropy; never for a coordinate
     slots: tuple[CoordinateSlot, ...]  # every true object exactly once, matched or appended
     against: tuple[int, ...] = ()  # positions with unlikelihood loss: coordinates of false positives
-    weights: tuple[float, ...] = ()  # per token: the weight of its log-probability, of either sign; empty: all 0
 
 
 @dataclass(frozen=True, slots=True)

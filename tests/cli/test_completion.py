@@ -44,7 +44,7 @@ def offered(script: Path, *words: str) -> list[str]:
 
 def test_bash_offers_commands_keys_values_and_files(script: Path) -> None:
     (script.parent / "tickets.jsonl").touch()
-    assert set(offered(script, "")) >= {"fit", *COMMANDS}
+    assert set(offered(script, "")) >= {*COMMANDS, *registry.tools(), *registry.run_commands()}
     keys = set(offered(script, "fit", "--"))
     assert keys >= {"--config", "--fresh", "--print_config", "--gate"}
     assert keys >= {f"--{key}" for key, _ in dotted(LoopConfig) if "." in key}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_type_hints
@@ -15,6 +16,7 @@ from programs.counting import COUNTING, CountingConfig, StepConfig
 from stageb.__main__ import main
 from stageb.cli import registry
 from stageb.cli.parsing import parse
+from stageb.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +44,19 @@ def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
     first, *_ = dataclasses.fields(registry.config_of(registry.LOOPS[name]))
     assert (first.name, first.default) == ("loop", name)
     assert callable(registry.fit_of(name))
+
+
+@pytest.mark.parametrize("name", [name for name, loop in registry.LOOPS.items() if loop.needs])
+def test_without_its_extra_a_loop_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking, find = registry.LOOPS[name].needs[0], importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == lacking else find(module))
+    extra = name.replace("_", "-")
+    said = rf"loop {name} needs the extra {extra}, of which {lacking} cannot be found: .*stageb\[{extra}\]"
+    with pytest.raises(InputError, match=said):
+        registry.fit_of(name)
+    for command in registry.LOOPS[name].commands:
+        with pytest.raises(InputError, match=said):
+            registry.command_of(name, command)
 
 
 def test_the_default_loop_is_guidance(capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,7 +171,7 @@ def assert_parses(words: Sequence[str]) -> None:
     """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
     name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
     tools = registry.tools()
-    assert name in COMMANDS or name in tools or name.startswith("--"), f"stageb {name}"
+    assert name in {*COMMANDS, *tools, *registry.run_commands()} or name.startswith("--"), f"stageb {name}"
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
         return

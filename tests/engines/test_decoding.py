@@ -11,8 +11,8 @@ from torch import nn
 from stageb.engines import batches, decoding, stepping
 from stageb.engines.attention import attend_one_step
 from stageb.engines.decoding import Decoder
-from stageb.engines.protocol import Decode
-from stageb.engines.rows import Answer, Row, ScoreRequest
+from stageb.engines.protocol import Decode, Row
+from stageb.engines.rows import Answer, ScoreRequest
 from stageb.errors import EngineError
 from stageb.job import heartbeat
 

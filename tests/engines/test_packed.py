@@ -11,8 +11,8 @@ import transformers
 from stageb.engines import decoding, float8, packed
 from stageb.engines.decoding import Decoder
 from stageb.engines.packed import Packed
-from stageb.engines.protocol import Decode
-from stageb.engines.rows import Answer, Row, ScoreRequest
+from stageb.engines.protocol import Decode, Row
+from stageb.engines.rows import Answer, ScoreRequest
 from stageb.job import heartbeat
 
 VOCABULARY = 300

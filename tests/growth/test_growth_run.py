@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from dataclasses import replace
@@ -100,17 +99,6 @@ def test_nothing_that_a_run_shows_is_of_the_test_set(
     assert "test" not in said.replace(str(tmp_path), "")
 
 
-def test_a_finished_run_is_shown_again_and_another_config_refused(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = content(finished)
-    assert main(arguments(finished.parent, **BRIEF)) == 0
-    assert "already finished" in capsys.readouterr().err
-    assert main(arguments(finished.parent, **BRIEF, gates__embargo_epochs=2)) == 2
-    assert "gates.embargo_epochs: 1 there, 2 now" in capsys.readouterr().err
-    assert differing(content(finished), before) == []
-
-
 def test_updates_may_be_raised_and_never_lowered(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(finished, tmp_path / "run")
     before = rows_of(finished)
@@ -159,15 +147,6 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert main(arguments(tmp_path, **keys)) == 2
     assert told in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_its_extra_the_loop_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mnist1d" else find(name))
-    assert main(arguments(tmp_path)) == 2
-    assert "loop growth needs the extra growth, of which mnist1d cannot be found" in capsys.readouterr().err
 
 
 # The assignment

@@ -14,7 +14,8 @@ from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
 from stageb.guidance.gate.exact import ExactTest
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pool import Pool
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.learning import Bundle, Tools, apply_result, draw_bundles, gate_edits, reflect_on
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
@@ -180,7 +181,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
             assert {key for each in edit.proposals for key in each.cases} <= {case.ticket.key for case in bundle.judged}
             assert set(edit.evidence) <= set(where)
         # A ticket is judged once under one guidance, and all of it is counted.
-        cost, tokens = cost + bundle.asked + learnt.judged, tokens + bundle.tokens + learnt.tokens
+        cost, tokens = cost + bundle.asked + learnt.verdicts.judged, tokens + bundle.tokens + learnt.verdicts.tokens
         assert cost == world.asked.total()
         assert tokens == TOKENS * cost
         present = rule_lines(mission.guidance)
@@ -386,7 +387,7 @@ def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_ta
         learnt = world.answer(gate_edits(mission, bundle, answered.proposals, tools))
         assert learnt.decision.winner
         assert learnt.decision.winner.proposals[0] == answered.proposals[0]
-        assert learnt.judged == bundle.asked == world.asked.total() == 0
+        assert learnt.verdicts.judged == bundle.asked == world.asked.total() == 0
         mission = apply_result(mission, learnt, tools)
     assert len(mission.guidance.rules) == 4
 
@@ -452,7 +453,7 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
             )
             assert all(edit.guidance.step == mission.guidance.step + 1 for edit in edits)  # of what was accepted by then
             mission = apply_result(mission, learnt, tools)
-            cost, tokens = cost + learnt.judged, tokens + learnt.tokens
+            cost, tokens = cost + learnt.verdicts.judged, tokens + learnt.verdicts.tokens
             accepted += learnt.decision.winner is not None
             assert mission.again == bool(accepted)  # one that taught something is not forgotten over the next
         assert mission.guidance.step == NEUTRAL.step + len(mission.guidance.rules) - 1

@@ -10,13 +10,19 @@ DEAR = prices_of(GateConfig(fp_weight=20.0))
 def test_recall_precision_and_costs_stand_beside_what_a_constant_would_score() -> None:
     figures = measure_classes(CATCHES, DEAR)
     assert figures["classes"] == {
-        "pass": {"n": 965, "recall": 0.937824, "precision": 0.990153},
-        "fail": {"n": 35, "recall": 0.714286, "precision": 0.294118},
+        "pass": {"n": 965, "recall": 0.937824, "precision": 0.990153, "unanswered": 0},
+        "fail": {"n": 35, "recall": 0.714286, "precision": 0.294118, "unanswered": 1},
     }
     assert figures["cost"] == 0.26  # (10 missed at 20 and 60 false alarms at 1) of 1,000
     assert figures["always"] == {"verdict": "pass", "acc": 0.965, "cost": 0.7}
     assert measure_classes(CATCHES, EQUAL)["cost"] == 0.07
     assert measure_classes(CATCHES, {"pass": 1.0, "fail": 100.0})["always"]["verdict"] == "fail"
+
+
+def test_a_ticket_without_a_verdict_is_no_false_alarm() -> None:
+    mute = {"pass": {"pass": 1, "fail": 2, "none": 4}, "fail": {"pass": 0, "fail": 2, "none": 1}}
+    assert "2 false alarms among 7 others, 5 without a verdict" in describe_classes(measure_classes(mute, EQUAL))
+    assert "without a verdict" not in describe_classes(measure_classes(ALWAYS_PASS, EQUAL))
 
 
 def test_what_is_no_better_than_a_constant_is_said_aloud() -> None:
@@ -32,8 +38,8 @@ def test_what_is_no_better_than_a_constant_is_said_aloud() -> None:
 def test_figures_are_said_in_words() -> None:
     said = describe_classes(measure_classes(CATCHES, DEAR), DEAR)
     assert said == (
-        "25 of 35 failures caught (71%), 60 false alarms among 965 others, 29% of the alarms right; "
-        "always pass would score 96.5%. Cost a ticket: 0.260, and 0.700 if all pass"
+        "25 of 35 failures caught (71%), 60 false alarms among 965 others, 1 without a verdict, 29% of "
+        "the alarms right; always pass would score 96.5%. Cost a ticket: 0.260, and 0.700 if all pass"
     )
     one = measure_classes({"pass": {"pass": 58, "fail": 1, "none": 0}, "fail": CATCHES["fail"]}, EQUAL)
     assert ", 1 false alarm among 59 others" in describe_classes(one)

@@ -19,8 +19,8 @@ from stageb.__main__ import main
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.files.tickets import read_tickets
-from stageb.guidance.gate.pool import TOLD, Pool, whole_groups
-from stageb.guidance.groups import find_repeats, join_equal, normalize_text
+from stageb.guidance.gate.pool import TOLD, Pool
+from stageb.guidance.groups import find_repeats, join_equal, normalize_text, whole_groups
 from stageb.guidance.splits import SPLITS, split_tickets
 from stageb.guidance.types import FOLDS, Ticket
 

@@ -11,7 +11,8 @@ from stageb.errors import BadInputError
 from stageb.guidance import learning
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
 from stageb.guidance.files.guidance_file import from_json, make_neutral, to_json
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pool import Pool
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.inputs import check_sealed
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.questions import JudgeTickets, answer_all

@@ -15,8 +15,7 @@ from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.questions import SampleAnswers
 from stageb.guidance.ranks import TOGETHER, Group, Ranks
-from stageb.guidance.schedule import Round
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import Round, Ticket
 from stageb.job.world import World, run
 
 

@@ -1,7 +1,7 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +25,11 @@ from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.gate.decide import decide
 from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.prompts import words_of
-from stageb.guidance.schedule import NOWHERE, Forecast, Place, Round, Schedule
+from stageb.guidance.questions import Dialogue, answer_all
+from stageb.guidance.schedule import Forecast, Schedule
 from stageb.guidance.splits import SPLITS, missions_of, split_tickets
 from stageb.guidance.state import MissionState, State
-from stageb.guidance.types import Split, Ticket
+from stageb.guidance.types import NOWHERE, Place, Round, Split, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(epochs=2))
 WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
@@ -53,40 +54,44 @@ class Walk:
 
     schedule: Schedule
     config: LoopConfig
-    state: State
     places: list[Place] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)  # by mission, a letter for each thing done
 
-    def skip(self, batch: Round) -> None:
+    def skip(self, state: State, batch: Round, why: str) -> State:
         self.rounds.append(batch)
         letters = {"train": "r", "val": "v", "test": "t"}
-        self._note(batch.place, batch.mission, "d" if batch.kind == "distill" else letters[batch.split])
+        return self._note(state, batch.place, batch.mission, "d" if batch.kind == "distill" else letters[batch.split])
 
-    def record_epoch(self, epoch: int, mission: MissionState) -> None:
-        self._note(self.schedule.close(epoch, mission.guidance.mission), mission.guidance.mission, "c")
+    def record_epoch(self, state: State, epoch: int, mission: MissionState) -> State:
+        return self._note(state, self.schedule.close(epoch, mission.guidance.mission), mission.guidance.mission, "c")
 
-    def record_choice(self, mission: MissionState) -> None:
-        self._note(self.schedule.choice(mission.guidance.mission), mission.guidance.mission, "o")
+    def record_choice(self, state: State, mission: MissionState) -> State:
+        return self._note(state, self.schedule.choice(mission.guidance.mission), mission.guidance.mission, "o")
 
-    def _note(self, place: Place, mission: str, letter: str) -> None:
+    def _note(self, state: State, place: Place, mission: str, letter: str) -> State:
         self.places.append(place)
         self.written[mission] = self.written.get(mission, "") + letter
+        return replace(state, done=place)
 
 
 def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> Walk:
     """The loop itself, walked from its beginning to its end."""
 
-    def lead(act: Callable[..., Any], *args: Any) -> Any:
-        return walk.skip(args[1]) if act is guidance_for else act(*args)
+    def lead(act: Callable[..., Any], *args: Any) -> None:
+        assert act is guidance_for  # and no round is rolled out
 
-    def consult(answer: object, act: Callable[..., Iterator[object]], *args: Any) -> None:
-        assert list(act(*args)) == []  # nothing is due, so nothing is asked
+    def alone(act: Callable[..., State], *args: Any) -> State:
+        return act(*args)
+
+    def consult(answer: object, act: Callable[..., Dialogue[State]], *args: Any) -> State:
+        return answer_all(act(*args), lambda question: pytest.fail("nothing is due, so nothing is asked"))
 
     splits = split_tickets(world, config)
     state = State({name: MissionState(make_neutral(name, words_of(config.prompt))) for name in splits})
-    walk = Walk(Schedule(splits, config, size), config, state)
-    epochs(SimpleNamespace(lead=lead, consult=consult), walk, SimpleNamespace(answer=None))  # type: ignore[arg-type]
+    walk = Walk(Schedule(splits, config, size), config)
+    stand_in = SimpleNamespace(lead=lead, alone=alone, consult=consult)
+    epochs(stand_in, walk, SimpleNamespace(answer=None), state)  # type: ignore[arg-type]
     return walk
 
 
@@ -252,4 +257,4 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     world.answer(decide(edits, tried_with, world.join, 0.5))
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
-    assert tried_with.judge.judged <= expected.judged
+    assert world.verdicts.judged <= expected.judged

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.selection import latest_of_the_best, select
-from stageb.guidance.state import Choice
-from stageb.guidance.types import Answers, Candidate, Ticket, Verdict
+from stageb.guidance.types import Answers, Candidate, Choice, Ticket, Verdict
 
 TICKET = Ticket("m", "g1", "pass", (("image_1", "a: b"),))
 

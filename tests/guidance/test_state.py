@@ -9,19 +9,29 @@ from hypothesis import strategies as st
 from stageb.guidance.costs import EQUAL, measure_interval, measure_ratio
 from stageb.guidance.prompts import Case
 from stageb.guidance.state import (
-    Choice,
     MissionState,
     Spent,
     State,
     Tally,
-    answers_from_plain,
-    answers_to_plain,
     from_plain,
     mission_from_plain,
     mission_to_plain,
     to_plain,
 )
-from stageb.guidance.types import Answers, Budget, Candidate, Guidance, Record, Rule, Selection, Ticket, Verdict
+from stageb.guidance.types import (
+    Answers,
+    Budget,
+    Candidate,
+    Choice,
+    Guidance,
+    Record,
+    Rule,
+    Selection,
+    Ticket,
+    Verdict,
+    answers_from_plain,
+    answers_to_plain,
+)
 
 COUNT = st.integers(0, 10**6)
 TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
@@ -166,6 +176,7 @@ def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
             "n": len(own),
             "recall": measure_ratio(own.count(label), len(own)),
             "precision": measure_ratio(said.count(label), len(said)),
+            "unanswered": own.count(None),
         }
     assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.decide import Edit, Gate
-from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import whole_groups
+from stageb.guidance.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
@@ -36,6 +36,7 @@ class World:
     present: Sequence[float]
     table: dict[str, Sequence[float]] = field(default_factory=dict)  # an edit's rules -> merits
     asked: Counter[tuple[str, int]] = field(default_factory=Counter)  # (rules, position) -> how often
+    verdicts: Verdicts = field(default_factory=Verdicts)  # of the last answer
     by_rules: set[str] = field(default_factory=set)  # edits, by their rules, that code judges in the model's place
 
     def edit(self, name: str, merits: Sequence[float], evidence: Sequence[int] = ()) -> Edit:
@@ -64,8 +65,9 @@ class World:
         return Gate(self.judge(config), race_on, race_chunk, whole_groups(others, self.tickets), look)
 
     def answer(self, steps: Dialogue[T]) -> T:
-        """What ``steps`` return, whose questions this world answers."""
-        return answer_all(steps, self._judged)
+        """What ``steps`` return, whose questions this world answers, each once; ``verdicts`` are those given by then."""
+        result, self.verdicts = answer_all(ask_once(steps, Verdicts()), self._judged)
+        return result
 
     def _judged(self, question: JudgeTickets) -> list[list[Judgement]]:
         assert question.asked
@@ -80,7 +82,7 @@ class World:
 
     def judge(self, config: GateConfig | None = None, present: Guidance = PRESENT) -> Judge:
         """A judge of this world."""
-        return Judge(self.tickets, config or GateConfig(), present, {})
+        return Judge(self.tickets, config or GateConfig(), present)
 
     def seen_by(self, edit: Edit) -> set[int]:
         """The tickets that were judged under an edit."""

@@ -119,7 +119,7 @@ def main(world: World) -> int:
             return world.map("where item", lambda item: [world.rank, world.device, os.getpid()], question.items)
         return world.map("square item", lambda item: square(world, item, question.late), question.items, seen.append)
 
-    code = world.consult(answer, lead, world, seen)
+    code = world.broadcast(world.consult(answer, lead, world, seen))
     if (args.mishap, args.on) == ("at_the_end", world.rank):  # stuck in torch, all of its own work done
         note_the_time()
         torch.distributed.destroy_process_group = lambda: time.sleep(FOREVER_S)

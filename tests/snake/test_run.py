@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import shutil
 from dataclasses import replace
@@ -77,17 +76,6 @@ def test_a_checkpoint_is_plain(finished: Path) -> None:
     checkpoint = torch.load(path, weights_only=True)
     Agent(AgentConfig(4, 1, 16), 5, 0).load_state_dict(checkpoint["agent"], strict=True)
     assert checkpoint["games"]["grids"].shape == (GAMES, 25)
-
-
-def test_a_finished_run_is_shown_again_and_another_config_refused(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = content(finished)
-    assert main(arguments(finished.parent)) == 0
-    assert "already finished" in capsys.readouterr().err
-    assert main(arguments(finished.parent, ppo__gamma=0.5)) == 2
-    assert "ppo.gamma: 0.99 there, 0.5 now" in capsys.readouterr().err
-    assert differing(content(finished), before) == []
 
 
 def test_three_ranks_go_on_to_the_very_bytes_of_a_run_that_was_not_disturbed(tmp_path: Path) -> None:
@@ -193,18 +181,6 @@ def test_a_device_that_auto_found_and_the_loop_cannot_use_is_refused() -> None:
     assert [find_device_kind(device) for device in ("cpu", "cuda:1")] == ["cpu", "cuda"]
     with pytest.raises(ConfigError, match=r"fabric\.accelerator: 'mps': cpu or cuda"):
         find_device_kind("mps:0")
-
-
-def test_without_its_extra_the_loop_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gymnasium" else find(name))
-    assert main(arguments(tmp_path)) == 2
-    said = capsys.readouterr().err
-    assert "loop snake needs the extra snake, of which gymnasium cannot be found" in said
-    assert "stageb[snake]" in said
-    assert list(tmp_path.iterdir()) == []
 
 
 # Evaluating and playing

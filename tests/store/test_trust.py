@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
 
 from stageb.cli import registry
-from stageb.cli.draft import dotted, inner_of, section_of
 from stageb.errors import InputError
+from stageb.settings import AUTHORITY, CODE, DATA, describe_keys, inner_of, section_of, setting
 from stageb.store import disk, trust
 
 
-def keys() -> set[str]:
-    """Every key that holds a value, of all loops."""
-    kinds = map(registry.config_of, registry.LOOPS.values())
-    return {
-        key
-        for kind in kinds
-        for key, annotation in dotted(kind, items=True)
-        if not section_of(annotation) and not section_of(inner_of(annotation, list))
-    }
+def find_undeclared(section: type) -> Iterator[str]:
+    """The keys of a config that do not say what they name."""
+    for name, key in describe_keys(section).items():
+        if inner := section_of(key.annotation) or section_of(inner_of(key.annotation, list)):
+            yield from (f"{name}.{each}" for each in find_undeclared(inner))
+        elif key.trust == AUTHORITY:
+            yield name
 
 
-def test_every_key_is_data_or_authority() -> None:
-    """A new key must be put into one of the two tables."""
-    assert keys() - trust.DATA - trust.AUTHORITY.keys() == set()
-    assert (trust.DATA | trust.AUTHORITY.keys()) - keys() == set()
-    assert trust.DATA & trust.AUTHORITY.keys() == set()
+@pytest.mark.parametrize("loop", registry.LOOPS)
+def test_every_key_is_data_or_says_what_it_names(loop: str) -> None:
+    """A new key whose values are texts must say so in its declaration."""
+    assert list(find_undeclared(registry.config_of(registry.LOOPS[loop]))) == []
 
 
-def test_what_is_in_no_table_is_withheld() -> None:
-    defaults = {"model": {"new": None, "image_pixels": 1}}
-    found = trust.take_data("out/run", {"model": {"new": "x", "image_pixels": 2}}, defaults)
-    assert found == {"model": {"new": trust.WithheldValue("out/run", "model.new", "x"), "image_pixels": 2}}
-    with pytest.raises(InputError, match=r"add: --model\.new x$"):
+@dataclass(frozen=True)
+class Inner:
+    undeclared: str | None = None
+    number: int | None = 1
+    words: str = setting("", trust=DATA)
+    code: str | None = setting(None, trust=CODE)
+
+
+@dataclass(frozen=True)
+class Outer:
+    one: Inner = field(default_factory=Inner)
+    many: list[Inner] = field(default_factory=list)
+
+
+def test_authority_and_what_says_nothing_is_withheld() -> None:
+    wanted = {"undeclared": "x", "number": 2, "words": "y", "code": None}
+    found = trust.take_data("out/run", {"one": wanted}, Outer, asdict(Outer()))
+    withheld = trust.WithheldValue("out/run", "one.undeclared", "x", AUTHORITY)
+    assert found == {"one": wanted | {"undeclared": withheld}}
+    with pytest.raises(InputError, match=r"add: --one\.undeclared x$"):
         trust.check(found)
+
+
+@pytest.mark.parametrize(("item", "is_taken"), [({"number": 2}, True), ({"number": 2, "code": "os:abort"}, False)])
+def test_a_list_of_sections_is_taken_whole_or_not_at_all(item: dict[str, object], is_taken: bool) -> None:
+    found = trust.take_data("out/run", {"many": [item]}, Outer, asdict(Outer()))
+    assert (found == {"many": [item]}) == is_taken
 
 
 def test_a_file_beside_is_not_written_through_a_link(tmp_path: Path) -> None:

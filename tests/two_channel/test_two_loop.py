@@ -246,17 +246,6 @@ def test_evaluate_takes_the_best_checkpoint_unless_told(tmp_path: Path, capsys: 
         assert f"after {steps} steps" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("keys", [{"data__prompt": "Find each thing."}, {"data__polygons": "box"}])
-def test_a_run_does_not_go_on_with_another_question(
-    tmp_path: Path, keys: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(looking(tmp_path, "two_channel", schedule__steps=1)) == 0
-    before = content(tmp_path / "run")
-    assert main(looking(tmp_path, "two_channel", schedule__steps=1, **keys)) == 2
-    assert next(iter(keys)).replace("__", ".") in capsys.readouterr().err
-    assert content(tmp_path / "run") == before
-
-
 def test_a_run_ends_where_val_no_longer_rises_and_so_does_one_that_was_killed(tmp_path: Path) -> None:
     keys = {"evaluation__patience": 2, "schedule__steps": 12}
     ended = forks.run(looking(tmp_path / "whole", **keys), 1, tmp_path / "whole" / "job")

@@ -19,7 +19,6 @@ from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.losses import (
     NAMES,
-    Head,
     Taught,
     compute_losses,
     expected_coordinates,
@@ -27,6 +26,7 @@ from stageb.two_channel.losses import (
     soft_cross_entropy,
     sort_corners,
 )
+from stageb.two_channel.model import Head
 from stageb.two_channel.packing import AHEAD, Line, fits, make_packs
 from stageb.two_channel.types import BINS, Target
 
@@ -44,8 +44,6 @@ def taught(tokens: list[int], bins: list[tuple[int, ...]], words: Sequence[int] 
         slots=torch.arange(begin, len(tokens)).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
         against=torch.tensor(against, dtype=torch.int64),
-        weighed=torch.tensor([], dtype=torch.int64),
-        weights=torch.tensor([]),
         word_share=1 / max(1, len(words)),
         object_share=1 / max(1, len(bins)),
     )

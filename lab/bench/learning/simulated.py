@@ -12,9 +12,10 @@ from typing import NamedTuple, TypeVar
 from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.gate.decide import Edit, Gate, decide
-from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import prune
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.learning import CREDITED_ON
 from stageb.guidance.questions import Dialogue, answer_all
 from stageb.guidance.run import LOOK
@@ -120,15 +121,16 @@ class Run:
 
     def accepts(self, number: int, rules: Sequence[Turns]) -> bool:
         """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets of a fold."""
-        judge = Judge(self._world.tickets, CONFIG, self.guidance, self._known)
+        judge = Judge(self._world.tickets, CONFIG, self.guidance)
         race_on = shuffled(self._raced, stream(self.key, "race", number))
         gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.groups_outside(number), LOOK)
         edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
-        decision = self._world.answer(decide(edits, gate, lambda one, other: None, self.left[number % FOLDS]))
+        deciding = decide(edits, gate, lambda one, other: None, self.left[number % FOLDS])
+        decision, verdicts = self._world.answer(ask_once(deciding, Verdicts().plus(self.guidance, self._known)))
         self.left = [decision.left if fold == number % FOLDS else left for fold, left in enumerate(self.left)]
         self.tested += sum(each.test is not None for each in decision.tried)
         self.guidance = decision.winner.guidance if decision.winner else self.guidance
-        self._known = judge.known(self.guidance)
+        self._known = verdicts.of(self.guidance)
         return decision.winner is not None
 
     def accepts_worthless(self, number: int) -> bool:

@@ -22,9 +22,8 @@ from stageb.guidance.gate.sequential import Test
 from stageb.guidance.learning import Bundle, GateResult
 from stageb.guidance.prompts import WORDS, ReflectionInput, Words, answer_text, lines_text, rollout_prompt
 from stageb.guidance.reflection.reflect import Reflection
-from stageb.guidance.schedule import Round
-from stageb.guidance.state import Choice, MissionState
-from stageb.guidance.types import Budget, Candidate, Guidance, Proposal, Record, shallow
+from stageb.guidance.state import MissionState
+from stageb.guidance.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
 from stageb.store.journal import Journal, safe_name
 
 Row = dict[str, Any]
@@ -243,7 +242,7 @@ def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, g
     """What became of the edits that were tried."""
     winner = learnt.decision.winner
     return {
-        "gate": asdict(make_gate_entry(learnt.decision, learnt.judged, before.left, after.left)) if gated else None,
+        "gate": asdict(make_gate_entry(learnt.decision, learnt.verdicts.judged, before.left, after.left)) if gated else None,
         "applied": winner is not None,
         "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
         "guidance_step_before": before.guidance.step,

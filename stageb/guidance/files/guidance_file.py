@@ -17,12 +17,12 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
-from stageb.guidance.groups import NAME_LENGTH
 from stageb.guidance.prompts import Words, find_words
 from stageb.guidance.reflection.edits import number
 from stageb.guidance.types import (
     FOLDS,
     HEADLINE_KEY,
+    NAME_LENGTH,
     NOTHING,
     UNCALIBRATED,
     Budget,

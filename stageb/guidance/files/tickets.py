@@ -157,7 +157,7 @@ def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None, t
     label = row.get("label")
     if label not in ("pass", "fail") and (labelled or label is not None):
         raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {SAY_WORDS}')
-    summaries = _sort_summaries(row["per_image"])
+    summaries = _sort_summaries(row["per_image"], labelled)
     if content is None:
         summaries, content = read_images(summaries, {})
     is_prose = content == Content((), tuple(text for _, text in summaries))
@@ -182,8 +182,8 @@ def _check_name(row: dict[str, Any], field: str) -> str:
     return value
 
 
-def _sort_summaries(value: Any) -> list[Summary]:
-    """The summaries by image, in numeric order, their headers dropped."""
+def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
+    """The summaries by image, in numeric order, their headers dropped. Of a ``labelled`` ticket, none may be empty."""
     if not isinstance(value, dict) or not value:
         raise FaultError(f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}')
     summaries: dict[int, str] = {}
@@ -194,6 +194,6 @@ def _sort_summaries(value: Any) -> list[Summary]:
         if not isinstance(summary, str):
             raise FaultError(f"per_image: {key}: {short(summary)}", "write the summary as a text")
         summaries[number] = HEADER.sub("", summary)
-        if not summaries[number].strip():
+        if labelled and not summaries[number].strip():
             raise FaultError(f"per_image: {key}: an empty summary", "write what the image shows, or leave the image out")
     return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]

@@ -27,9 +27,10 @@ from stageb.errors import StagebError, shown
 from stageb.guidance.gate.betting import BettingTest, Wealth, kelly_stake
 from stageb.guidance.gate.exact import ExactTest, is_promising, mcnemar_p
 from stageb.guidance.gate.judge import Judge, digest
-from stageb.guidance.gate.pool import Group, interim_looks, whole_groups
-from stageb.guidance.gate.race import LOSS_PRICE, Score, TicketKind, race
+from stageb.guidance.gate.pool import interim_looks
+from stageb.guidance.gate.race import LOSS_PRICE, Gained, Score, TicketKind, race
 from stageb.guidance.gate.sequential import Test, mean, next_level
+from stageb.guidance.groups import Group, whole_groups
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.types import Guidance, Proposal
 from stageb.seeds import stream
@@ -108,8 +109,7 @@ def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialog
     if not racing:
         return Decision(tuple(idle), left)
     kinds = yield from gate.judge.kinds(gate.race_on)
-    gains, free = partial(_race_gains, gate, racing), [each.edit.guidance for each in racing]
-    outcome = yield from race(kinds, len(racing), gains, gate.race_chunk, lambda one: gate.judge.is_free(free[one]))
+    outcome = yield from race(kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk)
     racing = [replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)]
     raced = _RaceTickets(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
     ranked = [racing[i] for i in outcome.ranked]
@@ -163,11 +163,14 @@ def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[l
     return idle, others
 
 
-def _race_gains(
-    gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]
-) -> Dialogue[Sequence[Sequence[float]]]:
+def _race_gains(gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[Gained]]:
     """What the race asks: for each edit, by its number, and each of its race tickets, by its place, the gain."""
-    return gate.judge.gains([(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked])
+    wanted = [(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked]
+    gained = yield from gate.judge.gains(wanted)
+    judged = yield from gate.judge.judgements(wanted)
+    return [
+        Gained(gains, all(each.by_rules for each in judgements)) for gains, judgements in zip(gained, judged, strict=True)
+    ]
 
 
 def _join_survivors(

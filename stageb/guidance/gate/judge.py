@@ -1,10 +1,11 @@
-"""How tickets are judged under some guidance: asked of the model once, and weighed by the price of errors."""
+"""How tickets are judged under some guidance: weighed by the price of errors, and asked of the model once."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.race import TicketKind
@@ -12,81 +13,119 @@ from stageb.guidance.prompts import render_guidance
 from stageb.guidance.questions import Dialogue, JudgeTickets
 from stageb.guidance.types import Guidance, Judgement, Ticket
 
+T = TypeVar("T")
+
 
 def digest(guidance: Guidance) -> str:
     """16 hex digits for what verdicts under a guidance depend on: its rules and their keys, not its step or its metadata."""
     return hashlib.blake2b(render_guidance(guidance).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
 class Judge:
-    """Asks how tickets are judged, each at most once, and weighs the answers: what an edit gains on a ticket. Its methods
-    yield questions (``questions.py``): ``gains = yield from judge.gains(...)``.
+    """Asks how tickets are judged, and weighs the answers: what an edit gains on a ticket. Its methods yield questions
+    (``questions.py``): ``gains = yield from judge.gains(...)``."""
 
-    ``known`` holds merits under the ``present`` guidance, by position; ``tickets`` says what stands at a position, ``drawn``
-    with what chance it came to be looked at (``Splits.drawn``).
-    """
+    tickets: Sequence[Ticket]  # positions point here
+    config: GateConfig
+    present: Guidance
+    drawn: Mapping[int, float] = field(default_factory=dict)  # position -> its chance to be looked at (``Splits.drawn``)
 
-    def __init__(
-        self,
-        tickets: Sequence[Ticket],
-        config: GateConfig,
-        present: Guidance,
-        known: Mapping[int, float],
-        drawn: Mapping[int, float] = MappingProxyType({}),
-    ):
-        self.tickets = tickets
-        self._drawn = drawn
-        most = max(config.fp_weight, config.fn_weight)
-        self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
-        self._present = present
-        self._merits: dict[str, dict[int, float]] = {render_guidance(present): dict(known)}  # equal rules, judged alike
-        self._asked: set[str] = set()  # the rules under which the model judged a ticket
-        self.judged = 0  # tickets that the model judged
-        self.saved = 0  # that rules as code judged
-        self.tokens = 0  # that this cost
+    def judgements(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[Judgement]]]:
+        """For each guidance and its positions, how it judges them; all of it is one question."""
+        wanted = tuple((guidance, tuple(positions)) for guidance, positions in asked if positions)
+        answers = iter((yield JudgeTickets(wanted)) if wanted else ())
+        return [list(next(answers)) if positions else [] for _, positions in asked]
 
     def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
-        """For each guidance and its positions, the merits; all that is not known is asked in one question."""
-        unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
-        for guidance, positions in asked:
-            known = self.known(guidance)
-            missing = dict.fromkeys(i for i in positions if i not in known)
-            if missing:
-                unknown.setdefault(render_guidance(guidance), (guidance, {}))[1].update(missing)
-        wanted = tuple((guidance, tuple(missing)) for guidance, missing in unknown.values())
-        answers: Sequence[Sequence[Judgement]] = (yield JudgeTickets(wanted)) if wanted else ()
-        for (guidance, positions), judged in zip(wanted, answers, strict=True):
-            self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
-            by_model = sum(not each.by_rules for each in judged)
-            if by_model:
-                self._asked.add(render_guidance(guidance))
-            self.judged += by_model
-            self.saved += sum(each.by_rules for each in judged)
-            self.tokens += sum(each.tokens for each in judged)
-        return [[self.known(guidance)[i] for i in positions] for guidance, positions in asked]
+        """For each guidance and its positions, the merits."""
+        judged = yield from self.judgements(asked)
+        return [[each.merit for each in judgements] for judgements in judged]
 
     def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
         """For each edited guidance and its positions: merit gained over the present guidance, weighed, each in [-1, 1]."""
-        pairs = [pair for guidance, positions in asked for pair in ((guidance, positions), (self._present, positions))]
-        merits = iter((yield from self.merits(pairs)))
+        merits = yield from self.merits([*asked, *((self.present, positions) for _, positions in asked)])
+        after, before = merits[: len(asked)], merits[len(asked) :]
         return [
-            [self._weight(i) * (new - old) for i, new, old in zip(positions, after, before, strict=True)]
-            for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
+            [self._weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
+            for (_, positions), *both in zip(asked, after, before, strict=True)
         ]
 
-    def is_free(self, guidance: Guidance) -> bool:
-        """Whether rules as code gave all verdicts so far, so that further ones are likely to cost nothing."""
-        return bool(self.known(guidance)) and render_guidance(guidance) not in self._asked
-
-    def _weight(self, position: int) -> float:
-        """What a ticket counts, at most 1: its price over the chance of having been drawn."""
-        return min(1.0, self._weights[self.tickets[position].label] / self._drawn.get(position, 1.0))
+    def gains_of(self, merits: Mapping[int, float]) -> Dialogue[list[float]]:
+        """The gains on tickets, in their order, of an edited guidance that judges them so."""
+        (before,) = yield from self.merits([(self.present, list(merits))])
+        return [self._weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
-        (merits,) = yield from self.merits([(self._present, positions)])
+        (merits,) = yield from self.merits([(self.present, positions)])
         return [(self.tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
 
-    def known(self, guidance: Guidance) -> dict[int, float]:
-        """The merits known under ``guidance``, by position."""
-        return self._merits.setdefault(render_guidance(guidance), {})
+    def _weigh(self, position: int) -> float:
+        """What a ticket counts, at most 1: its price over the chance of having been drawn."""
+        price = {"fail": self.config.fp_weight, "pass": self.config.fn_weight}
+        share = price[self.tickets[position].label] / max(price.values())
+        return min(1.0, share / self.drawn.get(position, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """How tickets are judged under some guidances, as far as that is known, and what it took to ask."""
+
+    known: Mapping[str, Mapping[int, Judgement]] = field(default_factory=dict)  # rules as rendered -> position
+    judged: int = 0  # tickets that the model judged
+    saved: int = 0  # that rules as code judged
+    tokens: int = 0  # read and made for them
+
+    def of(self, guidance: Guidance) -> dict[int, float]:
+        """The merits known under ``guidance``, by position. Equal rules judge alike, whatever their step."""
+        return {i: judgement.merit for i, judgement in self.known.get(render_guidance(guidance), {}).items()}
+
+    def plus(self, guidance: Guidance, merits: Mapping[int, float]) -> Verdicts:
+        """With merits that are known without asking."""
+        return self._with(guidance, {i: Judgement(merit, 0) for i, merit in merits.items()})
+
+    def answered(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
+        """With what the model or rules as code have answered."""
+        saved = sum(each.by_rules for each in judgements.values())
+        tokens = sum(each.tokens for each in judgements.values())
+        counted = replace(
+            self, judged=self.judged + len(judgements) - saved, saved=self.saved + saved, tokens=self.tokens + tokens
+        )
+        return counted._with(guidance, judgements)
+
+    def missing(self, question: JudgeTickets) -> JudgeTickets:
+        """What of a question is not known, each ticket once."""
+        unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
+        for guidance, positions in question.asked:
+            text = render_guidance(guidance)
+            known = self.known.get(text, {})
+            if missing := dict.fromkeys(i for i in positions if i not in known):
+                unknown.setdefault(text, (guidance, {}))[1].update(missing)
+        return JudgeTickets(tuple((guidance, tuple(missing)) for guidance, missing in unknown.values()))
+
+    def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
+        """The answer to a question of which all is known."""
+        return [[self.known[render_guidance(guidance)][i] for i in positions] for guidance, positions in question.asked]
+
+    def _with(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
+        text = render_guidance(guidance)
+        return replace(self, known={**self.known, text: {**self.known.get(text, {}), **judgements}})
+
+
+def ask_once(steps: Dialogue[T], verdicts: Verdicts) -> Dialogue[tuple[T, Verdicts]]:
+    """Run ``steps`` with no ticket judged that ``verdicts`` know; returns their result, and the verdicts known then."""
+    answer = None
+    while True:
+        try:
+            question = steps.send(answer)
+        except StopIteration as end:
+            return end.value, verdicts
+        if not isinstance(question, JudgeTickets):
+            answer = yield question
+            continue
+        missing = verdicts.missing(question)
+        judged = (yield missing) if missing.asked else ()
+        for (guidance, positions), judgements in zip(missing.asked, judged, strict=True):
+            verdicts = verdicts.answered(guidance, dict(zip(positions, judgements, strict=True)))
+        answer = verdicts.answer(question)

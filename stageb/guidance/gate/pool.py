@@ -14,20 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from stageb.guidance.types import FOLDS, Ticket
+from stageb.guidance.groups import Group
+from stageb.guidance.types import FOLDS
 
 TOLD = 8  # tickets of a group that an edit is tested on, at most
-
-Group = tuple[int, ...]
-"""The positions of one group's tickets."""
-
-
-def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Group]:
-    """``positions`` of one mission by group, in the order in which the groups first appear. Made once for a run."""
-    groups: dict[str, list[int]] = {}
-    for position in positions:
-        groups.setdefault(tickets[position].group, []).append(position)
-    return [tuple(group) for group in groups.values()]
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ the next one that would bet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from stageb.guidance.gate.betting import BettingTest, Wealth, kelly_stake
 from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Group
+from stageb.guidance.groups import Group
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.types import Guidance
 
@@ -34,32 +35,39 @@ class Taught:
     guidance: Guidance
     won: float  # share of tickets that it is hoped to judge better than the present guidance
     lost: float  # that it is feared to judge worse
+    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
 
 
-Learn = Callable[[Sequence[Group], Sequence[Group]], Dialogue[Taught | None]]
-"""Groups in, and the block behind them; what they teach, or None where that is nothing to bet on. Of the block nothing may
-play a part; it is there to be judged, for what is learnt later."""
+Memory = TypeVar("Memory")
+
+Learn = Callable[[Sequence[Group], Sequence[Group], Memory], Dialogue[tuple[Taught | None, Memory]]]
+"""Groups in, the block behind them, and what earlier blocks have left to remember; what they teach, or None where that is
+nothing to bet on, and what to remember next. Of the block nothing may play a part in what is taught; it is there to be
+judged, for what is learnt later."""
 
 
 def prove_learning(
-    learn: Learn, groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int]
-) -> Dialogue[BettingTest]:
-    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last. After
-    a proof, further blocks are learnt from without a bet.
+    learn: Learn[Memory], groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int], memory: Memory
+) -> Dialogue[tuple[BettingTest, Memory]]:
+    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last; and
+    what is remembered then. After a proof, further blocks are learnt from without a bet.
     ``ends`` are how many groups have taught before each block, and after the last."""
     test = BettingTest(level, len(groups) - ends[0], wealth=Wealth())
     for begin, end in pairwise(ends):
         block = groups[begin:end]
-        taught = yield from learn(groups[:begin], block)
+        positions = [i for group in block for i in group]
+        taught, memory = yield from learn(groups[:begin], block, memory)
         if taught is None or test.accepts:
             continue
-        (gains,) = yield from judge.gains([(taught.guidance, [i for group in block for i in group])])
-        each = iter(gains)
+        merits = taught.merits or dict(
+            zip(positions, *(yield from judge.merits([(taught.guidance, positions)])), strict=True)
+        )
+        each = iter((yield from judge.gains_of(merits)))
         stake = kelly_stake(taught.won, taught.lost)
         test = replace(test, wealth=replace(test.wealth, favourite=stake)).plus(
             [[next(each) for _ in group] for group in block]
         )
-    return test
+    return test, memory
 
 
 def block_ends(groups: int, first: int | None = None) -> list[int]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.types import Verdict
@@ -28,8 +29,16 @@ LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of eit
 TicketKind = tuple[Verdict, bool]
 """A ticket's label, and whether the present guidance judges it right."""
 
-Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Sequence[float]]]]
-"""(edit, positions) pairs in, an edit by its number; for each position what the edit gains there."""
+
+class Gained(NamedTuple):
+    """What one edit gains on some tickets."""
+
+    gains: Sequence[float]  # one a ticket
+    free: bool = False  # whether rules as code judged all of them, so that further ones are likely to cost nothing
+
+
+Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Gained]]]
+"""(edit, positions) pairs in, an edit by its number; what each gains there out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,29 +160,29 @@ def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], ea
     return [*kept, *unlucky[: max(0, FEWEST - len(kept))]] if early else kept
 
 
-def race(
-    kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int, is_free: Callable[[int], bool] = lambda edit: False
-) -> Dialogue[Race]:
+def race(kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int) -> Dialogue[Race]:
     """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts.
 
-    Those that cost nothing to judge (``is_free``, asked after each lap) stay to the end, whatever the cuts say, and go on to
-    the last ticket where there are no others.
+    Those that cost nothing to judge stay to the end, whatever the cuts say, and go on to the last ticket where there are no
+    others.
     """
     pool = Counter(kinds)
     scores = [Score() for _ in range(edits)]
     laps = cut_chunks(kinds, chunk)
     running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
+    free = [True] * edits
     ranked: list[int] = []
     seen: list[int] = []
     for lap, further in enumerate(laps):
-        if not running or (lap >= LAPS and not all(map(is_free, running))):
+        if not running or (lap >= LAPS and not all(free[one] for one in running)):
             break
         gained = yield from gains([(one, further) for one in running])
         for one, new in zip(running, gained, strict=True):
-            scores[one] = scores[one].plus([kinds[i] for i in further], new)
+            scores[one] = scores[one].plus([kinds[i] for i in further], new.gains)
+            free[one] &= new.free
         early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
         ranked = [running[i] for i in select_survivors([scores[one] for one in running], pool, early)]
-        running = [*ranked, *(one for one in running if one not in ranked and is_free(one))]
+        running = [*ranked, *(one for one in running if one not in ranked and free[one])]
         seen += further
     leader = max(ranked, key=lambda one: scores[one].expected(pool), default=None)
     return Race(tuple(scores), tuple(ranked), leader, tuple(seen))

@@ -33,15 +33,10 @@ ErrorKind = tuple[Verdict, str]
 """The right verdict of the errors, and the key of the rule that decided them; empty: whatever did."""
 
 
-def is_right(record: Record) -> bool:
-    """Whether a record's verdict is right and its candidates agree."""
-    return record.selection.label_match and not record.selection.low_agreement
-
-
 def case_of(record: Record) -> Case:
     """A record as reflection sees it."""
     reason = record.selection.reason or (None if record.selection.verdict else "")
-    return Case(record.ticket, is_right(record), reason)
+    return Case(record.ticket, record.is_right, reason)
 
 
 def why_ineligible(judged: Sequence[Case]) -> str:

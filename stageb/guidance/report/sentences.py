@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.attempts import Attempt
-from stageb.guidance.costs import Prices, warn_of_constant
+from stageb.guidance.costs import Prices, count_alarms, warn_of_constant
 from stageb.guidance.files.reflection_file import ACCEPTED
 from stageb.guidance.outcomes import count_of
 from stageb.guidance.reflection.proposals import MAX_RATIONALE_CHARS
@@ -29,18 +29,20 @@ class Outcome:
 def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outcome:
     """What guidance of so many ``rules`` beside the headline comes to, by a row of metrics.jsonl with one ticket or more."""
     fails, passes, always = row["classes"]["fail"], row["classes"]["pass"], row["always"]
-    caught, alarms = round((fails["recall"] or 0) * fails["n"]), passes["n"] - round((passes["recall"] or 0) * passes["n"])
+    caught, alarms = round((fails["recall"] or 0) * fails["n"]), count_alarms(passes)
     n = fails["n"] + passes["n"]
     which = f"{n:,} test tickets that learning never saw" if row["split"] == "test" else f"{n:,} {row['split']} tickets"
     who, catch, let = ("the rules", "catch", "raise") if rules else ("the model without rules", "catches", "raises")
     what = f"{caught:,} of {count_of(fails['n'], 'failure')}" if fails["n"] else "no failure, since there is none,"
+    unanswered = fails["unanswered"] + passes["unanswered"]
+    without = f", {unanswered:,} have no verdict" if unanswered else ""
     constant = "catch none" if always["verdict"] == "pass" else f"catch all and raise {count_of(passes['n'], 'false alarm')}"
     lead = (
         f"On {which}, {who} {catch} {what} and {let} {count_of(alarms, 'false alarm')}; "
         f"always {always['verdict']}ing would {constant}."
     )
-    more = f"{format_percent(row['acc'])} of the verdicts are right; always {always['verdict']}ing would be right for "
-    more += f"{format_percent(always['acc'])}."
+    more = f"{format_percent(row['acc'])} of the tickets are judged right{without}; always {always['verdict']}ing would be "
+    more += f"right for {format_percent(always['acc'])}."
     if prices["fail"] != prices["pass"]:
         more += (
             f" At a price of {prices['fail']:g} for a missed failure and {prices['pass']:g} for a false alarm, a ticket "

@@ -4,45 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stageb.config import FabricConfig, require
+from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import Language
+from stageb.settings import Check, Section, at_least, setting
 
 ROUND = 384  # images: 24 groups of 16, so that every usual number of ranks gets as many
 
 
 @dataclass(frozen=True)
-class SummarizeConfig:
+class SummarizeConfig(Section, at=""):
     """Writing a summary of every image that tickets name."""
 
-    tickets: str = ""
+    tickets: str = setting("", Check(bool, "name a ticket file: tickets.jsonl"))
     """A ticket file in JSON Lines whose lines name "images", relative to the file. Labels and summaries are optional."""
-    output: str = ""
+    output: str = setting("", Check(lambda path: bool(path) and not path.endswith("/"), "name a file: summarized.jsonl"))
     """The file to write: every line again, in order, with a summary of each image in "per_image". Put it beside the tickets,
     since images keep their relative names."""
     language: Language = "en"
     """en or zh: the language of the instructions."""
-    prompt: str | None = None
+    prompt: str | None = setting(
+        None, Check(lambda text: text is None or bool(text.strip()), "say what to write down, or null")
+    )
     """What to ask the model about each image; {mission} stands for the ticket's mission. null: a prompt for short facts."""
-    temperature: float = 0.0
+    temperature: float = setting(0.0, at_least(0))
     """0 is greedy."""
-    max_new_tokens: int = 160
+    max_new_tokens: int = setting(160, at_least(1))
     """Tokens of one summary, at most."""
-    micro_batch_size: int = 16
+    micro_batch_size: int = setting(16, at_least(1))
     """Images that the model sees in one batch. Results at two world sizes are equal only if this is the same."""
-    round_size: int = ROUND
+    round_size: int = setting(ROUND, at_least(1))
     """Tickets between two commits, over all ranks: how much work an interruption can cost."""
     seed: int = 17
     """Seed of every random choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
-    def __post_init__(self) -> None:
-        require(bool(self.tickets), "tickets", self.tickets, "name a ticket file: tickets.jsonl")
-        require(bool(self.output) and not self.output.endswith("/"), "output", self.output, "name a file: summarized.jsonl")
-        require(self.output != self.tickets, "output", self.output, "name another file than the tickets")
-        asked = self.prompt is None or bool(self.prompt.strip())
-        require(asked, "prompt", self.prompt, "say what to write down, or null")
-        require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
-        for name in ("max_new_tokens", "micro_batch_size", "round_size"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+    def check(self) -> None:
+        self.require(self.output != self.tickets, "output", "name another file than the tickets")

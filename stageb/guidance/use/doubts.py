@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.costs import Prices
+from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.types import Guidance, Ticket
-from stageb.guidance.use.fields import NamedFields, describe_missing, explain_missing, find_missing
+from stageb.guidance.use.fields import NamedFields, check_there, describe_missing, explain_missing, find_missing
 from stageb.guidance.use.record import RuleRecord, explain_doubt, name_doubtful, name_unknown
 
 
@@ -43,12 +44,21 @@ class Survey:
     doubts: Doubts
     tickets: Counter[str]  # by mission
     lacking: Counter[tuple[str, str]]  # (mission, field) -> tickets
+    there: dict[str, dict[str, None]]  # mission -> the fields that tickets have, of a mission with rules that name any
 
     def add(self, ticket: Ticket) -> None:
         """One more ticket."""
         self.tickets[ticket.mission] += 1
-        for name in find_missing(self.doubts.fields.get(ticket.mission, {}), ticket):
-            self.lacking[ticket.mission, name] += 1
+        if named := self.doubts.fields.get(ticket.mission):
+            self.there.setdefault(ticket.mission, {}).update(dict.fromkeys(reading(ticket).pairs))
+            for name in find_missing(named, ticket):
+                self.lacking[ticket.mission, name] += 1
+
+    def check(self) -> None:
+        """Raise ``InputError`` where rules name what no ticket has."""
+        for mission, named in self.doubts.fields.items():
+            lacking = {name: self.lacking[mission, name] for name in named}
+            check_there(mission, named, lacking, self.tickets[mission], self.there.get(mission, {}))
 
     def describe(
         self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, by_code: bool, prices: Prices

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from stageb.errors import InputError
 from stageb.guidance.prompts import Words
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.expression import atoms
@@ -14,6 +16,7 @@ from stageb.guidance.rules.scales import Scale
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Ticket
 
+SEVERAL = 10  # tickets, from which on a field that none of them has is not one that happens to be empty
 OFTEN = 0.05  # share of the tickets that taught a rule, from which on a field that they lack is an empty cell like others
 
 SHORTEST = 3  # letters of a name that is looked for in a text which is no code: shorter ones stand there by chance
@@ -39,8 +42,11 @@ def find_named_fields(
 
 
 def find_missing(named: NamedFields, ticket: Ticket) -> list[str]:
-    """Those of the fields that a ticket lacks."""
-    there = {name.casefold() for name in reading(ticket).pairs} if named else set()
+    """Those of the fields that a ticket lacks. Of counts, one that is not there is 0."""
+    read = reading(ticket) if named else None
+    if read is None or read.is_counted:
+        return []
+    there = {name.casefold() for name in read.pairs}
     return [name for name in named if name.casefold() not in there]
 
 
@@ -59,6 +65,21 @@ def describe_missing(
             f"{mission}: {count:,} of {tickets:,} tickets ({count / tickets:.0%}) have no {name!r}, which "
             f"{_join(named[name])}: these go to review{unless}"
         )
+
+
+def check_there(mission: str, named: NamedFields, lacking: Mapping[str, int], tickets: int, there: Iterable[str]) -> None:
+    """Raise ``InputError`` where none of so many ``tickets``, whose fields are ``there``, has one that rules name: their
+    column has another name, and judging them would be in vain."""
+    gone = [name for name in named if lacking[name] == tickets >= SEVERAL]
+    if not gone:
+        return
+    names = {name.casefold(): name for name in there}
+    near = difflib.get_close_matches(gone[0].casefold(), names, n=1)
+    hint = f"; the nearest is {names[near[0]]!r}" if near else ""
+    raise InputError(
+        f"{mission}: none of {tickets:,} tickets has {gone[0]!r}, which {_join(named[gone[0]])}{hint}; call the column as "
+        "the rules do, or give guidance without them"
+    )
 
 
 def _join(keys: Sequence[str]) -> str:

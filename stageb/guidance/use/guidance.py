@@ -34,7 +34,7 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
     plain = asdict(asked.config)
     plain["sampler"]["reasons"] = SamplerConfig.reasons  # a run need not read what people want to
-    taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, defaults(LoopConfig))
+    taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, LoopConfig, defaults(LoopConfig))
     if "gate" in values:
         gate = asked.config.gating
         taken["gate"] = asdict(PricesConfig(gate.fp_weight, gate.fn_weight))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # torch
 MOST = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
 KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
+NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoever judges the others
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = (
@@ -114,13 +115,14 @@ class JudgedRounds:
         tickets = self.rounds.tickets
 
         def survey() -> dict[str, Any]:
-            found, check = Survey(self._find_doubts(), Counter(), Counter()), self.make_check()
+            found, check = Survey(self._find_doubts(), Counter(), Counter(), {}), self.make_check()
 
             def look(line: TicketLine) -> None:
                 check(line)
                 found.add(line.ticket)
 
             count = tickets.survey(look)
+            found.check()
             config, by_code = self._config, self._by != "model"
             prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
             for said in found.describe(self._guidance, config.min_rule_accuracy, by_code, prices):
@@ -137,12 +139,8 @@ class JudgedRounds:
 
     def hand_out(self) -> list[TicketLine]:
         """The next tickets for the model; empty if all are done. Rounds that code judges whole are committed at once."""
-        if self._code is None or self._by == "model":
-            self._lines = [self._weigh_rules(line) for line in self.rounds.hand_out()]
-            self._rulings = [None] * len(self._lines)
-            return self._lines
         while True:
-            self._take_round(self._code)
+            self._take_round()
             asked = [line for line, ruling in zip(self._lines, self._rulings, strict=True) if ruling is None]
             if asked or not self._lines:
                 return asked
@@ -166,28 +164,25 @@ class JudgedRounds:
                 row = make_row(line, *next(answered), step, agreement, rule)
                 made.append(send_to_review(row, doubts.explain(line.ticket, row, config.min_rule_accuracy)))
             else:
-                assert self._code is not None  # it has ruled
-                row = make_ruled_row(line, ruling, self._code.explain(ruling, line.ticket), step)
+                why = self._code.explain(ruling, line.ticket) if self._code and ruling is not NO_TEXT else BLANK
+                row = make_ruled_row(line, ruling, why, step)
                 doubt = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy)
                 made.append(send_to_review(row, doubt))
         self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
 
-    def _weigh_rules(self, line: TicketLine) -> TicketLine:
-        """The ticket with what its calibration wants to know of it."""
-        if self._code is None or not self._guidance[line.ticket.mission].calibration.rules:
-            return line
-        return replace(line, ticket=replace(line.ticket, ruling=self._code.judge(line.ticket).verdict))
-
-    def _take_round(self, code: CodeJudge) -> None:
-        """Take tickets until a full round is left to the model, or ``MOST`` are taken."""
+    def _take_round(self) -> None:
+        """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
         self._lines, self._rulings, asked = [], [], 0
         while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
             for line in lines:
-                ruling = code.judge(line.ticket)
-                is_asked = ruling.verdict is None and self._by == "both"
-                asked += is_asked
+                ruling = NO_TEXT if line.ticket.is_blank else self._code.judge(line.ticket) if self._code else None
+                if ruling and ruling is not NO_TEXT and self._by != "rules":
+                    if self._by == "model":  # whose calibration may weigh what the rules say
+                        line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict))
+                    ruling = ruling if ruling.verdict and self._by == "both" else None
+                asked += ruling is None
                 self._lines.append(line)
-                self._rulings.append(None if is_asked else ruling)
+                self._rulings.append(ruling)
 
     def _find_doubts(self) -> Doubts:
         """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""

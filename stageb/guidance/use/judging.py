@@ -14,8 +14,7 @@ from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance import rollout
 from stageb.guidance.prompts import words_of
 from stageb.guidance.ranks import Group, check_reasons, cut_groups, load_engine, map_tickets
-from stageb.guidance.state import answers_from_plain, answers_to_plain
-from stageb.guidance.types import Answers, Guidance, Ticket
+from stageb.guidance.types import Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
 from stageb.guidance.use.config import UseConfig, tickets_per_round
 from stageb.guidance.use.rows import weigh_verdicts
 from stageb.guidance.use.source import TicketLine, group_by_mission

@@ -26,8 +26,9 @@ from stageb.guidance.groups import find_repeats
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.pace import describe_time
 from stageb.guidance.prompts import rollout_prompt, words_of
-from stageb.guidance.schedule import NOWHERE, Schedule, describe_learning
+from stageb.guidance.schedule import Schedule, describe_learning
 from stageb.guidance.splits import SPLITS
+from stageb.guidance.types import NOWHERE
 from stageb.guidance.use.rate import Rate, find_rate
 
 USES = {"train": "tickets to learn from (train)", "val": "to choose by (val)", "test": "for the final table (test)"}

@@ -3,7 +3,8 @@ from guidance.trials import numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.gate.pool import Pool, interim_looks, whole_groups
+from stageb.guidance.gate.pool import Pool, interim_looks
+from stageb.guidance.groups import whole_groups
 from stageb.guidance.types import FOLDS, Ticket
 
 

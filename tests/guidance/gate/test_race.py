@@ -11,6 +11,7 @@ from stageb.guidance.gate.race import (
     LEAST,
     LOSS_PRICE,
     LUCK,
+    Gained,
     KindScore,
     Race,
     Score,
@@ -41,11 +42,11 @@ def races(draw: st.DrawFn, most: int = 9) -> tuple[list[TicketKind], list[list[f
     return kinds, draw(st.lists(gains, min_size=1, max_size=most))
 
 
-def told(gains: Sequence[Sequence[float]]) -> Callable[..., Dialogue[list[list[float]]]]:
-    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[list[float]]]:
+def told(gains: Sequence[Sequence[float]], free: Collection[int]) -> Callable[..., Dialogue[list[Gained]]]:
+    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[Gained]]:
         assert asked
         yield from ()  # nobody need be asked
-        return [[gains[one][i] for i in positions] for one, positions in asked]
+        return [Gained([gains[one][i] for i in positions], one in free) for one, positions in asked]
 
     return tell
 
@@ -53,7 +54,7 @@ def told(gains: Sequence[Sequence[float]]) -> Callable[..., Dialogue[list[list[f
 def run(
     kinds: Sequence[TicketKind], gains: Sequence[Sequence[float]], chunk: int = CHUNK, free: Collection[int] = ()
 ) -> Race:
-    return answer_all(race(kinds, len(gains), told(gains), chunk, lambda one: one in free), lambda question: None)
+    return answer_all(race(kinds, len(gains), told(gains, free), chunk), lambda question: None)
 
 
 def scored(seen: int, won: float, lost: float) -> Score:

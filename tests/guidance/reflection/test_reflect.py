@@ -18,7 +18,6 @@ from stageb.guidance.reflection.reflect import (
     case_of,
     choose_cases,
     deciding_rule,
-    is_right,
     merge_equal,
     of_kind,
     reflect,
@@ -71,9 +70,9 @@ def reflection_of(judged: Sequence[Case], engine: Parrot, config: ReflectionConf
 
 
 def test_right_means_matching_with_agreement() -> None:
-    assert is_right(record())
-    assert not is_right(record(match=False))
-    assert not is_right(record(low=True))
+    assert record().is_right
+    assert not record(match=False).is_right
+    assert not record(low=True).is_right
     assert case_of(record(low=True)) == Case(record().ticket, False, "why")
 
 

@@ -216,7 +216,10 @@ def test_edits_are_told_in_words() -> None:
 
 
 def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
-    classes = {"fail": {"n": 60, "recall": 41 / 60}, "pass": {"n": 119, "recall": 115 / 119}}
+    classes = {
+        "fail": {"n": 60, "recall": 41 / 60, "unanswered": 0},
+        "pass": {"n": 119, "recall": 115 / 119, "unanswered": 0},
+    }
     row = {"split": "test", "n": 179, "acc": 0.872, "classes": classes, "always": {"verdict": "pass", "acc": 0.665}}
     more = describe_outcome(row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2).more
     assert "Of all failures like these, 56% to 79% are likely to be caught" in more

@@ -14,7 +14,7 @@ import pytest
 import torch
 from engines import fake_vllm
 
-from lab.bench import contestants, heart, rounds
+from lab.bench import contestants
 from lab.bench.__main__ import BENCHMARKS, main
 from lab.bench.contestants import Contestant
 from lab.bench.workloads import Workload
@@ -130,72 +130,6 @@ def test_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ours["lead_most"] < 1e-4 < ways["ours", "bfloat16"]["lead_mean"] < ways["ours", "float8"]["lead_mean"] < 1
     assert ours["verdicts"] == 1
     assert "stageb-tiny: 4 tickets" in capsys.readouterr().out
-
-
-def test_gate(tmp_path: Path) -> None:
-    file = tmp_path / "out.json"
-    assert bench("gate", "--json", str(file)) == 0
-    assert [row["tickets_per_s"] > 0 for row in json.loads(file.read_text())["ways"]] == [True, True]
-
-
-def test_judge(tmp_path: Path) -> None:
-    file = tmp_path / "out.json"
-    assert bench("judge", "--probability", "--json", str(file)) == 0
-    assert json.loads(file.read_text())["rollouts_per_s"] > 0
-
-
-def test_gate_of_an_engine_without_probabilities() -> None:
-    assert bench("gate", "--engine", "generate") == 1
-
-
-def test_heart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "out.json"
-    small = ["--per-rank", "4", "--tickets", "1500", "--missions", "2", "--repeats", "1"]
-    assert main(["heart", "--ranks", "1,2", *small, "--json", str(file)]) == 0
-    record = json.loads(file.read_text())
-    assert record["equal_bytes"] == {"1": True, "2": True}
-    assert [row["ranks"] for row in record["ranks"]] == [1, 2]
-    assert all(value > 0 for row in record["ranks"] for value in row.values())
-    accepted, refused = (record["rank_0"][f"bundle, {what} accepted"] for what in ("an edit", "none"))
-    assert (accepted["accepted"], refused["accepted"]) == (True, False)
-    assert accepted["judged"] > refused["judged"] > 0
-    assert "1: True, 2: True" in capsys.readouterr().out
-
-
-def test_heart_tells_runs_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heart, "measured", lambda size, given, folder: write_a_run(folder, size))
-    monkeypatch.setattr(heart, "by_itself", lambda given, folder: {})
-    assert main(["heart", "--ranks", "1,2"]) == 1
-
-
-def test_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "ROUND", 256)
-    file = tmp_path / "out.json"
-    quick = ["--mission", "pairs", "--tickets", "1500", "--rounds", "1", "--reflection-s", "0.01", "--rollout-s", "0"]
-    given = ["rounds", "--ranks", "1,2", "--arms", "bundle:4:64:16,round:4:64:16", *quick, "--json", str(file)]
-    assert main(given) == 0
-    first, second = json.loads(file.read_text())["arms"]
-    assert [(row["scope"], row["equal_bytes"]) for row in (first, second)] == [("bundle", True), ("round", True)]
-    assert first["level"] == first["best"] == second["level"] == max(accuracy for _, accuracy in first["accuracies"])
-    assert first["best"] > first["accuracies"][0][1]  # it learnt
-    assert 0 < first["reached_s"] <= first["seconds"]
-    assert first["spent"]["reflections"] > 0 < second["spent"]["reflections"]
-    assert capsys.readouterr().out.count("equal bytes at 1,2 ranks: True") == 2
-
-
-def test_rounds_tell_runs_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "climb", lambda *given: rounds.Climbed(1.0, [(0.5, 0.9)], {}))
-    monkeypatch.setattr(rounds, "on_ranks", lambda ranks, act: None)
-    monkeypatch.setattr(rounds, "content", lambda folder: {"some": str(folder).encode()})
-    assert main(["rounds", "--ranks", "1,2", "--arms", "round:4:64:16", "--tickets", "20"]) == 1
-
-
-def write_a_run(folder: Path, size: int) -> dict[str, Any]:
-    """A run that tells on how many ranks it was."""
-    run = folder / f"whole-{size}"
-    run.mkdir()
-    (run / "commit.json").write_text(str(size))
-    return {"ranks": size}
 
 
 def test_scale_over_two_ranks(tmp_path: Path) -> None:

@@ -1,62 +1,15 @@
-"""What is measured side by side does the same work."""
+"""Outcomes of growth's controllers, as one table."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import torch
 
 from lab.bench.__main__ import main
-from lab.bench.growth import Made, in_blocks, one_by_one
-from lab.bench.growth_conv import FORMS
-from lab.bench.growth_conv import grouped as own
 from stageb.growth.compare import Comparison
-
-
-@pytest.mark.parametrize("kind", ["mlp", "conv1d"])
-@pytest.mark.parametrize("grown", [False, True])
-def test_hosts_trained_one_by_one_come_to_those_trained_in_blocks(kind: str, grown: bool) -> None:
-    given = argparse.Namespace(environments=4, device="cpu", set=["host.width=4", "host.batch_size=8"])
-    made = Made.of(given, kind, grown)
-    plain, act = one_by_one(made)
-    act()
-    for block in (1, 2, 4):
-        blocks, act = in_blocks(made, block)
-        begun = [{name: held.clone() for name, held in network.items()} for network in blocks]
-        act()
-        for network, other, before in zip(plain, blocks, begun, strict=True):
-            assert len(network) == (4 if grown else 1)
-            for name, weights in network.items():
-                assert torch.allclose(weights, other[name], atol=1e-5)
-                assert not torch.allclose(weights, before[name], atol=1e-3)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("grown", [False, True])
-def test_replayed_steps_come_to_plain_ones(grown: bool) -> None:
-    given = argparse.Namespace(environments=3, device="cuda", set=["host.width=4", "host.batch_size=8"])
-    made = Made.of(given, "conv1d", grown)
-    (plain, act), (replayed, replay) = one_by_one(made), one_by_one(made, replayed=True)
-    begun = [{name: held.detach().clone() for name, held in network.items()} for network in replayed]
-    for _ in range(2):
-        act()
-        replay()
-    for one, other, before in zip(plain, replayed, begun, strict=True):
-        for name, weights in one.items():
-            assert torch.allclose(weights, other[name], atol=1e-4)
-            assert not torch.allclose(other[name], before[name], atol=1e-3)
-
-
-@pytest.mark.parametrize("shape", [(3, 7), (3, 4, 5)])
-def test_convolutions_of_all_forms_are_one(shape: tuple[int, ...]) -> None:
-    x, weight = torch.randn(2, *shape).double(), torch.randn(5, 3, *(3,) * (len(shape) - 1)).double()
-    for form in FORMS.values():
-        assert torch.allclose(form(x, weight), own(x, weight), atol=1e-12)
 
 
 def test_outcomes_of_several_calls_are_one_table_against_any_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

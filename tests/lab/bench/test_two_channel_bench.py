@@ -65,33 +65,3 @@ def test_the_usual_detector_learns_and_is_judged(tmp_path: Path) -> None:
     assert main([*words, "--batch", "2", "--seeds", "3", "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     assert row["seed"] == 3 and 15 < row["parameters_m"] < 25 and 0 <= row["mAP50"] <= 1 and row["train_s"] > 0
-
-
-def test_views_are_told_beside_val(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train, val = (shapes.write(tmp_path, split, 12, seed=1) for split in ("train", "val"))
-    out = tmp_path / "out.json"
-    keys = [f"data.train={train}", f"data.val={val}", "data.test=", "augmentation.scale_jitter=[2.0, 3.0]"]
-    words = [word for key in [*keys, "augmentation.scale_jitter_end=[1.0, 1.0]"] for word in ("--set", key)]
-    assert main(["views", "--config", "configs/two_channel/shapes.yaml", *words, "--many", "2", "--json", str(out)]) == 0
-    first, middle, last, judged = json.loads(out.read_text())["rows"]
-    assert first["objects"] < middle["objects"] < last["objects"]
-    assert first["at an edge"] > middle["at an edge"] > last["at an edge"]
-    assert first["side"] > middle["side"] > last["side"]
-    assert judged["images"] == "val" and "val " in capsys.readouterr().out
-
-
-def test_arms_are_told_by_val_and_test_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train, val = (shapes.write(tmp_path, split, 6, seed=1) for split in ("train", "val"))
-    out = tmp_path / "out.json"
-    keys = [f"data.train={train}", f"data.val={val}", "data.test=/nowhere", "schedule.steps=2", "evaluation.every=1"]
-    keys += ["schedule.pattern=[A]", "channel_a.samples_per_step=2", "fabric.devices=1"]
-    words = [word for key in keys for word in ("--set", key)]
-    arms = ["--arm", "plain", "--arm", "scaled augmentation.scale_jitter=[1.0,2.0]"]
-    config = ["--config", "configs/two_channel/shapes.yaml"]
-    assert main(["arms", *config, *words, *arms, "--seeds", "2", "--at-once", "2", "--json", str(out)]) == 0
-    rows = json.loads(out.read_text())["rows"]
-    assert [(row["arm"], row["seed"]) for row in rows] == [("plain", 2), ("scaled", 2)]
-    assert all([step for step, *_ in row["looks"]] == [1, 2] and row["step_s"] > 0 for row in rows)
-    assert "arm scaled, seeds 1, best_f1_50 0" in capsys.readouterr().out
-    assert main(["arms", *config, "--arm", "a=b"]) == 2
-    assert "--arm" in capsys.readouterr().err
