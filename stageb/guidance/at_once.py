@@ -85,7 +85,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
             is_likely = gain > LIKELY and not _takes_rules(edit)
             if tools.config.gating.provisional == "keep" and is_likely:
                 edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
-        decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
+        trial = Trial(edit, outcome, test=test, calibration_errors=stacker.calibration_errors if stacker else None)
+        decision = Decision((trial,), sum(left.edits), edit if outcome != "unproven" else None)
     return bundle, reflection, GateResult(decision, left, verdicts)
 
 

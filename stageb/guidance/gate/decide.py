@@ -82,6 +82,7 @@ class Trial:
     turned: int = 0  # tickets of its evidence
     score: Score = field(default_factory=Score)  # in the race
     test: Test | None = None
+    calibration_errors: tuple[float, float] | None = None  # expected, before and after calibration; None: not measured
 
 
 @dataclass(frozen=True, slots=True)
