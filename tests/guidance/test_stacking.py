@@ -195,14 +195,18 @@ def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_
     assert count_right("weighed", given) > 310 > count_right("alone", alone)
 
 
-def test_every_kill_before_the_first_round_leaves_the_same_bytes(run: Path, tickets: Path, tmp_path: Path) -> None:
-    line = small.arguments(tickets, tmp_path / "out", 1, KEYS)
-    ended = forks.run(small.arguments(tickets, tmp_path / "whole", 1, KEYS), 1, tmp_path / "job")
-    assert ended.codes == (0,), ended.err
-    expected = {file: (tmp_path / "whole" / "run" / "valves" / file).read_bytes() for file in FILES}
-    snapshots = [place for place, operation in enumerate(ended.operations[0]) if "snapshots" in str(operation)]
-    for place in snapshots[:6:2]:
-        forks.run(line, 1, tmp_path / f"killed-{place}", place)
-        resumed = forks.run(line, 1, tmp_path / f"resumed-{place}")
-        assert resumed.codes == (0,), resumed.err
-        assert {file: (tmp_path / "out" / "run" / "valves" / file).read_bytes() for file in FILES} == expected
+def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
+    def run_in(name: str, job: str, kill_before: int | None = None) -> forks.Ended:
+        return forks.run(small.arguments(tickets, tmp_path / name, 1, KEYS), 1, tmp_path / job, kill_before)
+
+    def written(name: str) -> dict[str, bytes]:
+        return {file: (tmp_path / name / "run" / "valves" / file).read_bytes() for file in FILES}
+
+    whole = run_in("whole", "job")
+    assert whole.codes == (0,), whole.err
+    place = next(place for place, operation in enumerate(whole.operations[0]) if operation.endswith("reflection.jsonl"))
+    assert any("guidance-000001" in operation for operation in whole.operations[0][:place])
+    assert run_in("killed", "killing", place).codes == (137,)
+    resumed = run_in("killed", "resuming")
+    assert resumed.codes == (0,), resumed.err
+    assert written("killed") == written("whole")
