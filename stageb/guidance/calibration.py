@@ -23,10 +23,14 @@ BINS = 10  # of probabilities, of about as many tickets each
 
 
 def fit_calibration(
-    log_odds: Sequence[float], passes: Sequence[bool], rulings: Sequence[Verdict | None] = ()
+    log_odds: Sequence[float],
+    passes: Sequence[bool],
+    rulings: Sequence[Verdict | None] = (),
+    counts: Sequence[float] = (),
 ) -> Calibration:
     """The calibration under which tickets of these ``log_odds``, of which the rules as code say ``rulings``, have their
-    labels with the highest probability; none where they are too few, or all of one label."""
+    labels with the highest probability; none where they are too few, or all of one label. Each ticket ``counts`` so much,
+    without that one."""
     if len(passes) < FEWEST or len(set(passes)) < 2:
         return UNCALIBRATED
     scale = max(1.0, math.sqrt(sum(each * each for each in log_odds) / len(log_odds)))
@@ -34,7 +38,9 @@ def fit_calibration(
         (each / scale, Calibration(1.0, 0.0, 1.0).given(ruling).offset, 1.0)
         for each, ruling in zip_longest(log_odds, rulings)
     ]
-    slope, rules, offset = _fit_logistic(rows, passes, prior=(1.0, 0.0, 0.0), ridge=(RIDGE, RIDGE, RIDGE / 100))
+    slope, rules, offset = _fit_logistic(
+        rows, passes, counts or [1.0] * len(rows), (1.0, 0.0, 0.0), (RIDGE, RIDGE, RIDGE / 100)
+    )
     return Calibration(round(max(LEAST_SLOPE, slope / scale), 6), round(offset, 6), round(max(0.0, rules), 6))
 
 
@@ -47,7 +53,8 @@ def find_log_odds(merit: float, label_passes: bool, temperature: float) -> float
 def measure_calibration_error(log_odds: Sequence[float], passes: Sequence[bool]) -> float:
     """The expected calibration error: how far the probability of a pass is from the share of passes, in the mean over
     ``BINS`` bins of as many tickets each, as they come by probability (Naeini et al., AAAI 2015)."""
-    ordered = sorted((_share(each), is_pass) for each, is_pass in zip(log_odds, passes, strict=True))
+    pairs = ((_share(each), is_pass) for each, is_pass in zip(log_odds, passes, strict=True))
+    ordered = sorted(pairs, key=lambda pair: pair[0])  # by label, equal ones would lie in bins of one label each
     count, error = len(ordered), 0.0
     for place in range(BINS):
         some = ordered[place * count // BINS : (place + 1) * count // BINS]
@@ -56,19 +63,24 @@ def measure_calibration_error(log_odds: Sequence[float], passes: Sequence[bool])
 
 
 def _fit_logistic(
-    rows: Sequence[Sequence[float]], labels: Sequence[bool], prior: Sequence[float], ridge: Sequence[float]
+    rows: Sequence[Sequence[float]],
+    labels: Sequence[bool],
+    counts: Sequence[float],
+    prior: Sequence[float],
+    ridge: Sequence[float],
 ) -> list[float]:
-    """The weights of a logistic regression, by Newton's method, drawn to ``prior`` by ``ridge``."""
+    """The weights of a logistic regression in which each row ``counts`` so much, by Newton's method, drawn to ``prior`` by
+    ``ridge``."""
     weights, size = list(prior), range(len(prior))
     for _ in range(STEPS):
         shares = [_share(sum(map(float.__mul__, row, weights))) for row in rows]
         slopes = [ridge[j] * (weights[j] - prior[j]) for j in size]
         bends = [[ridge[j] if j == k else 0.0 for k in size] for j in size]
-        for row, share, label in zip(rows, shares, labels, strict=True):
+        for row, share, label, count in zip(rows, shares, labels, counts, strict=True):
             for j in size:
-                slopes[j] += (share - label) * row[j]
+                slopes[j] += count * (share - label) * row[j]
                 for k in size:
-                    bends[j][k] += share * (1 - share) * row[j] * row[k]
+                    bends[j][k] += count * share * (1 - share) * row[j] * row[k]
         steps = _solve(bends, slopes)
         weights = [weight - max(-1.0, min(1.0, step)) for weight, step in zip(weights, steps, strict=True)]
         if max(map(abs, steps)) < 1e-9:

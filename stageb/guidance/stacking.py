@@ -5,7 +5,8 @@ Rules fit the tickets that taught them better than others, so how far to trust t
 in step with the test (``gate/prequential.py``), tickets are judged under what earlier ones have taught, first by the test
 and then as material for the calibration of what follows. Each prompt shifts the model's log-odds by its rules and
 demonstrations. What comes from different prompts is made comparable by the middle and the spread of each prompt's log-odds
-on the same reference tickets, whose labels play no part in that.
+on the same reference tickets, whose labels play no part in that. Rules that more tickets taught are right more often: a
+ticket counts in proportion to those that taught the rules it was judged under.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Weighed:
     ruling: Verdict | None  # of the rules
     passes: bool  # its label
     calibrated: float | None  # log-odds, by tickets before it; None where these were too few
+    taught: int  # tickets that taught the rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,7 @@ class Stacker:
             for i, merit in zip([*reference, *block], merits, strict=True)
         ]
         middle, spread = _describe(log_odds[: len(reference)])
-        known = self.weighed.values()
-        fitted = fit_calibration(
-            [each.score for each in known], [each.passes for each in known], [each.ruling for each in known]
-        )
+        fitted = _fit(list(self.weighed.values()))
         is_known = fitted != UNCALIBRATED
         slope = fitted.slope / spread
         calibration = Calibration(round(slope, 6), round(fitted.offset - slope * middle, 6), fitted.rules)
@@ -77,6 +76,7 @@ class Stacker:
                 ruling,
                 self._passes(i),
                 calibration.given(ruling).of(odds) if is_known else None,
+                len(taught),
             )
             for i, odds, ruling in zip(block, log_odds[len(reference) :], self._rule_on(guidance, block), strict=True)
         }
@@ -118,6 +118,17 @@ class Stacker:
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
         judge = compile_rules(read_rules(guidance, self.tools.vocabulary, self.tools.words))
         return [judge(reading(self.tools.tickets[i])).verdict for i in positions]
+
+
+def _fit(known: Sequence[Weighed]) -> Calibration:
+    """The calibration of scores; none where too few are known."""
+    most = max((each.taught for each in known), default=1)
+    return fit_calibration(
+        [each.score for each in known],
+        [each.passes for each in known],
+        [each.ruling for each in known],
+        [each.taught / most for each in known],
+    )
 
 
 def _describe(values: Sequence[float]) -> tuple[float, float]:
