@@ -28,6 +28,7 @@ html_theme_options = {"navigation_with_keys": False}
 # Files beside docs, and the pages of the site that include them.
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = {"README.md": "docs/index.md", "CHANGELOG.md": "docs/changelog.md", "SECURITY.md": "docs/security.md"}
+ELSEWHERE["CONTRIBUTING.md"] = "docs/contributing.md"
 ELSEWHERE |= {f"lab/notes/{page.name}": f"docs/notes/{page.name}" for page in ROOT.glob("lab/notes/*.md")}
 ELSEWHERE["lab/notes/README.md"] = "docs/notes/index.md"
 

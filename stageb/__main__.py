@@ -159,6 +159,13 @@ def completion(arguments: Sequence[str]) -> int:
     return 0
 
 
+def doctor(arguments: Sequence[str]) -> int:
+    """Say what can run here, and what to install for what cannot."""
+    from stageb.cli.doctor import main
+
+    return main(arguments)
+
+
 @dataclass(frozen=True)
 class Command:
     """One line of the table."""
@@ -170,6 +177,7 @@ class Command:
 COMMANDS = {
     "fit": Command("Learn rules from labelled tickets, or what the loop learns that --loop names.", fit),
     "validate": Command("Check tickets and keys for fit, and estimate its cost; nothing is started.", validate),
+    "doctor": Command("Say what can run on this machine, and what to install for what cannot.", doctor),
     "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),
 }
 

@@ -90,6 +90,10 @@ LOOPS = {
                 config="stageb.guidance.summarize.config:SummarizeConfig",
                 fresh=True,
             ),
+            "new": Tool(
+                summary="Write a config for a table of your tickets: which columns say what, and which words mean pass.",
+                run="stageb.guidance.use.new:main",
+            ),
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",
                 run="stageb.guidance.govern.main:main",

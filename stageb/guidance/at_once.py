@@ -26,8 +26,8 @@ from stageb.guidance.prompts import Case
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.conditions import Forms, reading
 from stageb.guidance.reflection.edits import apply, mark_provisional
-from stageb.guidance.reflection.lists import find_gaps, find_terms, hold_together
 from stageb.guidance.reflection.reflect import Reflection
+from stageb.guidance.reflection.terms import find_gaps, find_terms, hold_together
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.reflection.written import WrittenRule, write_whole
 from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
@@ -36,9 +36,8 @@ from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.stacking import Stacker
 from stageb.guidance.state import MissionState
 from stageb.guidance.transitions import needs_preparing
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal
+from stageb.guidance.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
-LIMITS = 32  # of one name's numbers that are tried
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
 
@@ -78,15 +77,19 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         if stacker:
             (guidance, stacker), verdicts = yield from ask_once(stacker.prepare(edit.guidance, positions), verdicts)
             edit = replace(edit, guidance=guidance or edit.guidance)
-        outcome: Outcome = "accepted" if test.accepts else "unproven"
+        right = sum(case.right for case in cases) / len(cases)
+        figures = right, right + whole.won - whole.lost, whole.present, whole.cost
+        estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
+        is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
+        outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
         if not test.accepts:
             left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
-            gain = test.standard_errors if stacker else whole.gain
-            is_likely = gain > LIKELY and not _takes_rules(edit)
-            if tools.config.gating.provisional == "keep" and is_likely:
-                edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
-        trial = Trial(edit, outcome, test=test, calibration_errors=stacker.calibration_errors if stacker else None)
-        decision = Decision((trial,), sum(left.edits), edit if outcome != "unproven" else None)
+            if tools.config.gating.provisional == "keep" and is_likely and not _takes_rules(edit):
+                marked = mark_provisional(edit.guidance, bundle.name, estimate)
+                edit, outcome = replace(edit, guidance=marked), "provisional"
+        errors = stacker.calibration_errors if stacker else None
+        trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors)
+        decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
     return bundle, reflection, GateResult(decision, left, verdicts)
 
 
@@ -107,7 +110,7 @@ class _Teacher:
     def __post_init__(self) -> None:
         config, words = self.tools.config, self.tools.words
         scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
-        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, limits=LIMITS, scales=scales)
+        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, stems=True, fine=True, scales=scales)
         cases, prices = self.bundle.judged, prices_of(config.gating)
         chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}

@@ -82,6 +82,12 @@ def dump(values: Any) -> str:
     return text
 
 
+def dump_line(value: Any) -> str:
+    """Plain data as YAML that stands behind a key, on one line."""
+    text: str = yaml.dump([value], Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    return text.strip()[1:-1]
+
+
 class _Reader:
     """Makes plain data of nodes, and counts them on the way."""
 

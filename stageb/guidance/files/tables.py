@@ -61,7 +61,7 @@ class TableRow:
 
 
 class Table:
-    """One file: ``rows`` gives its rows, ``read_row`` what one of them says.
+    """One file: ``header`` names its columns, ``rows`` gives its rows, ``read_row`` what one of them says.
 
     Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and from ``rows`` where the
     file is no table from some line on, or, behind the last row, where a column's numbers may be others.
@@ -79,17 +79,17 @@ class Table:
         header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
-        self._header = [name.strip() for name in header.cells]
-        _check_parted(self._header, header.line)
+        self.header = [name.strip() for name in header.cells]
+        _check_parted(self.header, header.line)
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
-        self._together = self._header.index(columns.together) if columns.together in self._header else None
+        self._together = self.header.index(columns.together) if columns.together in self.header else None
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen))
         self._decimals = Decimals(columns.decimal, self._seen)
 
     def rows(self) -> Iterator[TableRow]:
         """The rows below the header that are not blank."""
         for row in self._rows():
-            if len(row.cells) == len(self._header):
+            if len(row.cells) == len(self.header):
                 self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
                 if self._columns.group_id is None:  # counted here, since not every row has to be read
                     said = tuple(row.cells[place] for place in (*self._whole.values(), *self._seen.values()))
@@ -116,8 +116,8 @@ class Table:
     def read_row(self, row: TableRow) -> dict[str, Any]:
         """What a ticket's line of JSON would say. Raises ``FaultError``."""
         columns, cells = self._columns, row.cells
-        if len(cells) != len(self._header):
-            what = f"{len(cells)} cells where the header names {len(self._header)}"
+        if len(cells) != len(self.header):
+            what = f"{len(cells)} cells where the header names {len(self.header)}"
             raise FaultError(what, "give every row as many, and put a text that holds the separator in quotes")
         said: dict[str, Any] = {name: cells[place].strip() for name, place in self._whole.items()}
         if columns.mission_name is not None:
@@ -129,7 +129,7 @@ class Table:
         said["together"] = cells[self._together].strip() if self._together is not None else ""
         said["per_image"], said["content"] = self._read_texts(cells)
         used = {*self._whole.values(), *self._seen.values()}
-        rest = {name: cells[place] for place, name in enumerate(self._header) if name and place not in used}
+        rest = {name: cells[place] for place, name in enumerate(self.header) if name and place not in used}
         return {**rest, **said}
 
     def _name_row(self, row: TableRow) -> str:
@@ -150,8 +150,8 @@ class Table:
     def _find_columns(self, line: int) -> tuple[dict[str, int], dict[str, int]]:
         """Where mission, group_id and label stand; and where the texts do, by their columns' names: those that the config
         names, or all that say nothing else. A label need not be there, unless it is needed. Raises ``FaultError``."""
-        columns, header = self._columns, {name: place for place, name in enumerate(self._header)}
-        twice = sorted(name for name, count in Counter(self._header).items() if name and count > 1)
+        columns, header = self._columns, {name: place for place, name in enumerate(self.header)}
+        twice = sorted(name for name, count in Counter(self.header).items() if name and count > 1)
         if twice:
             raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
@@ -172,13 +172,13 @@ class Table:
 
     def _hint(self, wrong: str) -> str:
         """The column that is most like one that is not there, if any is."""
-        names = {name.casefold(): name for name in self._header if name}
+        names = {name.casefold(): name for name in self.header if name}
         near = difflib.get_close_matches(wrong.casefold(), names, n=1, cutoff=0.6)
         return f", did you mean {short(names[near[0]])}?" if near else ""
 
     def _describe_header(self) -> str:
         """The names of the columns; of many, the first and the last, among which people look for a label."""
-        names = [name for name in self._header if name]
+        names = [name for name in self.header if name]
         if len(names) > 2 * SHOWN + 1:
             names = [*names[:SHOWN], f"{len(names) - 2 * SHOWN} more", *names[-SHOWN:]]
         return ", ".join(names)
