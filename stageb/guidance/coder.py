@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 
 from stageb.guidance.prompts import Words, answer_text
@@ -27,11 +28,18 @@ class Coder:
         self._parser = cache(self._make_parser)
         self._compiled = lru_cache(KEPT)(self._compile)
 
-    def rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling | None]:
+    def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling | None]:
         """What the rules say of each ticket; None where they cannot tell."""
         judge = self._compiled(guidance.mission, guidance.rules)
-        rulings = (judge(reading(self._tickets[i])) for i in positions)
+        rulings = (judge(reading(ticket)) for ticket in tickets)
         return [ruling if ruling.verdict else None for ruling in rulings]
+
+    def note_rulings(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """``tickets`` with what the rules say of them, where the guidance's calibration weighs that."""
+        if not guidance.calibration.rules:
+            return list(tickets)
+        rulings = self.rule_on(guidance, tickets)
+        return [replace(one, ruling=each and each.verdict) for one, each in zip(tickets, rulings, strict=True)]
 
     def answer(self, guidance: Guidance, position: int, ruling: Ruling) -> Answers:
         """A ruling as the answer of a model that follows rules to the letter, which cost nothing."""

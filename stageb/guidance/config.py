@@ -155,7 +155,8 @@ class ReflectionConfig(Section, at="reflection"):
     scope: Literal["bundle", "round", "all"] = "bundle"
     """bundle: reflect on batch_size tickets at a time. round, for rounds of many tickets: reflect on all that were rolled
     out, in one bundle for each third of train; their answers are sampled together and tested in turn. all, where code judges
-    (runner.judge both): learn the whole guidance at once, from all train tickets, without asking the model."""
+    (runner.judge both): learn the whole guidance at once, from all train tickets, without asking the model. Where another
+    model than the shipped one judges, that is done first, once, with any scope, and the model judges what comes of it."""
     batch_size: int = setting(64, at_least(1))
     """Tickets rolled out, over all ranks, for each bundle."""
     num_proposals: int = setting(8, at_least(1))

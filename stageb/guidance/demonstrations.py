@@ -19,6 +19,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import HEADLINE_KEY, Demonstration, Guidance, Verdict
 
 BY_LABEL = 16  # that tell nothing but the label, at most
+BY_RULES = 8  # of tickets that rules decide, at the least: one for each rule, and as many of each where rules are few
 LEAST = 4  # of tickets that no rule speaks of, where there are rules
 SHARE = 1 / 6  # of the room, at most, that one may take
 
@@ -44,8 +45,9 @@ def demonstrate(
     }
     rules = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
     counts = Counter(each.rule for each in kept)
+    each_rule = -(-BY_RULES // max(1, len(rules)))
     for key in rules:
-        kept += [each for each in found.values() if each.rule == key][: 1 - min(1, counts[key])]
+        kept += [each for each in found.values() if each.rule == key][: max(0, each_rule - counts[key])]
     wanted = max(LEAST, sum(each.rule in rules for each in kept)) if rules else 0
     kept += [each for each in found.values() if each.rule == HEADLINE_KEY][: max(0, wanted - counts[HEADLINE_KEY])]
     if not rules and not kept:

@@ -44,7 +44,7 @@ from stageb.guidance.transitions import needs_preparing
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Ticket
 from stageb.seeds import shuffled, stream
 
-CALIBRATED_ON, CALIBRATED_EDIT_ON = 192, 32  # train tickets by which a first guidance is calibrated, and an edit of it
+CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 CREDITED_ON = 96  # tickets that say what each rule earns
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
@@ -103,13 +103,13 @@ class GateResult:
 
 def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
     """The mission with its first guidance prepared, and the verdicts asked for it: a step further where there are
-    demonstrations, from the tickets that edits are raced on and no test looks at, or a calibration, by others of train."""
-    cases = [Case(tools.tickets[i], False, None) for i in tools.splits.raced or tools.splits.studied]
-    guidance = _demonstrate(mission.guidance, cases, tools)
+    demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
+    positions = tools.splits.raced or tools.splits.studied
+    guidance = choose_demonstrations(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions], tools)
     judge, verdicts = Judge(tools.tickets, tools.config.gating, guidance, tools.splits.drawn), Verdicts()
     if tools.weighs:
         named = {each.source for each in guidance.shown}
-        others = [i for i in tools.splits.tested if tools.tickets[i].key not in named]
+        others = [i for i in positions if tools.tickets[i].key not in named]
         _, verdicts = yield from ask_once(judge.merits([(guidance, others[:CALIBRATED_ON])]), verdicts)
     guidance, merits = _calibrate(guidance, verdicts.of(guidance), tools)
     if guidance == mission.guidance:
@@ -273,20 +273,17 @@ def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> 
     asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
     seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
     asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
-    calibrated = winner.guidance if winner else None
-    judged: Mapping[int, float] = learnt.verdicts.of(calibrated or mission.guidance)
-    if winner and needs_preparing(tools.config):
-        calibrated, judged = _calibrate(winner.guidance, judged, tools)
+    judged = learnt.verdicts.of(winner.guidance if winner else mission.guidance)
     merits = {tools.tickets[i].key: merit for i, merit in judged.items() if i in asked_again}
     spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
     mission = replace(mission, left=learnt.left, merits=merits)
-    if calibrated is None:
+    if winner is None:
         return replace(mission, guidance=replace(mission.guidance, spent=spent))
-    guidance = note_tickets(sign_rules(calibrated, split_seed(tools.config)), tools.tickets, tools.splits)
+    guidance = note_tickets(sign_rules(winner.guidance, split_seed(tools.config)), tools.tickets, tools.splits)
     return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
 
 
-def _demonstrate(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Guidance:
+def choose_demonstrations(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Guidance:
     """``guidance`` with demonstrations from these cases, if any are to be shown."""
     room = tools.config.prompt.demonstration_tokens
     if not room or not needs_preparing(tools.config):
@@ -314,11 +311,11 @@ def _calibrate(guidance: Guidance, merits: Mapping[int, float], tools: Tools) ->
 def _calibrate_edits(
     edits: Sequence[Edit], gate: Gate, verdicts: Verdicts, tools: Tools
 ) -> Dialogue[tuple[list[Edit], Verdicts]]:
-    """``edits``, each calibrated on a few of the tickets that they race on, and no test looks at: new rules shift all
-    verdicts, which would hide what they are worth. Also the verdicts known then."""
+    """``edits``, each calibrated on tickets that they race on, and no test looks at: new rules shift all verdicts, which
+    would hide what they are worth. Also the verdicts known then."""
     if not tools.weighs or not needs_preparing(tools.config):
         return list(edits), verdicts
-    some, calibrated = gate.race_on[:CALIBRATED_EDIT_ON], []
+    some, calibrated = gate.race_on[:CALIBRATED_ON], []
     judged, verdicts = yield from ask_once(gate.judge.merits([(edit.guidance, some) for edit in edits]), verdicts)
     for edit, merits in zip(edits, judged, strict=True):
         guidance, after = _calibrate(edit.guidance, dict(zip(some, merits, strict=True)), tools)
@@ -369,7 +366,7 @@ def _edits(
             operations = room
         evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
         gone = tuple(str(operation.key) for operation in operations[len(proposal.operations) :])
-        edited = _demonstrate(apply(guidance, operations, bundle.name), bundle.judged, tools)
+        edited = choose_demonstrations(apply(guidance, operations, bundle.name), bundle.judged, tools)
         edits.append(Edit((proposal,), times, edited, tuple(evidence), gone))
     return edits
 
@@ -387,7 +384,7 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
     if len(set(touched)) < len(touched):
         return None
     both = replace(apply(mission.guidance, operations, bundle.name), calibration=one.guidance.calibration)
-    edited = _demonstrate(both, bundle.judged, tools)
+    edited = choose_demonstrations(both, bundle.judged, tools)
     evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
     together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
     return together if fits(edited, tools) and not _is_barred(mission, bundle, together) else None

@@ -120,14 +120,16 @@ def select(run: Run, state: State, round_: Round, answers: Sequence[Answers]) ->
 
 
 def prepare(run: Run, state: State, name: str) -> Dialogue[State]:
-    """Before a mission learns, give the guidance that it starts with demonstrations, and calibrate it: once, and only for
-    models that need that."""
+    """Before a mission learns, give the guidance that it starts with demonstrations, and calibrate it; then learn by code
+    what can be learnt at once. Once, and only for models that need that."""
     before = state.missions[name]
     if not transitions.is_unprepared(before, run.config) or transitions.why_ended(state, name, run.config):
         return state
     run.progress.show_activity(f"{name}: choosing demonstrations, calibrating verdicts")
     mission, verdicts = yield from learning.prepare(before, run.tools(name))
-    return state if mission.guidance.step == before.guidance.step else run.record_preparation(state, mission, verdicts)
+    if mission.guidance.step != before.guidance.step:
+        state = run.record_preparation(state, mission, verdicts)
+    return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state)
 
 
 def learn(run: Run, state: State, name: str, size: int) -> Dialogue[State]:

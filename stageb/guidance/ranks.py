@@ -85,6 +85,7 @@ class Ranks:
             sampler = replace(sampler, reasons="none")
 
         def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+            tickets = self._coder.note_rulings(guidance, tickets)
             answers = rollout.rollout(tickets, guidance, self._model, sampler, self.words, names)
             return [answers_to_plain(each) for each in answers]
 
@@ -106,7 +107,7 @@ class Ranks:
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling | None]:
         """What rules as code say of tickets, on every rank the same; None of those that the model is asked."""
         has_code = self.config.runner.judge == "both"
-        return self._coder.rule_on(guidance, positions) if has_code else [None] * len(positions)
+        return self._coder.rule_on(guidance, [self.tickets[i] for i in positions]) if has_code else [None] * len(positions)
 
     def answer(self, question: Question) -> Sequence[Any]:
         """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""
@@ -134,7 +135,7 @@ class Ranks:
         """How the tickets are judged, by guidance; on rank 0."""
 
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
-            sampler = self.config.sampler
+            sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
             found = rollout.judge_tickets(tickets, guidance, self._model, sampler, self.words, self.judges_by)
             return [[each.merit, each.tokens] for each in found]
 

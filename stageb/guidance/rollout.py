@@ -18,7 +18,14 @@ from stageb.engines.thinking import thinks
 from stageb.guidance.answers import read_answer
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.prompts import Words, first_verdict, rollout_prompt, ticket_text
-from stageb.guidance.sampling import sample_answers, sample_reasons, sample_verdicts, score_log_odds, sigmoid
+from stageb.guidance.sampling import (
+    calibrations_of,
+    sample_answers,
+    sample_reasons,
+    sample_verdicts,
+    score_log_odds,
+    sigmoid,
+)
 from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
 
@@ -100,7 +107,8 @@ def rollout(
     ]
     alone = sampler.reasons != "all"
     sample = sample_verdicts if alone else sample_answers
-    completions = iter(sample(requests, engine, words, guidance.calibration))
+    by_ticket = calibrations_of(guidance, tickets)
+    completions = iter(sample(requests, engine, words, [by_ticket[i] for i in asked for _ in sampler.grid]))
     candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
     openings: dict[int, list[tuple[int, ...]]] = {i: [] for i in asked if sampler.reasons == "wrong"}
     for i in asked:
@@ -186,7 +194,8 @@ def _weighed(
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
-    weighed = score_log_odds([prompts[i] for i in asked], engine, words, guidance.calibration)
+    calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
+    weighed = score_log_odds([prompts[i] for i in asked], engine, words, calibrations)
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
     for i, log_odds in zip(asked, weighed, strict=True):
         judged[i] = Judgement(sigmoid(log_odds if tickets[i].label == "pass" else -log_odds, temperature), lengths[i] + 1)

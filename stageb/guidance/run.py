@@ -219,10 +219,11 @@ class Run(run.Run):
         return self._finish_step(state, mission, self.schedule.choice(name))
 
     def record_preparation(self, state: State, mission: MissionState, verdicts: Verdicts) -> State:
-        """Write down and commit a first guidance with its demonstrations, calibrated by ``verdicts``."""
+        """Write down a first guidance with its demonstrations, calibrated by ``verdicts``. The caller commits, with what is
+        learnt at once."""
         artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         spent = state.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)
-        return self.commit(replace(state.with_mission(mission), spent=spent))
+        return replace(state.with_mission(mission), spent=spent)
 
     def record_reflection(
         self, state: State, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState

@@ -19,21 +19,21 @@ from typing import TypeGuard
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
 from stageb.guidance.answers import read_answer
 from stageb.guidance.prompts import REASON, Words, verdict_lines
-from stageb.guidance.types import UNCALIBRATED, Calibration, Verdict
+from stageb.guidance.types import Calibration, Guidance, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
 Ids = tuple[int, ...]
 
 
 def sample_answers(
-    requests: Sequence[Request], engine: Engine, words: Words, calibration: Calibration = UNCALIBRATED
+    requests: Sequence[Request], engine: Engine, words: Words, calibrations: Sequence[Calibration]
 ) -> list[tuple[Completion, ...]]:
-    """Whole answers."""
+    """Whole answers; ``calibrations`` are of the requests, in their order."""
     if not _is_drawn(engine, words):
         return engine.generate(requests)
     begun: list[Request] = []
     drawn: list[list[int]] = []  # for each request which of ``begun`` answers each key
-    for request, verdicts in zip(requests, _draw_verdicts(requests, engine, words, calibration), strict=True):
+    for request, verdicts in zip(requests, _draw_verdicts(requests, engine, words, calibrations), strict=True):
         places = {verdict: len(begun) + place for place, verdict in enumerate(dict.fromkeys(verdicts))}
         drawn.append([places[verdict] for verdict in verdicts])
         for verdict in places:
@@ -44,7 +44,7 @@ def sample_answers(
 
 
 def sample_verdicts(
-    requests: Sequence[Request], engine: Engine, words: Words, calibration: Calibration = UNCALIBRATED
+    requests: Sequence[Request], engine: Engine, words: Words, calibrations: Sequence[Calibration]
 ) -> list[tuple[Completion, ...]]:
     """Answers that end with their verdicts. One whose first line is no verdict is sampled whole, where the engine can go on
     with it: then what is wrong with it shows."""
@@ -52,7 +52,7 @@ def sample_verdicts(
         lines = verdict_lines(words)
         return [
             tuple(Completion(lines[verdict], 0, "stop") for verdict in verdicts)
-            for verdicts in _draw_verdicts(requests, engine, words, calibration)
+            for verdicts in _draw_verdicts(requests, engine, words, calibrations)
         ]
     stopping = [replace(each, decode=replace(each.decode, stop=(*each.decode.stop, "\n"))) for each in requests]
     answers = [list(each) for each in engine.generate(stopping)]
@@ -98,12 +98,17 @@ def can_write_reasons(engine: Engine, words: Words) -> bool:
 
 
 def score_log_odds(
-    prompts: Sequence[Prompt], engine: Scorer, words: Words, calibration: Calibration = UNCALIBRATED
+    prompts: Sequence[Prompt], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
 ) -> list[float]:
-    """For each prompt, the calibrated log-odds of pass against fail."""
+    """For each prompt, the log-odds of pass against fail by its calibration."""
     lines = verdict_lines(words)
     scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
-    return [calibration.of(passes - fails) for passes, fails in scores]
+    return [each.of(passes - fails) for each, (passes, fails) in zip(calibrations, scores, strict=True)]
+
+
+def calibrations_of(guidance: Guidance, tickets: Sequence[Ticket]) -> list[Calibration]:
+    """The calibration of each ticket's verdict under ``guidance``."""
+    return [guidance.calibration.given(ticket.ruling) for ticket in tickets]
 
 
 def sigmoid(log_odds: float, temperature: float) -> float:
@@ -120,13 +125,15 @@ def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
 
 
 def _draw_verdicts(
-    requests: Sequence[Request], engine: Scorer, words: Words, calibration: Calibration
+    requests: Sequence[Request], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
 ) -> list[list[Verdict]]:
     """For each request the verdicts of its keys, drawn by their probabilities at its temperature: by each key alone, or for
     instruct texts evenly, so that a vote is what the probability says, and not what luck does."""
-    prompts = list(dict.fromkeys(request.prompt for request in requests))
-    log_odds_of = dict(zip(prompts, score_log_odds(prompts, engine, words, calibration), strict=True))
-    shares = [sigmoid(log_odds_of[request.prompt], request.decode.temperature) for request in requests]
+    asked = [(request.prompt, calibration) for request, calibration in zip(requests, calibrations, strict=True)]
+    once = dict.fromkeys(asked)
+    found = score_log_odds([prompt for prompt, _ in once], engine, words, [calibration for _, calibration in once])
+    log_odds_of = dict(zip(once, found, strict=True))
+    shares = [sigmoid(log_odds_of[each], request.decode.temperature) for each, request in zip(asked, requests, strict=True)]
 
     def draw(place: int, key: int, count: int) -> float:
         return (place + 0.5) / count if words.instruct else uniform(stream("verdict", key), 0)

@@ -61,6 +61,7 @@ class Ticket:
     )
     together: str = ""  # what it has in common with tickets that stay in its split; empty: nothing
     place: str = field(default="", compare=False)  # file:line, as far as known
+    ruling: Verdict | None = field(default=None, compare=False)  # of rules as code, where a calibration weighs it
 
     @property
     def counts(self) -> str:
@@ -178,14 +179,20 @@ class Calibration:
 
     slope: float = 1.0
     offset: float = 0.0
+    rules: float = 0.0  # added where the rules as code pass a ticket, taken off where they fail it: evidence of its own
 
     def of(self, log_odds: float) -> float:
-        """The calibrated log-odds."""
+        """The calibrated log-odds of a ticket of which the rules say nothing as code."""
         return self.slope * log_odds + self.offset
 
+    def given(self, ruling: Verdict | None) -> Calibration:
+        """The calibration of a ticket of which the rules as code say this."""
+        sign = {"pass": 1, "fail": -1}.get(ruling or "", 0)
+        return Calibration(self.slope, self.offset + sign * self.rules)
+
     def after(self, first: Calibration) -> Calibration:
-        """Both in turn: ``first``, then this one."""
-        return Calibration(self.slope * first.slope, self.of(first.offset))
+        """Both in turn: ``first``, then this one, which has no part for rules."""
+        return Calibration(self.slope * first.slope, self.of(first.offset), self.slope * first.rules)
 
 
 UNCALIBRATED = Calibration()

@@ -24,12 +24,11 @@ class CodeFirst:
     def __init__(self, judge: Judge, tickets: Sequence[Ticket]) -> None:
         self._judge = judge
         self._coder = Coder(tickets, ENGLISH)
-        self._places = {ticket.key: place for place, ticket in enumerate(tickets)}
         self.asked = 0  # verdicts of ``judge``
 
     def right(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[bool]:
         """Whether the verdict on each ticket, in order, is its label."""
-        ruled = self._coder.rule_on(guidance, [self._places[ticket.key] for ticket in tickets])
+        ruled = self._coder.rule_on(guidance, tickets)
         asked = [ticket for ticket, ruling in zip(tickets, ruled, strict=True) if ruling is None]
         self.asked += len(asked)
         answered = iter(self._judge.right(guidance, asked))

@@ -333,7 +333,7 @@ def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
     names = {each.name for each in fields(Calibration)}
     is_known = isinstance(calibration, dict) and calibration.keys() <= names
     if not is_known or not all(type(each) in (int, float) and abs(each) < MOST for each in calibration.values()):
-        found.append((("calibration",), "calibration: not a slope and an offset", "leave it out"))
+        found.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
     return found
 
 

@@ -65,7 +65,8 @@ class EditEntry:
     race: RaceEntry
     """On the tickets that edits race on."""
     test: Mapping[str, Any] | None
-    """level, tickets, groups, mean_gain, and won and lost, or log_wealth; None where it was not tested."""
+    """level, tickets, groups, mean_gain, and won and lost, or log_wealth; calibration_errors, before and after, of a
+    model that was calibrated. None where it was not tested."""
     estimate: Estimate | None = None
     """Of what was learnt at once."""
 

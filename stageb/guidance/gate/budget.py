@@ -15,6 +15,15 @@ goes on from learnt guidance spends only what the runs before left, ``Guidance.s
 that are reflected on together (``reflection.scope: round``) have a fold each and are tested in turn: until one of them is
 accepted, this is no different.
 
+*What is learnt at once* (``at_once.py``) where code judges has one test, at all that the folds' parts have left. Where a
+model judges, it has half of them, and bundles are tested with the rest. Its test bets on no race ticket: those have chosen
+the demonstrations and fitted the calibration of the guidance that it is compared with. Of the others, each block is judged
+under what the tickets before it have taught, with demonstrations and a calibration from these, so that given them the null
+hypothesis holds of it as of any edit; and learnt at once comes before any bundle, so that it is the first change. Where it
+is let go, nothing of it stays but half of the budget, and bundles find what they would have found. Where it is kept without
+a proof (``gate.provisional``), the guidance that bundles are compared with has seen all train tickets, and of their edits
+holds what holds of later ones. Demonstrations and calibration themselves are fitted and not tested.
+
 *What is not.* Later edits build on guidance that earlier tests let pass, on tickets that come again. On fresh tickets for
 every test the same bound would hold for them too: a level may come back after an acceptance, since either the edit was
 better, or the error was made already. On the same tickets nothing bounds it but counting (``bin/bench power``). A procedure

@@ -83,6 +83,7 @@ class Trial:
     score: Score = field(default_factory=Score)  # in the race
     test: Test | None = None
     estimate: Estimate | None = None  # of what is learnt at once
+    calibration_errors: tuple[float, float] | None = None  # expected, before and after calibration; None: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,11 @@ class Judge:
             for (_, positions), *both in zip(asked, after, before, strict=True)
         ]
 
+    def gains_of(self, merits: Mapping[int, float]) -> Dialogue[list[float]]:
+        """The gains on tickets, in their order, of an edited guidance that judges them so."""
+        (before,) = yield from self.merits([(self.present, list(merits))])
+        return [self._weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
         (merits,) = yield from self.merits([(self.present, positions)])

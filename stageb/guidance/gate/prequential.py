@@ -13,9 +13,10 @@ the next one that would bet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from stageb.guidance.gate.betting import BettingTest, Wealth, kelly_stake
 from stageb.guidance.gate.judge import Judge
@@ -34,35 +35,44 @@ class Taught:
     guidance: Guidance
     won: float  # share of tickets that it is hoped to judge better than the present guidance
     lost: float  # that it is feared to judge worse
+    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
 
 
-Learn = Callable[[Sequence[Group]], Taught | None]
-"""Groups in; what they teach, or None where that is nothing."""
+Memory = TypeVar("Memory")
+
+Learn = Callable[[Sequence[Group], Sequence[Group], Memory], Dialogue[tuple[Taught | None, Memory]]]
+"""Groups in, the block behind them, and what earlier blocks have left to remember; what they teach, or None where that is
+nothing to bet on, and what to remember next. Of the block nothing may play a part in what is taught; it is there to be
+judged, for what is learnt later."""
 
 
-def prove_learning(learn: Learn, groups: Sequence[Group], judge: Judge, level: float) -> Dialogue[BettingTest]:
-    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last."""
-    ends = block_ends(len(groups))
+def prove_learning(
+    learn: Learn[Memory], groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int], memory: Memory
+) -> Dialogue[tuple[BettingTest, Memory]]:
+    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last; and
+    what is remembered then. After a proof, further blocks are learnt from without a bet.
+    ``ends`` are how many groups have taught before each block, and after the last."""
     test = BettingTest(level, len(groups) - ends[0], wealth=Wealth())
     for begin, end in pairwise(ends):
-        taught = learn(groups[:begin])
-        if taught is None:
-            continue
         block = groups[begin:end]
-        (gains,) = yield from judge.gains([(taught.guidance, [i for group in block for i in group])])
-        each = iter(gains)
+        positions = [i for group in block for i in group]
+        taught, memory = yield from learn(groups[:begin], block, memory)
+        if taught is None or test.accepts:
+            continue
+        merits = taught.merits or dict(
+            zip(positions, *(yield from judge.merits([(taught.guidance, positions)])), strict=True)
+        )
+        each = iter((yield from judge.gains_of(merits)))
         stake = kelly_stake(taught.won, taught.lost)
         test = replace(test, wealth=replace(test.wealth, favourite=stake)).plus(
             [[next(each) for _ in group] for group in block]
         )
-        if test.accepts:
-            break
-    return test
+    return test, memory
 
 
-def block_ends(groups: int) -> list[int]:
-    """How many groups have taught before each block, and after the last."""
-    ends = [max(1, round(FIRST * groups))]
+def block_ends(groups: int, first: int | None = None) -> list[int]:
+    """How many groups have taught before each block, and after the last; ``first`` before the first of them."""
+    ends = [first or max(1, round(FIRST * groups))]
     while ends[-1] < groups:
         ends.append(min(groups, max(ends[-1] + 1, round(ends[-1] * GROWTH))))
     return ends

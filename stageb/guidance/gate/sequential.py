@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Self
 
 FIRST = 96  # groups to see before an edit is given up
@@ -64,6 +65,12 @@ class Test:
     def mean(self) -> float:
         """The mean gain so far; 0 before the first group."""
         return mean(self.gains)
+
+    @property
+    def standard_errors(self) -> float:
+        """The mean gain in standard errors of it; 0 before the second group."""
+        squares = sum((gain - self.mean) ** 2 for gain in self.gains)
+        return self.mean * self.seen / sqrt(squares) if squares else 0.0
 
 
 def mean(gains: Sequence[float]) -> float:

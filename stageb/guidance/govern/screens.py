@@ -32,8 +32,10 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
         named = [_name_ticket(each.source) for each in guidance.shown]
         yield f"  shown with it: {_count_noun(len(named), 'train ticket')}: {', '.join(named)}"
     if guidance.calibration != UNCALIBRATED:
-        slope, offset = guidance.calibration.slope, guidance.calibration.offset
+        slope, offset, rules = guidance.calibration.slope, guidance.calibration.offset, guidance.calibration.rules
         yield f"  calibrated: log-odds of a pass times {slope:.3g}, plus {offset:.3g}"
+        if rules:
+            yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
 
 
 def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool) -> Iterator[str]:

@@ -144,6 +144,9 @@ def describe_attempt(attempt: Attempt, is_weighed: bool) -> str:
         many = "groups of equal tickets " if test["groups"] != test["tickets"] else ""
         counts = f"{_describe_gain(test['won'], test['lost'], many)}, {points}" if "won" in test else points
         said += f" On {test['tickets']:,} other train tickets that it was not made from: {counts}."
+        if errors := test.get("calibration_errors"):
+            raw, calibrated = (format_percent(each) for each in errors)
+            said += f" How sure the model is of a verdict is off by {raw} on average there, once calibrated by {calibrated}."
     return f"{said} {_describe_end(attempt)}".strip()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +82,14 @@ class JudgedRounds:
             raise ConfigError("min_rule_accuracy", wanted, remedy)
         self.rounds = rounds
         self._config, self._by, self._guidance, self._missions, self._source = config, by, guidance, missions, source
-        self._code: CodeJudge | None = None  # None: the model judges all
+        self._code: CodeJudge | None = None  # None: nobody asks what the rules say as code
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
 
     @property
     def rules(self) -> Mapping[str, Sequence[CodedRule]] | None:
         """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
-        return self._code.rules if self._code else None
+        return self._code.rules if self._code and self._by != "model" else None
 
     @property
     def inputs(self) -> dict[str, list[str]]:
@@ -130,7 +130,7 @@ class JudgedRounds:
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
         def fingerprint() -> dict[str, Any]:
-            if self._by != "model":
+            if self._by != "model" or any(each.calibration.rules for each in self._guidance.values()):
                 self._code = self._read_code()
             found = self.fingerprint | {DIGEST: tickets.digest()}
             return found | ({CODE: self._code.digest} if self._code else {})
@@ -178,8 +178,10 @@ class JudgedRounds:
         while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
             for line in lines:
                 ruling = NO_TEXT if line.ticket.is_blank else self._code.judge(line.ticket) if self._code else None
-                if ruling and ruling.verdict is None and self._by == "both" and ruling is not NO_TEXT:
-                    ruling = None
+                if ruling and ruling is not NO_TEXT and self._by != "rules":
+                    if self._by == "model":  # whose calibration may weigh what the rules say
+                        line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict))
+                    ruling = ruling if ruling.verdict and self._by == "both" else None
                 asked += ruling is None
                 self._lines.append(line)
                 self._rulings.append(ruling)

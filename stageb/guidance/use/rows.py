@@ -8,7 +8,7 @@ from typing import Any
 from stageb.engines.protocol import Scorer
 from stageb.guidance.prompts import Words, rollout_prompt
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.sampling import score_log_odds, sigmoid
+from stageb.guidance.sampling import calibrations_of, score_log_odds, sigmoid
 from stageb.guidance.selection import SelectionRule, select
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import Answers, Guidance, Ticket
@@ -79,8 +79,9 @@ def weigh_verdicts(
     """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
     asked = [i for i, given in enumerate(answers) if given.candidates]
     prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
+    calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
     found: list[float | None] = [None] * len(tickets)
-    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words, guidance.calibration), strict=True):
+    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words, calibrations), strict=True):
         found[i] = sigmoid(log_odds, 1.0)
     return found
 

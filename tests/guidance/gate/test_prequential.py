@@ -14,7 +14,7 @@ from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.groups import Group
 from stageb.guidance.prompts import WORDS
-from stageb.guidance.questions import JudgeTickets, answer_all
+from stageb.guidance.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 
 PRESENT = make_neutral("m", WORDS["en"])
@@ -29,11 +29,12 @@ def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) ->
     """Whether learning is proven where the present guidance and any learnt one judge tickets rightly like this."""
     tickets = [ticket(number) for number in range(len(rights))]
 
-    def learn(groups: Sequence[Group]) -> Taught:
+    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
+        yield from ()
         if seen is not None:
             seen.append(len(groups))
         rules = (*PRESENT.rules, Rule("G1", f"learnt from {len(groups)}"))
-        return Taught(Guidance("m", 1, rules, 2), 0.3, 0.1)
+        return Taught(Guidance("m", 1, rules, 2), 0.3, 0.1), None
 
     def answer(question: JudgeTickets) -> list[list[Judgement]]:
         return [
@@ -43,7 +44,8 @@ def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) ->
 
     groups = [(position,) for position in range(len(rights))]
     judge = Judge(tickets, GateConfig(), PRESENT)
-    return answer_all(prove_learning(learn, groups, judge, LEVEL), answer).accepts
+    proving = prove_learning(learn, groups, judge, LEVEL, block_ends(len(groups)), None)
+    return answer_all(proving, answer)[0].accepts
 
 
 @given(st.integers(1, 3000))

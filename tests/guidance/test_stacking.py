@@ -1,0 +1,212 @@
+"""What code learns at once, put before a model that judges all tickets: demonstrations, and a calibration that weighs the
+rules as code beside the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import forks, small
+
+from stageb.__main__ import main
+from stageb.engines.config import ModelConfig
+from stageb.guidance import learning
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.files.guidance_file import make_neutral
+from stageb.guidance.gate.judge import Judge
+from stageb.guidance.gate.pool import Pool
+from stageb.guidance.groups import whole_groups
+from stageb.guidance.prompts import WORDS
+from stageb.guidance.questions import JudgeTickets, answer_all
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.sampling import sigmoid
+from stageb.guidance.splits import split_tickets
+from stageb.guidance.stacking import Stacker
+from stageb.guidance.types import UNCALIBRATED, Guidance, Judgement, Rule, Ticket
+from stageb.seeds import stream, uniform
+
+CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))
+START = make_neutral("m", WORDS["en"])
+TORN = replace(START, rules=(*START.rules, Rule("G1", "Fail if state is torn.")))
+
+
+def make_tickets(right: float) -> list[Ticket]:
+    """Tickets of which the rule is right with this chance."""
+    found = []
+    for n in range(300):
+        torn, true = n % 3 == 0, uniform(stream("label", n), 0) < right
+        text = f"state: {'torn' if torn else 'new'}; number: {n}"
+        found.append(Ticket("m", f"g{n}", "fail" if torn == true else "pass", (("image_1", text),)))
+    return found
+
+
+class Trial:
+    """A stacker, and a model behind it whose log-odds know of labels as much as ``sees`` says, and add a bias to all."""
+
+    def __init__(self, right: float, sees: float = 1.0, weighs: bool = True) -> None:
+        self.tickets, self.sees = make_tickets(right), sees
+        splits = split_tickets(self.tickets, CONFIG)["m"]
+        pool = Pool(whole_groups(splits.tested, self.tickets), 64)
+        tools = learning.Tools(
+            CONFIG, self.tickets, splits, pool, Vocabulary.of(self.tickets), lambda some: [9] * len(some), 16, weighs=weighs
+        )
+        self.blocks = [range(60, 110), range(110, 160), range(160, 210)]
+        self.stacker = Stacker(tools, Judge(self.tickets, CONFIG.gating, TORN), range(40))
+        self.prepared: list[Guidance | None] = []
+
+    def log_odds(self, position: int) -> float:
+        side = 1 if self.tickets[position].label == "pass" else -1
+        return 4.0 + self.sees * side + 4 * uniform(stream("odds", position), 0) - 2
+
+    def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
+        found = []
+        for guidance, positions in question.asked:
+            assert guidance.calibration == UNCALIBRATED  # it is fitted on what the model says as it is
+            sides = [1 if self.tickets[i].label == "pass" else -1 for i in positions]
+            odds = [side * self.log_odds(i) for i, side in zip(positions, sides, strict=True)]
+            found.append([Judgement(sigmoid(each, CONFIG.sampler.grid[0].temperature), 9) for each in odds])
+        return found
+
+    def run(self) -> Guidance:
+        for block in self.blocks:
+            taught = range(block.start)
+            guidance, self.stacker = answer_all(self.stacker.prepare(TORN, taught, block), self.answer)
+            self.prepared.append(guidance)
+        last = self.prepared[-1]
+        assert last is not None
+        return last
+
+
+def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
+    trial = Trial(right=0.9)
+    trial.run()
+    assert [each is None for each in trial.prepared] == [True, False, False]
+    assert not trial.stacker.merits(trial.blocks[0])
+    assert set(trial.stacker.merits(trial.blocks[1])) == set(trial.blocks[1])
+
+
+def test_the_verdict_follows_the_rules_where_they_are_right_and_the_model_where_it_knows_more() -> None:
+    by_rules, by_model = Trial(right=1.0, sees=0.3).run().calibration, Trial(right=0.5, sees=1.5).run().calibration
+    assert by_rules.rules > 3 * by_model.rules
+    assert by_rules.given("fail").of(5.0) < 0 < by_rules.given("pass").of(3.0)  # whatever the model says
+    assert by_model.given("fail").of(6.0) > 0 > by_model.given("pass").of(2.0)
+
+
+def test_calibrated_verdicts_are_better_than_either_and_tell_how_sure_they_are() -> None:
+    trial = Trial(right=0.85, sees=1.2)
+    trial.run()
+    last = trial.blocks[-1]
+    right = sum(merit > 0.5 for merit in trial.stacker.merits(last).values())
+    code = sum(("torn" in trial.tickets[i].per_image[0][1]) == (trial.tickets[i].label == "fail") for i in last)
+    alone = sum((trial.log_odds(i) > 4.0) == (trial.tickets[i].label == "pass") for i in last)
+    assert right >= max(code, alone)
+    errors = trial.stacker.calibration_errors
+    assert errors and errors[1] < errors[0] / 2
+
+
+def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
+    one, other = Trial(right=0.9), Trial(right=0.9)
+    for i in other.blocks[-1]:
+        flipped = "pass" if other.tickets[i].label == "fail" else "fail"
+        other.tickets[i] = replace(other.tickets[i], label=flipped)
+    assert one.run() == other.run()
+
+
+def test_without_probabilities_there_are_demonstrations_alone() -> None:
+    trial = Trial(right=0.9, weighs=False)
+    guidance, after = answer_all(trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer)
+    assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
+    assert after is trial.stacker
+
+
+# Through the loop
+
+KEYS = {
+    "model.engine": "programs.weighing:build",
+    "model.model_name_or_path": "some/model",
+    "prompt.style": "instruct",
+    "prompt.prefill": True,
+    "runner.epochs": 1,
+    "split.val": 0.0,
+    "split.train": 0.8,
+    "split.test": 0.2,
+    "gate.race_size": 48,
+    "early_stop.reflections": 1,
+}
+FILES = ("selections.jsonl", "reflection.jsonl", "metrics.jsonl", "guidance.json")
+
+
+def read_rows(run: Path, file: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "valves" / file).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.write(tmp_path_factory.mktemp("tickets") / "tickets.jsonl", "valves", groups=320)
+
+
+@pytest.fixture(scope="module")
+def run(tickets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("out")
+    assert main(small.arguments(tickets, root, keys={**KEYS, "report": True})) == 0
+    return root / "run"
+
+
+def test_a_model_that_judges_is_given_what_code_learns(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ((guidance, *_),) = (json.loads((run / "valves" / "guidance.json").read_text()).values(),)
+    assert guidance["experiences"]["G1"] == "Fail if state is torn."
+    assert guidance["demonstrations"] and guidance["calibration"]["rules"] > 0
+    (edit,) = read_rows(run, "reflection.jsonl")[0]["gate"]["edits"]
+    before, after = edit["test"]["calibration_errors"]
+    assert edit["outcome"] == "accepted" and after < before
+    first, *_, last = [row["acc"] for row in read_rows(run, "metrics.jsonl") if row["split"] == "test"]
+    assert first < 0.9 < last
+    assert "once calibrated by" in (run / "report.html").read_text()
+    assert main(["guidance", "show", str(run)]) == 0
+    assert "rules as code: " in capsys.readouterr().out
+
+
+def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_path: Path) -> None:
+    given = json.loads((run / "valves" / "guidance.json").read_text())
+
+    def count_right(name: str, guidance: Mapping[str, Any]) -> int:
+        path, out = tmp_path / f"{name}.json", tmp_path / f"{name}.jsonl"
+        path.write_text(json.dumps(guidance))
+        keys = {
+            "guidance": path,
+            "tickets": tickets,
+            "output": out,
+            "vocabulary": tickets,
+            "prompt.style": "instruct",
+            "prompt.prefill": "true",
+        }
+        keys |= {key: KEYS[key] for key in ("model.engine", "model.model_name_or_path")} | {"fabric.accelerator": "cpu"}
+        assert main(["predict", *(f"--{key}={value}" for key, value in keys.items())]) == 0
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        labels = [json.loads(line)["label"] for line in tickets.read_text().splitlines()]
+        return sum(row["verdict"] == label for row, label in zip(rows, labels, strict=True))
+
+    alone = json.loads(json.dumps(given))
+    alone["valves"]["calibration"]["rules"] = 0.0
+    assert count_right("weighed", given) > 310 > count_right("alone", alone)
+
+
+def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
+    def run_in(name: str, job: str, kill_before: int | None = None) -> forks.Ended:
+        return forks.run(small.arguments(tickets, tmp_path / name, 1, KEYS), 1, tmp_path / job, kill_before)
+
+    def written(name: str) -> dict[str, bytes]:
+        return {file: (tmp_path / name / "run" / "valves" / file).read_bytes() for file in FILES}
+
+    whole = run_in("whole", "job")
+    assert whole.codes == (0,), whole.err
+    place = next(place for place, operation in enumerate(whole.operations[0]) if operation.endswith("reflection.jsonl"))
+    assert any("guidance-000001" in operation for operation in whole.operations[0][:place])
+    assert run_in("killed", "killing", place).codes == (137,)
+    resumed = run_in("killed", "resuming")
+    assert resumed.codes == (0,), resumed.err
+    assert written("killed") == written("whole")

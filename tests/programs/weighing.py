@@ -1,0 +1,37 @@
+"""A model that weighs verdicts, as an instruct model does: it half sees that what is torn should fail, and says pass of
+nearly all. ``model.engine: programs.weighing:build``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Decode, Prompt, Question
+from stageb.engines.scripted import ScriptedEngine
+from stageb.seeds import stream, uniform
+
+BIAS, SIGN, NOISE = 3.0, 0.7, 2.0  # log-odds of a pass: added to all; for or against by what it sees; either way by chance
+
+
+class Weighing(ScriptedEngine):
+    """Its verdicts by their log-probability; it has nothing to propose."""
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        """See ``Scorer``: the first of two answers is a pass."""
+        return [(weigh(each.prompt), 0.0) for each in questions]
+
+
+def weigh(prompt: Prompt) -> float:
+    """The log-odds of a pass."""
+    sees = -SIGN if "torn" in prompt.user else SIGN
+    return BIAS + sees + NOISE * (2 * uniform(stream("weighing", prompt.user), 0) - 1)
+
+
+def respond(prompt: Prompt, decode: Decode, key: int) -> str:
+    """What it answers where nothing is weighed."""
+    return "Verdict: Pass\nReason: so it seems"
+
+
+def build(model: ModelConfig, device: str) -> Weighing:
+    """The engine of ``model.engine``."""
+    return Weighing(respond)
