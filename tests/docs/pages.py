@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 NOTES = sorted((ROOT / "lab" / "notes").glob("*.md"))
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 SEPARATORS = {"&&", "||", "|", ";", "&"}
