@@ -5,12 +5,14 @@ From Python, as the commands of the same names do:
     import stageb
 
     found = stageb.validate(tickets=["my.csv"], columns={"mission_name": "racks", "group_id": None})
+    run = stageb.fit(table, config=["tickets", "frugal"], columns={"mission_name": "racks", "group_id": None})
+    run.report()
     for row in stageb.predict(guidance="out/first", tickets="new.jsonl", output="verdicts.jsonl"):
         print(row["group_id"], row["verdict"], row["reason"])
     figures = stageb.evaluate(guidance="out/first", tickets="labelled.jsonl", output="out/measured").figures
 
-- ``validate`` checks what ``stageb fit`` would read, and estimates its cost; ``fit`` itself is a command, since it may start
-  further processes: ``stageb fit --config my.yaml``
+- ``validate`` checks what ``fit`` would read, and estimates its cost; ``fit`` learns from files, rows or a DataFrame, in
+  processes of its own, and returns a ``Run``
 - ``predict`` judges tickets by rules that were learnt; ``evaluate`` says how often they are right; ``summarize`` has a model
   write what images show
 - whatever cannot be used or breaks raises a ``StagebError``; an ``InputError`` is about what was given
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from stageb.guidance.summarize.summarize import summarize
     from stageb.guidance.types import Guidance, Rule, Ticket
     from stageb.guidance.use.evaluate import evaluate
+    from stageb.guidance.use.fit import Run, fit
     from stageb.guidance.use.predict import predict
     from stageb.guidance.use.validate import validate
 
@@ -54,9 +57,11 @@ __all__ = [
     "RankError",
     "Request",
     "Rule",
+    "Run",
     "StagebError",
     "Ticket",
     "evaluate",
+    "fit",
     "predict",
     "summarize",
     "validate",
@@ -68,6 +73,7 @@ _HOMES = {
     "stageb.guidance.summarize.summarize": ("summarize",),
     "stageb.guidance.types": ("Guidance", "Rule", "Ticket"),
     "stageb.guidance.use.evaluate": ("evaluate",),
+    "stageb.guidance.use.fit": ("Run", "fit"),
     "stageb.guidance.use.predict": ("predict",),
     "stageb.guidance.use.validate": ("validate",),
 }

@@ -79,7 +79,13 @@ def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, st
 
 
 def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -> Any:
-    """The config that a Python caller gives: keys by name, sections as mappings, ``config`` a YAML file beneath them.
+    """The config that a Python caller gives, as ``draft_keywords`` reads it. Raises ``InputError`` as ``parse`` does."""
+    return draft_keywords(name, entry, keywords).build()
+
+
+def draft_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -> Draft:
+    """The values that a Python caller gives: keys by name, sections as mappings, ``config`` one YAML file, or several of
+    which later ones win, beneath them.
 
     Raises ``InputError`` as ``parse`` does.
     """
@@ -88,10 +94,10 @@ def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) ->
         plain = json.loads(json.dumps(given, default=_plain))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"stageb.{name}: {error}; give keys as stageb {name} --help lists them") from None
-    files = [ConfigFile("keywords", plain)]
-    if keywords.get("config") is not None:
-        files.insert(0, read_file(find_file(str(keywords["config"]))))
-    return drafted(entry, [("config", file) for file in files]).build()
+    named = keywords.get("config") or ()
+    names = [named] if isinstance(named, str | Path) else list(named)
+    files = [*(read_file(find_file(str(name))) for name in names), ConfigFile("keywords", plain)]
+    return drafted(entry, [("config", file) for file in files])
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stageb.guidance.attempts import Attempts
+from stageb.guidance.attempts import NO_CANDIDATE, Attempts
 from stageb.guidance.cautions import RARE
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import EQUAL, LABELS, prices_of
@@ -14,7 +14,7 @@ from stageb.guidance.outcomes import count_of, explain_refusals
 
 FEW = 4  # reflections, below which more of them are the first thing to try
 MANY = 0.5  # share of what was proposed or tried, from which on it is the reason
-UNPROVEN = ("unproven", "futile", "unpromising")
+UNPROVEN = ("unproven", "unlikely", "futile", "unpromising")
 
 
 def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: LoopConfig, ended: str) -> Iterator[str]:
@@ -32,7 +32,7 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
         yield f"{ended} was spent on judging val and test, before the first reflection: raise it."
     elif ended:
         yield f"Learning ended at {ended}, after {count_of(attempts.reflections, 'reflection')}: raise it."
-    elif attempts.reflections < FEW:
+    elif attempts.reflections < FEW and config.reflection.scope != "all":
         yield (
             f"There {'was' if attempts.reflections == 1 else 'were'} {count_of(attempts.reflections, 'reflection')}: raise "
             "runner.epochs or runner.tickets_per_epoch."
@@ -44,6 +44,8 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
             f"a wrong {rare}, say so: --{worth} 20 (docs/guides/rare.md)."
         )
     yield from _advise_on_edits(attempts)
+    if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.edits):
+        yield "The rules seem better without a proof: gate.provisional keep keeps them, marked."
     if config.guidance.path is None:
         yield (
             "Write a rule that you believe in, and start from it: --guidance.path rules.json; stageb evaluate says what it "
@@ -68,5 +70,12 @@ def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
     near = sum(ends[outcome] for outcome in UNPROVEN)
     if near:
         yield f"{count_of(near, 'edit')} could not be proven on the tickets there are: give more train tickets."
-    if not refused and not tried and attempts.idle:
+    elif ends["dropped"]:
+        yield (
+            f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn once: raise gate.race_size, or "
+            "let code judge (--config frugal), where every train ticket teaches and tests."
+        )
+    if NO_CANDIDATE in attempts.idle:
+        yield "Nothing in the tickets tells their labels apart: give columns or texts that do, or look for wrong labels."
+    elif not refused and not tried and attempts.idle:
         yield "The model was right and sure about the train tickets: look whether val and test are like them."

@@ -20,17 +20,16 @@ from stageb.guidance.prompts import Case, words_of
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.conditions import Forms, reading
 from stageb.guidance.reflection.edits import apply, mark_provisional
-from stageb.guidance.reflection.lists import find_gaps, find_terms, hold_together
 from stageb.guidance.reflection.reflect import Reflection
+from stageb.guidance.reflection.terms import find_gaps, find_terms, hold_together
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.reflection.written import WrittenRule, write_whole
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.state import MissionState
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal
+from stageb.guidance.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
-LIMITS = 32  # of one name's numbers that are tried
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
 
@@ -56,13 +55,18 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         decision, verdicts = yield from ask_once(deciding, verdicts)
     else:
         test, verdicts = yield from ask_once(prove_learning(teacher.teach, groups, judge, sum(left.edits)), verdicts)
-        outcome: Outcome = "accepted" if test.accepts else "unproven"
+        right = sum(case.right for case in cases) / len(cases)
+        figures = right, right + whole.won - whole.lost, whole.present, whole.cost
+        estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
+        is_likely = whole.gain > LIKELY
+        outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
         if not test.accepts:
             left = replace(left, edits=(0.0,) * len(left.edits))
-            is_likely = whole.gain > LIKELY and not _takes_rules(edit)
-            if tools.config.gating.provisional == "keep" and is_likely:
-                edit, outcome = replace(edit, guidance=mark_provisional(edit.guidance, bundle.name)), "provisional"
-        decision = Decision((Trial(edit, outcome, test=test),), sum(left.edits), edit if outcome != "unproven" else None)
+            if tools.config.gating.provisional == "keep" and is_likely and not _takes_rules(edit):
+                marked = mark_provisional(edit.guidance, bundle.name, estimate)
+                edit, outcome = replace(edit, guidance=marked), "provisional"
+        trial = Trial(edit, outcome, test=test, estimate=estimate)
+        decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
     return bundle, reflection, GateResult(decision, left, verdicts)
 
 
@@ -83,7 +87,7 @@ class _Teacher:
     def __post_init__(self) -> None:
         config, words = self.tools.config, words_of(self.tools.config.prompt)
         scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
-        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, limits=LIMITS, scales=scales)
+        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, stems=True, fine=True, scales=scales)
         cases, prices = self.bundle.judged, prices_of(config.gating)
         fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.files.reflection_file import ACCEPTED, EditEntry, LearningRow, PruningRow, RaceEntry, ReflectionRow
-from stageb.guidance.types import PROVISIONAL, Operation
+from stageb.guidance.types import PROVISIONAL, Estimate, Operation
 
 UNTESTED = "applied untested"
+NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
 OUTCOMES = (
     ACCEPTED,
     UNTESTED,
     PROVISIONAL,
     "unproven",
+    "unlikely",
     "futile",
     "unpromising",
     "dropped",
@@ -38,6 +40,7 @@ class Attempt:
     race: RaceEntry | None  # None where it did not race
     test: Mapping[str, Any] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth
     step: int  # of the guidance that it was made for
+    estimate: Estimate | None = None  # of what was learnt at once
 
     @property
     def gain(self) -> float | None:
@@ -62,7 +65,7 @@ class Attempts:
     tried: tuple[Attempt, ...]  # in their order
     idle: Mapping[str, int]  # why reflections had nothing to try, and how many
     refused: Mapping[str, int]  # why what answers said was not used, and how often
-    earned: tuple[tuple[int, Mapping[str, float]], ...]  # (guidance step, rule -> what it earns), per search
+    earned: tuple[tuple[int, Mapping[str, float], int], ...]  # (guidance step, rule -> what it earns, tickets), per search
     budget: tuple[float, float] | None  # the mission's false-acceptance budget, and what is left of it; None without a gate
 
     @property
@@ -109,11 +112,17 @@ def list_attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
         tried += mine
         refused.update(each.reason for proposal in row.proposals for each in proposal.refused)
         if not mine:
-            idle[(row.why_not if isinstance(row, ReflectionRow) else "") or "no usable edit was proposed"] += 1
-    earned = tuple((row.step_before, row.credits) for row in rows if isinstance(row, PruningRow))
+            none = "no usable edit was proposed" if row.proposals else NO_CANDIDATE
+            idle[(row.why_not if isinstance(row, ReflectionRow) else "") or none] += 1
+    earned = tuple((row.step_before, row.credits, _count_raced(row)) for row in rows if isinstance(row, PruningRow))
     gates = [row.gate for row in rows if row.gate]
     budget = (gates[0].budget_before, gates[-1].budget_after) if gates else None
     return Attempts(len(rows), tuple(tried), idle, refused, earned, budget)
+
+
+def _count_raced(row: LearningRow) -> int:
+    """Train tickets that the edits of a row were compared on."""
+    return max((edit.race.tickets for edit in row.gate.edits), default=0) if row.gate else 0
 
 
 def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
@@ -134,6 +143,7 @@ def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
             race=edit.race if edit.race.tickets else None,
             test=edit.test,
             step=step,
+            estimate=edit.estimate,
         )
         for edit in row.gate.edits
     ]

@@ -11,17 +11,17 @@ from math import ceil
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import EQUAL, LABELS, prices_of
 from stageb.guidance.gate.decide import STRONG
-from stageb.guidance.gate.exact import smallest_gain
+from stageb.guidance.gate.exact import fewest_wins
+from stageb.guidance.gate.prequential import FIRST
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.splits import SPLITS
-from stageb.guidance.types import FOLDS, Ticket
+from stageb.guidance.types import FOLDS, Ticket, Verdict
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it
-HARD = 0.25  # share of the tickets to win beyond which a proof is unlikely
-GAIN = 0.1  # share of tickets that an edit mends, for which it is said how many a proof takes
+HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
 FEWEST = 5  # tickets of the rarer label from which on one field that tells the label is no accident
 REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
@@ -123,29 +123,28 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
 
 
 def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
-    """For each mission that has too few tickets for a likely proof, how many there are, and how many it would take."""
+    """For each mission whose rarer label has too few tickets for a likely proof, how many it has, and how many it takes:
+    what is learnt can win no more against always giving the other label."""
     if not config.has_gate or config.gating.choose or config.jump_reflection:
         return
+    is_whole = config.reflection.scope == "all"
     for name, splits in inputs.splits.items():
-        level = next_level(max(inputs.budget[name].edits), STRONG)
-        whole = len(splits.train) + len(splits.val) + len(splits.test)
-        if splits.drawn:  # then those of the dearer label are what a proof lacks
-            dear = max(LABELS, key=lambda label: prices_of(config.gating)[label])
-            whole = sum(inputs.tickets[i].label == dear for split in SPLITS for i in splits.of(split))
-            tested = sum(inputs.tickets[i].label == dear for i in splits.tested)
-            what = f"labelled {dear}"
-        else:
-            tested, what = len({inputs.tickets[i].group for i in splits.tested}), "groups"
-        pool = min(config.gating.pool_size, tested * (FOLDS - 1) // FOLDS)
-        needed = smallest_gain(level, pool)
-        if needed > HARD:
-            wins = ceil(needed * pool) if pool and level else 0
-            enough = ceil(whole * wins / GAIN / pool / 10) * 10 if wins else 0
-            more = f"; to prove one that wins {GAIN:.0%} takes some {enough:,} in all" if enough else ""
-            yield (
-                f"{name}: {len(splits.train):,} train tickets leave {pool:,} {what} to test an edit on, and it would have "
-                f"to win more than {min(needed, 1):.0%} of them{more}. Give more tickets"
-            )
+        budget = inputs.budget[name].edits
+        level = sum(budget) if is_whole else next_level(max(budget), STRONG)
+        share = 1 - FIRST if is_whole else (FOLDS - 1) / FOLDS  # of what may be tested on, that has not taught
+        share = min(share, config.gating.pool_size / len(splits.tested)) if splits.tested else 0.0
+        own = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
+        count = Counter(ticket.label for ticket in own)
+        rare: Verdict = "fail" if count["fail"] <= count["pass"] else "pass"
+        tested = share * len({inputs.tickets[i].group for i in splits.tested if inputs.tickets[i].label == rare})
+        wins = fewest_wins(level) if level else 0
+        if not count[rare] or not wins or wins <= HALF * tested:
+            continue
+        enough = f", some {ceil(count[rare] * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""
+        yield (
+            f"{name}: {count[rare]:,} of {len(own):,} tickets are labelled {rare}, {round(tested):,} of which test what is "
+            f"learnt: rules that tell fewer than {wins} of these from the others cannot be proven. Give more{enough}"
+        )
 
 
 def _place(ticket: Ticket) -> str:

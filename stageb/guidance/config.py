@@ -170,8 +170,6 @@ class ReflectionConfig(Section, at="reflection"):
     """Train tickets that evidence is counted over, at least; those not yet judged under the present guidance are judged."""
     arithmetic: bool = False
     """Whether evidence also computes with two numbers. Few models follow such rules; with runner.judge both, code does."""
-    counts: bool = False
-    """Whether evidence also counts: at least 2 of three to five conditions. Few models follow these, too."""
     phrases: bool = False
     """Whether evidence also names phrases of two or three words, not only single words."""
     lists: bool = False
@@ -327,7 +325,8 @@ class LoopConfig(Section, at=""):
     """Only audit: judge all tickets under the given guidance, list what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     report: bool = True
-    """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time."""
+    """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time. And measure what a
+    model that nobody can read reaches on the same tickets, where scikit-learn is installed."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
     """Lightning loggers that receive the figures, each a class path, or class_path and init_args: CSV, TensorBoard, ..."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from stageb.guidance.attempts import UNTESTED, Attempt, Attempts
+from stageb.guidance.attempts import UNTESTED, Attempt, Attempts, keep_furthest
 from stageb.guidance.files.reflection_file import ACCEPTED, LearningRow
-from stageb.guidance.types import PROVISIONAL
+from stageb.guidance.types import PROVISIONAL, Estimate, Rule
 
 OUTCOMES = {
     ACCEPTED: "accepted",
     UNTESTED: "applied untested",
     PROVISIONAL: "kept as provisional",
     "unproven": "not proven",
+    "unlikely": "neither proven nor likely",
     "futile": "given up",
     "unpromising": "promised too little",
     "dropped": "not tested",
@@ -22,10 +23,19 @@ OUTCOMES = {
 }
 ENDS = {  # what so many edits did
     "unproven": "fell short of a proof",
+    "unlikely": "fell short of a proof, and of seeming better by two standard errors",
     "futile": "left little hope of a proof",
     "unpromising": "promised too little for a test",
     "dropped": "promised too little, or less than another",
     "turns no evidence": "had no effect on the tickets that taught them",
+}
+STAGES = {  # where the edit stopped that came furthest
+    "unproven": "the edit that came furthest was tested, and not proven",
+    "unlikely": "the rules that were found were tested, and are neither proven nor likely",
+    "futile": "the edit that came furthest was given up in its test",
+    "unpromising": "the edit that came furthest won too little in its race to be tested",
+    "dropped": "the edit that came furthest lost its race",
+    "turns no evidence": "no edit mended a ticket that it was made for",
 }
 REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
     (r".*(no ticket has|no ticket mentions|is no number in|is neither a number)", "named what no ticket has"),
@@ -85,6 +95,44 @@ def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
     points = "points of cost, weighed by the prices," if is_weighed else "points"
     count = f"{attempt.test['tickets']:,}"
     return f"{attempt.test['mean_gain'] * 100:+.1f} {points} on {count} tickets that it was not made from"
+
+
+def name_last_stage(attempts: Attempts) -> str:
+    """Which stage stopped a run that has learnt nothing: how far the edit came that came furthest, or why none was tried."""
+    if not attempts.reflections:
+        return "nothing was reflected on"
+    if not attempts.edits:
+        return f"no edit was tried: {'; '.join(_why_nothing(attempts))}"
+    (best,) = keep_furthest(attempts.edits, 1)
+    stage = STAGES[best.outcome]
+    if best.estimate:
+        stage += f" ({describe_estimate(best.estimate)})"
+    elif best.race:
+        won, lost = round(best.race.won), round(best.race.lost)
+        stage += f" (on {best.race.tickets:,} tickets {won:,} judged better, {lost:,} worse)"
+    return stage
+
+
+def describe_estimate(estimate: Estimate) -> str:
+    """What learnt rules are hoped to come to, in words: shares of right verdicts, and costs where prices differ."""
+    before, after = estimate.acc_before, estimate.acc
+    said = f"{before:.1%} right without these rules, {after:.1%} with them"
+    if abs(1 - before - estimate.cost_before) > 1e-5 or abs(1 - after - estimate.cost) > 1e-5:
+        said = f"a ticket costs {estimate.cost_before:.3f} without these rules, {estimate.cost:.3f} with them; {said}"
+    return f"{said}, estimated out of fold on {estimate.tickets:,} train tickets"
+
+
+def describe_provisional(rules: Sequence[Rule]) -> list[str]:
+    """A line for each estimate that provisional rules came with: which these are, and what they are hoped to come to."""
+    keys: dict[Estimate | None, list[str]] = {}
+    for rule in rules:
+        if rule.is_provisional:
+            keys.setdefault(rule.estimate, []).append(rule.key)
+    return [
+        f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} provisional, not proven to help"
+        f"{f': {describe_estimate(estimate)}' if estimate else ''}"
+        for estimate, of in keys.items()
+    ]
 
 
 def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool = False) -> str:

@@ -31,7 +31,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.schedule import JUDGED, LEARNT, Schedule, describe_learning
 from stageb.guidance.splits import SPLITS, describe_labels
 from stageb.guidance.state import State, Tally
-from stageb.guidance.types import NOWHERE, Guidance, Place, Round
+from stageb.guidance.types import NOWHERE, PROVISIONAL, Guidance, Place, Round
 from stageb.runs.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
@@ -57,8 +57,8 @@ class EditCounts:
         """With those of one more row of reflection.jsonl."""
         if "credits" in row:
             return self
-        tried = len(row["gate"]["edits"]) if row["gate"] else int(row["applied"])
-        return EditCounts(self.tried + tried, self.accepted + int(row["applied"]))
+        outcomes = [edit["outcome"] for edit in row["gate"]["edits"]] if row["gate"] else ["untested"] * row["applied"]
+        return EditCounts(self.tried + len(outcomes), self.accepted + (row["applied"] and PROVISIONAL not in outcomes))
 
 
 class Bar(RichProgress):

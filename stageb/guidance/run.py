@@ -44,6 +44,7 @@ from stageb.guidance.state import (
 )
 from stageb.guidance.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed
 from stageb.guidance.types import Answers, Candidate, Place, Record, Round
+from stageb.guidance.use.black_box import measure_on_test
 from stageb.job import lifetime
 from stageb.runs import run
 from stageb.runs.loggers import Loggers
@@ -127,9 +128,11 @@ class Run(run.Run):
 
     def _show_result(self, state: State) -> None:
         """Print the table, and write the report if it is wanted. A report that fails does not fail the run."""
-        summary.show(self.journal, self.config, state, self.inputs.tickets)
+        tickets = self.inputs.tickets
+        boxes = measure_on_test(self.config, tickets) if self.config.report else {}
+        summary.show(self.journal, self.config, state, tickets, boxes)
         if self.config.report:
-            print(write.at_the_end(self.journal.folder, self.config, self.inputs.tickets), flush=True)
+            print(write.at_the_end(self.journal.folder, self.config, tickets, boxes), flush=True)
 
     def _take_up(self) -> State:
         """The committed state, or a first one."""

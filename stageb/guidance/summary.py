@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
@@ -14,11 +15,13 @@ from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_row
+from stageb.guidance.outcomes import describe_provisional, name_last_stage
 from stageb.guidance.report.read import read_letter
 from stageb.guidance.report.verdicts import collect_verdicts
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance, Ticket
+from stageb.guidance.use.black_box import BlackBox
 from stageb.guidance.use.letter import name_misread
 from stageb.guidance.use.record import name_doubtful, read_record
 from stageb.runs.folder import RunFolder
@@ -26,29 +29,37 @@ from stageb.runs.summary import make_console, make_table, print_table
 from stageb.store.journal import Journal
 
 
-def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[Ticket]) -> None:
-    """Print the summary on standard output; ``tickets`` are those of the run."""
+def show(
+    journal: Journal,
+    config: LoopConfig,
+    state: State,
+    tickets: Sequence[Ticket],
+    black_boxes: Mapping[str, BlackBox],
+) -> None:
+    """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what models reach on test."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     print_table(console, tabulate(journal, config, guidance))
     for line in describe_by_class(journal, config, guidance):
         console.print(line)
-    counts = {mission: count_accepted(journal, learnt) for mission, learnt in guidance.items()}
+    for mission, box in black_boxes.items():
+        console.print(f"{mission}, test: {box.describe(prices_of(config.gating))}")
+    counts = {mission: count_applied(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
-        count, gone = counts[mission]
-        edits = f"{count} accepted edit{'s' if count != 1 else ''}"
-        edits += f", {gone} rule{'s' if gone != 1 else ''} removed" if gone else ""
+        edits = counts[mission].describe()
         count = len(learnt.rules) - 1
         rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{' (provisional)' * rule.is_provisional}. {rule.text}")
+        for line in describe_provisional(learnt.rules):
+            console.print(f"  {line}")
         for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
             console.print(f"  {line}")
         for line in advise_mission(journal, config, state, mission):
             console.print(line)
     console.print("")
-    for line in describe_spending(state, sum(count for count, _ in counts.values())):
+    for line in describe_spending(state, sum(count.accepted for count in counts.values())):
         console.print(line)
     if not config.jump_reflection:
         console.print(describe_splits(config.split))
@@ -122,17 +133,33 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
     if config.jump_reflection or not config.runner.epochs or attempts.accepted:
         return
     lines = list(advise(journal.rows(f"{folder(mission)}/metrics.jsonl"), attempts, config, state.ended))
-    yield f"  Nothing was learnt.{' What to try next:' if lines else ''}"
+    yield f"  Nothing was learnt: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
     yield from (f"  - {line}" for line in lines)
 
 
-def count_accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
-    """Edits that the run accepted on the way to ``guidance``, and rules that it let go; those of an earlier run, which it
-    may have started from, are not counted."""
+@dataclass(frozen=True, slots=True)
+class AppliedEdits:
+    """What a run changed on the way to a guidance; edits of an earlier run, which it may have started from, left out."""
+
+    accepted: int  # edits
+    provisional: int  # edits that were kept without a proof
+    gone: int  # rules that it let go
+
+    def describe(self) -> str:
+        """In words: ``2 accepted edits, 1 rule removed``."""
+        edits = f"{self.accepted} accepted edit{'s' if self.accepted != 1 else ''}"
+        if self.provisional:
+            kept = f"{self.provisional} edit{'s' if self.provisional != 1 else ''} kept as provisional"
+            edits = f"{edits}, {kept}" if self.accepted else kept
+        return edits + (f", {self.gone} rule{'s' if self.gone != 1 else ''} removed" if self.gone else "")
+
+
+def count_applied(journal: Journal, guidance: Guidance) -> AppliedEdits:
+    """What became ``guidance``."""
     rows = map(parse_row, journal.rows(f"{folder(guidance.mission)}/{REFLECTION}"))
     applied = [row for row in rows if row.applied is not None and row.step_after <= guidance.step]
-    gone = sum(isinstance(row, PruningRow) for row in applied)
-    return len(applied) - gone, gone
+    gone, provisional = sum(isinstance(row, PruningRow) for row in applied), sum(row.is_provisional for row in applied)
+    return AppliedEdits(len(applied) - gone - provisional, provisional, gone)
 
 
 def describe_splits(shares: SplitConfig) -> str:

@@ -16,6 +16,7 @@ OpName = Literal["add", "update", "merge", "remove"]
 HEADLINE_KEY = "G0"
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
+ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
 NAME_LENGTH = 12  # digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
 UNKNOWN = cast("Verdict", "")
@@ -83,6 +84,17 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """What learnt rules come to on train tickets, each judged by what the others taught, beside the rules without them."""
+
+    tickets: int
+    acc_before: float  # share judged right without these rules
+    acc: float  # with them
+    cost_before: float  # of a ticket, at the prices, without these rules
+    cost: float  # with them
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One numbered line of guidance."""
 
@@ -94,6 +106,15 @@ class Rule:
     def is_provisional(self) -> bool:
         """Whether its proof is missing."""
         return self.metadata.get(PROVISIONAL) is True
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What it and the rules learnt with it come to; None where that is not known, as of a proven one."""
+        figures = self.metadata.get(ESTIMATE)
+        names = Estimate.__slots__
+        if not isinstance(figures, dict) or not all(isinstance(figures.get(name), int | float) for name in names):
+            return None
+        return Estimate(**{name: figures[name] for name in names})
 
     @property
     def sources(self) -> list[str]:

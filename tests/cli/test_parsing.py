@@ -665,6 +665,17 @@ def test_numbers_may_stand_in_a_list_of_texts(fit: Fit) -> None:
     ).columns.passes == ["0"]
 
 
+def test_keywords_stack_configs_as_the_command_line_does(fit: Fit) -> None:
+    Path("one.yaml").write_text("seed: 3\ngate: {alpha: 0.1}\n")
+    Path("two.yaml").write_text("gate: {alpha: 0.2}\n")
+    entry = registry.LOOPS["guidance"]
+    for names in (["tickets", "frugal", "one.yaml", "two.yaml"], ["two.yaml", "one.yaml"], ["two.yaml"]):
+        assert main(["fit", *(f"--config={name}" for name in names), *TICKETS]) == 0
+        for config in (names, list(map(Path, names))) if len(names) > 1 else (names, names[0]):
+            assert parsing.from_keywords("fit", entry, {"tickets": ["my.jsonl"], "config": config}) == fit.config
+    assert (fit.config.seed, fit.config.gate.alpha) == (17, 0.2)
+
+
 def test_keywords_take_the_numbers_of_numpy() -> None:
     """As those that a loop over ``numpy.arange`` gives."""
     keys = {"tickets": ["a"], "seed": numpy.int64(3), "gate": {"alpha": numpy.float32(0.5)}}

@@ -2,11 +2,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from stageb.guidance.cautions import list_cautions, warn_of_fields, warn_of_labels, warn_of_numbers
-from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
 from stageb.guidance.inputs import read_inputs
 from stageb.guidance.types import Ticket, Verdict
 
@@ -86,8 +87,10 @@ def test_values_that_are_often_no_number_are_left_alone(says: Callable[[int], st
 def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) -> None:
     few = made(40, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
     (line,) = cautions(few, tmp_path)
-    assert "train tickets leave" in line
-    assert "in all. Give more tickets" in line
+    assert line == (
+        "m: 20 of 40 tickets are labelled fail, 3 of which test what is learnt: rules that tell fewer than 7 of these from "
+        "the others cannot be proven. Give more, some 110 in all"
+    )
     many = made(900, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
     assert not cautions(many, tmp_path)
 
@@ -96,4 +99,17 @@ def test_where_failures_are_dear_and_rare_they_are_what_a_proof_lacks(tmp_path: 
     config = replace(CONFIG, gate=GateConfig(fp_weight=20))
     rare = made(1000, lambda n: n % 40 == 0, lambda n: f"size: {n}; colour: {n % 7}")
     (line,) = cautions(rare, tmp_path, config)
-    assert "labelled fail to test an edit on" in line
+    assert "25 of 1,000 tickets are labelled fail" in line
+
+
+@pytest.mark.parametrize("scope", ["bundle", "all"])
+def test_it_is_the_failures_that_must_not_be_few(scope: Literal["bundle", "all"], tmp_path: Path) -> None:
+    """Twelve in 150, too many for a warning that they are rare; half of 150 and, where every ticket tests, forty in 500 are
+    enough."""
+    runner = RunnerConfig(judge="both" if scope == "all" else "model")
+    config = replace(CONFIG, reflection=ReflectionConfig(scope=scope), runner=runner, gate=GateConfig(fp_weight=2))
+    (line,) = cautions(made(150, lambda n: n * 7 % 150 < 12, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    assert line.startswith("m: 12 of 150 tickets are labelled fail, ")
+    assert not cautions(made(150, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    lines = cautions(made(500, lambda n: n * 7 % 500 < 40, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    assert len(lines) == (scope == "bundle")

@@ -1,4 +1,4 @@
-"""What rules can reach on tickets: a decision tree and a rule list, learnt from all train labels without a model.
+"""What train labels have to give without a language model: a tree, a rule list, and two models that nobody can read.
 
 The tree is scikit-learn's, of depth 5, on ``name: value`` pairs, numbers and words. The rule list is RIPPER (Cohen, Fast
 Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``conditions.py``): rules for the rarer label
@@ -15,10 +15,12 @@ from math import inf, lgamma, log, log2
 
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
+from stageb.guidance.costs import EQUAL
 from stageb.guidance.prompts import clue_text
 from stageb.guidance.reflection.conditions import Condition, find_conditions, reading
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.types import Ticket, Verdict
+from stageb.guidance.use.black_box import CLASSIFIERS, Classifier
 from stageb.seeds import shuffled, stream
 
 DEPTH = 5  # of the tree
@@ -65,7 +67,21 @@ def rule_list(train: Sequence[Ticket], test: Sequence[Ticket], seed: int) -> Rea
     return Reached(texts, [verdict == ticket.label for verdict, ticket in zip(said, test, strict=True)])
 
 
-LEARNERS: Mapping[str, Learner] = {"tree": tree, "rules": rule_list}
+def _black_box(classify: Classifier) -> Learner:
+    """A model that nobody can read, as ``fit`` and ``evaluate`` measure it."""
+
+    def learn(train: Sequence[Ticket], test: Sequence[Ticket], seed: int) -> Reached:
+        verdicts = classify(train, test, EQUAL, seed)
+        return Reached((), [verdict == ticket.label for verdict, ticket in zip(verdicts, test, strict=True)])
+
+    return learn
+
+
+LEARNERS: Mapping[str, Learner] = {
+    "tree": tree,
+    "rules": rule_list,
+    **{name: _black_box(classify) for name, classify in CLASSIFIERS.items()},
+}
 
 
 def features(ticket: Ticket) -> dict[str, str | float]:

@@ -1,7 +1,8 @@
 """Methods of learning beside each other: bin/bench learn --out out/learn --data FOLDER
 
 Every method learns guidance for the same tickets with the same model, from the same empty guidance, with as many rollouts;
-a decision tree and a rule list, which need none, show what rules can reach.
+a decision tree and a rule list, which need none, show what rules can reach, and logistic regression and boosting what
+labels have to give.
 Writes results.json, table.md and curves.png into --out; a folder per run stands under cells/.
 """
 
@@ -17,7 +18,7 @@ from lab.bench.learning.data import MADE, REAL
 from lab.bench.learning.figures import learning_table
 
 DATASETS = ",".join([*MADE, *REAL])
-DEFAULT = "ours,statistics,gepa-tuned,gepa-evidence,gepa,tf-grpo,tf-grpo-best,etgpo,tree,rules"
+DEFAULT = "ours,statistics,gepa-tuned,gepa-evidence,gepa,tf-grpo,tf-grpo-best,etgpo,tree,rules,logistic,boosting"
 
 
 def main(arguments: Sequence[str]) -> int:

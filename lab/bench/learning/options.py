@@ -11,6 +11,7 @@ from lab.bench.learning import data
 from lab.bench.learning.cells import METHODS, Place
 from lab.bench.learning.classic import LEARNERS
 from stageb.errors import InputError
+from stageb.guidance.use.black_box import CLASSIFIERS
 
 KNOWN = (*METHODS, *LEARNERS)
 FOLDER = Path(__file__).parents[3] / "configs" / "guidance"
@@ -64,7 +65,7 @@ def methods_of(given: argparse.Namespace) -> list[str]:
     unknown = [name for name in names if name not in KNOWN]
     if unknown:
         raise InputError(f"--methods: there is no {', '.join(unknown)}; choose from {', '.join(KNOWN)}")
-    for start, module in (("gepa", "gepa"), ("tree", "sklearn")):
+    for start, module in (("gepa", "gepa"), (("tree", *CLASSIFIERS), "sklearn")):
         if any(name.startswith(start) for name in names) and find_spec(module) is None:
             raise InputError(f"{module} is not installed; in the checkout: python -m pip install -e '.[bench]'")
     return names

@@ -266,6 +266,7 @@ def _make_edit_entry(tried: Trial) -> EditEntry:
         evidence=EvidenceEntry(len(edit.evidence), tried.turned),
         race=RaceEntry(score.seen, round(score.won, 6), round(score.lost, 6)),
         test=_describe_test(tried.test) if tried.test else None,
+        estimate=tried.estimate,
     )
 
 

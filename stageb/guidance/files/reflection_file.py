@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.types import Operation, Refusal
+from stageb.guidance.types import PROVISIONAL, Estimate, Operation, Refusal
 
 REFLECTION = "reflection.jsonl"  # in the mission's folder
 ACCEPTED = "accepted"  # the outcome of the edit that the gate let through
@@ -66,6 +66,8 @@ class EditEntry:
     """On the tickets that edits race on."""
     test: Mapping[str, Any] | None
     """level, tickets, groups, mean_gain, and won and lost, or log_wealth; None where it was not tested."""
+    estimate: Estimate | None = None
+    """Of what was learnt at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,11 @@ class LearningRow:
     def accepted_edit(self) -> EditEntry | None:
         """The edit that the gate let through."""
         return next((edit for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether an edit was applied without its proof."""
+        return bool(self.gate and any(edit.outcome == PROVISIONAL for edit in self.gate.edits))
 
     @property
     def test(self) -> Mapping[str, Any] | None:
@@ -177,5 +184,7 @@ def _parse_edit(row: Mapping[str, Any]) -> EditEntry:
     proposals, traded = tuple(row["proposals"]), tuple(row["rules_traded"])
     evidence, race = EvidenceEntry(**row["evidence"]), RaceEntry(**row["race"])
     test = None if row["test"] is None else dict(row["test"])
+    estimate = Estimate(**row["estimate"]) if row.get("estimate") else None
     parsed = {"proposals": proposals, "rules_traded": traded, "evidence": evidence, "race": race, "test": test}
+    parsed["estimate"] = estimate
     return EditEntry(**{**row, **parsed})

@@ -32,14 +32,14 @@ from stageb.guidance.gate.race import LOSS_PRICE, Gained, Score, TicketKind, rac
 from stageb.guidance.gate.sequential import Test, mean, next_level
 from stageb.guidance.groups import Group, whole_groups
 from stageb.guidance.questions import Dialogue
-from stageb.guidance.types import Guidance, Proposal
+from stageb.guidance.types import Estimate, Guidance, Proposal
 from stageb.seeds import stream
 
 STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the test of an edit with a race like that
 LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is strong
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
-Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "provisional", "accepted"]
+Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unlikely", "unproven", "provisional", "accepted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Trial:
     turned: int = 0  # tickets of its evidence
     score: Score = field(default_factory=Score)  # in the race
     test: Test | None = None
+    estimate: Estimate | None = None  # of what is learnt at once
 
 
 @dataclass(frozen=True, slots=True)

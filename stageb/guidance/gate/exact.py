@@ -93,7 +93,6 @@ def is_promising(won: float, lost: float, groups: int, level: float) -> bool:
     return mcnemar_p(round(won * groups), round(lost * groups)) <= level ** (1 / DOUBT) and mcnemar_p(groups, 0) <= level
 
 
-def smallest_gain(level: float, groups: int) -> float:
-    """The smallest mean gain that so many ``groups`` can prove at ``level``, where nothing is lost: the share of them that
-    must be won outright. Above 1 where even that would not do."""
-    return ceil(-log2(level)) / groups if groups and level else 2.0
+def fewest_wins(level: float) -> int:
+    """The groups that must be won outright for a proof at ``level``, above 0, where none is lost."""
+    return ceil(-log2(level))

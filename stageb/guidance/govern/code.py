@@ -10,6 +10,7 @@ from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.tables import list_roles
+from stageb.guidance.outcomes import describe_provisional
 from stageb.guidance.prompts import Words
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules import export, sql
@@ -42,6 +43,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
             roles,
             any(read.is_counted for read in readings[mission]),
             find_letters(readings[mission]),
+            describe_provisional(each.rules),
         )
         for mission, each in guidance.items()
     ]

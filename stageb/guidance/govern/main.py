@@ -16,6 +16,7 @@ from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.govern import code, screens, shared
 from stageb.guidance.govern.provenance import add_provenance
+from stageb.guidance.outcomes import describe_provisional
 from stageb.guidance.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.code import list_read_files
@@ -167,6 +168,8 @@ def export(args: Any) -> int:
             print(shown(line, 400), file=sys.stderr)
         return 1 if unreadable else 0
     guidance, words = _get_only(found, args.source), _choose_words(args)
+    for line in describe_provisional(guidance.rules):
+        print(f"{shown(guidance.mission)}: {line}", file=sys.stderr)  # the prompt does not tell
     if guidance.shown and not words.instruct:  # a file does not say which model reads it
         words = instruct_words(args.language or "en")
     prompt = rollout_prompt(Ticket("", "", "pass", ()), guidance, words)

@@ -12,6 +12,7 @@ from stageb.guidance.files.guidance_file import read_past, split_step
 from stageb.guidance.files.reflection_file import LearningRow
 from stageb.guidance.govern.compare import describe_changes
 from stageb.guidance.govern.provenance import LEARNT, find_edit, read_edits, read_val_metrics, summarize_edit
+from stageb.guidance.outcomes import describe_provisional
 from stageb.guidance.types import UNCALIBRATED, Guidance, Operation, Rule
 
 TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
@@ -24,8 +25,9 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
     made = read_edits(path, guidance.mission) if path.is_dir() else []
     yield f"{shown(guidance.mission)}, step {guidance.step}:"
     for rule in guidance.rules:
-        yield f"  {rule.key}. {shown(rule.text)}"
+        yield f"  {rule.key}{' (provisional)' * rule.is_provisional}. {shown(rule.text)}"
         yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), all_tickets))
+    yield from (f"  {line}" for line in describe_provisional(guidance.rules))
     if guidance.shown:
         named = [_name_ticket(each.source) for each in guidance.shown]
         yield f"  shown with it: {_count_noun(len(named), 'train ticket')}: {', '.join(named)}"
@@ -52,8 +54,6 @@ def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool
     yield " ".join(made) + (f" ({', '.join(place)})" if place else "")
     if data.get("rationale"):
         yield f"why: {shown(str(data['rationale']), 400)}"
-    if rule.is_provisional:
-        yield "provisional: it is not proven to help"
     sources = data.get("sources")
     if isinstance(sources, list) and sources:
         named = [_name_ticket(str(key)) for key in (sources if all_tickets else sources[:TICKETS])]
@@ -108,6 +108,8 @@ def describe_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
             yield f"      {_describe_operation(operation)}"
         if edit and edit.test is not None:
             yield f"      gate: {_describe_test(edit.test)}"
+        if edit and edit.is_provisional:
+            yield "      gate: not proven, kept as provisional"
         if step in judged:
             yield f"      val: {_describe_accuracy(judged[step])}"
 

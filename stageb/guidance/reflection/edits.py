@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from stageb.guidance.types import HEADLINE_KEY, PROVISIONAL, Guidance, Operation, Rule
+from stageb.guidance.types import ESTIMATE, HEADLINE_KEY, PROVISIONAL, Estimate, Guidance, Operation, Rule
 
 
 def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: str = "") -> Guidance:
@@ -62,12 +62,13 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
     return replace(guidance, step=guidance.step + 1, rules=after, next_number=next_number)
 
 
-def mark_provisional(guidance: Guidance, reflection_id: str) -> Guidance:
-    """The guidance, with what this reflection has written marked as provisional."""
+def mark_provisional(guidance: Guidance, reflection_id: str, estimate: Estimate | None) -> Guidance:
+    """The guidance, with what this reflection has written marked as provisional, and what is hoped of it."""
+    marks = {PROVISIONAL: True} | ({ESTIMATE: asdict(estimate)} if estimate else {})
 
     def mark(rule: Rule) -> Rule:
         is_new = rule.metadata.get("reflection_id") == reflection_id
-        return replace(rule, metadata={**rule.metadata, PROVISIONAL: True}) if is_new else rule
+        return replace(rule, metadata={**rule.metadata, **marks}) if is_new else rule
 
     return replace(guidance, rules=tuple(map(mark, guidance.rules)))
 

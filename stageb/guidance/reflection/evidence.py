@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, islice, pairwise
+from itertools import combinations, islice
 from math import inf, lgamma, log
 
 from stageb.guidance.reflection.conditions import PLAIN, Condition, Forms, Kind, find_conditions, reading
@@ -30,9 +30,7 @@ from stageb.guidance.types import Ticket
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
 ALIKE_SINGLES = 12  # computed ones, which come in many limits that say much the same; and phrases, likewise
-BEAM = 24  # pairs that are joined with a third condition, and counts that are widened by one
-COUNTED_SINGLES = 24  # conditions that are counted
-MOST_COUNTED = 5  # of them together
+BEAM = 24  # pairs that are joined with a third condition
 CLASS: Mapping[Kind, str] = {
     "is": "plain",
     "mentions": "plain",
@@ -45,7 +43,6 @@ CLASS: Mapping[Kind, str] = {
     "under": "compared",
     "least": "ranked",
     "most": "ranked",
-    "count": "counted",
 }
 ODDS: Mapping[str, float] = {  # of what rules are about
     "plain": 1.0,
@@ -55,9 +52,8 @@ ODDS: Mapping[str, float] = {  # of what rules are about
     "computed": 1 / 8,
     "ranked": 1 / 2,
     "phrase": 1 / 2,
-    "counted": 1 / 8,  # of a count, beside what its parts cost
 }
-LOG_WAYS = tuple(lgamma(count + 1) for count in range(MOST_COUNTED + 1))  # in which so many conditions can be ordered
+LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
 MET = 3  # wrong tickets that a clue names
 LISTED = 8  # lines of a list, at most
@@ -109,7 +105,7 @@ def find_evidence(
     seen: list[tuple[int, bool]] = []
     for joined, mask in _rank(told, sides):
         plain = _is_plain(joined)
-        # What compares two names, or counts, hides nothing plain: not every model can follow it.
+        # What compares two names hides nothing plain: not every model can follow it.
         before = [other for other, simple in seen if simple or not plain]
         if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
             seen.append((mask, plain))
@@ -157,8 +153,8 @@ def _rank(told: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tupl
 
 
 def _is_plain(joined: _Joined) -> bool:
-    """Whether no condition compares two names, or counts."""
-    return all(_class(condition) not in ("compared", "computed", "counted") for condition in joined)
+    """Whether no condition compares two names."""
+    return all(_class(condition) not in ("compared", "computed") for condition in joined)
 
 
 class _Sides:
@@ -231,51 +227,7 @@ def _search(masks: Mapping[Condition, int], sides: _Sides, forms: Forms) -> dict
             joined = tuple(sorted({*pair, third}, key=lambda condition: place[condition]))
             if len(joined) == 3 and joined not in told:
                 tell(joined, told[pair][0] & held[third])
-    if forms.counts:
-        told |= _search_counts({each: held[each] for each in plain if _is_plain((each,))}, told, sides, cost)
     return told
-
-
-def _search_counts(
-    held: Mapping[Condition, int], told: Mapping[_Joined, tuple[int, float]], sides: _Sides, cost: Mapping[str, float]
-) -> dict[_Joined, tuple[int, float]]:
-    """Counts of conditions that tell more than any one, two or three of them together: from two of three on, one more
-    condition is counted, and with it one more required or not, in the most telling ones (ID2-of-3: Murphy and Pazzani
-    1991)."""
-    found: dict[_Joined, tuple[int, float]] = {}
-    singles = list(islice((each for each, mask in held.items() if _lift(mask, sides) > 0), COUNTED_SINGLES))
-    frontier: dict[tuple[int, ...], tuple[int, ...]] = {}  # places of conditions -> who meets one or more, two or more, ...
-    places: tuple[int, ...]
-    for places in combinations(range(len(singles)), 3):
-        a, b, c = (held[singles[place]] for place in places)
-        frontier[places] = (a | b | c, a & b | a & c | b & c, a & b & c)
-    while frontier:  # wider by one condition each time
-        scores: dict[tuple[int, ...], float] = {}
-        for places, levels in frontier.items():
-            parts = tuple(singles[place] for place in places)
-            if _repeats(parts):
-                continue
-            known = [told[part][1] for size in (1, 2, 3) for part in combinations(parts, size) if part in told]
-            price = sum(cost[_class(part)] for part in parts) - LOG_WAYS[len(parts)]
-            price += log((len(parts) - 2) / ODDS["counted"])
-            for count in range(2, len(parts)):
-                tells = sides.tells(levels[count - 1]) - price
-                scores[places] = max(scores.get(places, -inf), tells)
-                if tells > max(known, default=-inf):
-                    found[(Condition("count", "", str(count), parts=parts),)] = levels[count - 1], tells
-        best = sorted((places for places in scores if scores[places] > -inf), key=lambda places: (-scores[places], places))
-        frontier = {
-            tuple(sorted((*places, further))): _widen(frontier[places], held[singles[further]])
-            for places in best[:BEAM]
-            for further in range(len(singles))
-            if further not in places and len(places) < MOST_COUNTED
-        }
-    return found
-
-
-def _widen(levels: tuple[int, ...], mask: int) -> tuple[int, ...]:
-    """Who meets one or more, two or more, ... of the conditions, with one more among them."""
-    return (levels[0] | mask, *(more | less & mask for less, more in pairwise(levels)), levels[-1] & mask)
 
 
 def _class(condition: Condition) -> str:

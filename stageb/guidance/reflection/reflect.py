@@ -93,7 +93,7 @@ class Study:
         if kind not in self._known:
             config = self.config
             scales = None if config.scales is None else parse_scales(config.scales)
-            forms = Forms(config.arithmetic, config.counts, config.phrases, config.lists, scales)
+            forms = Forms(config.arithmetic, config.phrases, lists=config.lists, scales=scales)
             errors, contrast = of_kind(self.judged, kind, self.guidance)
             won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
             pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks

@@ -1,33 +1,35 @@
 """Scorecards: conditions with small whole points, and the sum from which a ticket fails.
 
-A card grows point by point. The log-odds that a ticket fails are ``SCALE`` times its points, more or less a constant, so a
-point about doubles the odds. Each step gives one more point to a condition, or takes one: the step that lowers the logistic
-loss most, of those that its slope and its curvature promise most of (a sparse additive model with integer points, as Ustun &
-Rudin, "Supersparse linear integer models for optimized medical scoring systems", 2016; greedy, by coordinates, as in Liu et
-al., "FasterRisk", 2022). All cards on the way are kept; which one is used is decided on tickets that taught none of them
+Conditions are chosen one after the other, for a logistic regression with a small penalty on large weights: of all of them,
+the one that lowers the loss most, to the second order; then all weights are fitted anew. Of every size, the weights are made
+whole: multiplied so that the largest is between 1 and ``MOST_POINTS``, and rounded, with the multiplier of least loss
+(Liu et al., "FasterRisk: fast and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear integer
+models for optimized medical scoring systems", 2016). Which size is used is decided on tickets that taught none of them
 (``whole.py``).
-
-Tickets of one sum have one probability, so a step looks at no ticket but through bit masks of those with one sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp, log1p
+from math import floor, log
 
-from stageb.guidance.reflection.lists import Masks, Term
+import numpy as np
+from numpy.typing import NDArray
 
-SCALE = 0.7  # log-odds of a point
-STEPS = 60  # at most
+from stageb.guidance.reflection.terms import Masks, Term, unpack
+
 MOST_TERMS = 20  # of a card
 MOST_POINTS = 5  # of a condition, more or less
 FEWEST = 3  # tickets for which a condition must hold, and not hold
-TRIED = 12  # steps of which the loss is computed
-BITS = 7  # in which probabilities are summed over tickets
+TRIED = 1500  # conditions: those that tell most by themselves
+PENALTY = 0.5  # half of it times the square of each weight is added to the loss
+SCALES = 9  # multipliers that are tried
+FITTED = 1e-4  # a step of weights that is no step
 
 Sums = dict[int, int]
 """A sum of points -> the tickets that have it."""
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +40,36 @@ class Scorecard:
     least: int
 
 
-def grow_cards(masks: Masks, fails: int, passes: int, prices: tuple[float, float]) -> list[Scorecard]:
-    """Cards of ever more points for ``fails`` and ``passes``; ``prices`` of one of either judged wrong."""
-    terms = _distinct(masks, fails | passes)
-    points: dict[Term, int] = {}
-    sums: Sums = {0: fails | passes}
-    constant = _fit_constant(_count(sums, fails), prices, 0.0)
-    loss = _loss(_count(sums, fails), prices, constant)
-    cards = [_card(points, constant)]
-    while len(cards) < STEPS:
-        among = terms if len(points) < MOST_TERMS else {term: terms[term] for term in points}
-        steps = _promising(among, sums, fails, prices, constant)
-        best: tuple[float, Term, int, Sums, float] | None = None
-        for term, step in steps:
-            if abs(points.get(term, 0) + step) > MOST_POINTS:
-                continue
-            further = _add(sums, terms[term], step)
-            counts = _count(further, fails)
-            fitted = _fit_constant(counts, prices, constant)
-            reached = _loss(counts, prices, fitted)
-            if best is None or reached < best[0] - 1e-9:
-                best = reached, term, step, further, fitted
-        if best is None or best[0] >= loss - 1e-6:
-            break
-        loss, term, step, sums, constant = best
-        points = {**points, term: points.get(term, 0) + step}
-        points = {each: score for each, score in points.items() if score}
-        cards.append(_card(points, constant))
+def grow_cards(
+    masks: Masks, fails: int, passes: int, prices: tuple[float, float], longest: int = MOST_TERMS
+) -> list[Scorecard]:
+    """Cards of one condition, of two, and so on, for ``fails`` and ``passes``; ``prices`` of one of either judged wrong."""
+    among = fails | passes
+    terms = _distinct(masks, among)
+    if not terms or not fails or not passes:
+        return []
+    labels = unpack([fails], among)[0].astype(np.float64)
+    # Half of the price weighs tickets, half moves the limit: all by weight, few failures would teach as if they were many.
+    weights = np.sqrt(np.where(labels > 0, *prices))
+    weights *= len(labels) / weights.sum()
+    even = (log(prices[1]) - log(prices[0])) / 2
+    rows = unpack([masks[term] for term in terms], among).astype(np.float32)
+    constant = np.ones((len(labels), 1))
+    fitted = _fit(constant, labels, weights, np.zeros(1))
+    gains = _promise(rows, labels, weights, constant @ fitted)
+    tried = np.sort(np.argsort(-gains, kind="stable")[:TRIED])
+    rows, cards, chosen = rows[tried], list[Scorecard](), list[int]()
+    design = constant
+    while len(chosen) < min(longest, len(tried)):
+        gains = _promise(rows, labels, weights, design @ fitted)
+        gains[chosen] = -1
+        chosen.append(int(np.argmax(gains)))
+        design = np.column_stack([constant, rows[chosen].T])
+        fitted = _fit(design, labels, weights, np.append(fitted, 0.0))
+        card = _round(design, labels, weights, fitted, even)
+        if card:
+            points = {terms[tried[place]]: score for place, score in zip(chosen, card[0], strict=True) if score}
+            cards.append(Scorecard(points, card[1]))
     return cards
 
 
@@ -72,23 +77,19 @@ def fail_by(card: Scorecard, masks: Masks, among: int) -> int:
     """The tickets ``among`` these that fail by a card."""
     sums: Sums = {0: among}
     for term, points in card.points.items():
-        sums = _add(sums, masks[term], points)
+        further: Sums = {}
+        for total, tickets in sums.items():
+            for reached, some in ((total + points, tickets & masks[term]), (total, tickets & ~masks[term])):
+                if some:
+                    further[reached] = further.get(reached, 0) | some
+        sums = further
     return sum(mask for total, mask in sums.items() if total >= card.least)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _card(points: Mapping[Term, int], constant: float) -> Scorecard:
-    least = 0
-    while SCALE * least + constant <= 0:
-        least += 1
-    while SCALE * (least - 1) + constant > 0:
-        least -= 1
-    return Scorecard(dict(points), least)
-
-
-def _distinct(masks: Masks, among: int) -> dict[Term, int]:
+def _distinct(masks: Masks, among: int) -> list[Term]:
     """What may have points: of terms that say the same of all tickets the first, and nothing denied or computed, since
     points may be taken, too."""
     found: dict[int, Term] = {}
@@ -97,87 +98,58 @@ def _distinct(masks: Masks, among: int) -> dict[Term, int]:
         few = min(held.bit_count(), (among & ~mask).bit_count())
         if few >= FEWEST and not term.is_denied and not term.condition.is_computed:
             found.setdefault(held, term)
-    return {term: held for held, term in found.items()}
+    return [*found.values()]
 
 
-def _add(sums: Sums, mask: int, points: int) -> Sums:
-    """The sums with further points for the tickets of a mask."""
-    further: Sums = {}
-    for total, tickets in sums.items():
-        for reached, some in ((total + points, tickets & mask), (total, tickets & ~mask)):
-            if some:
-                further[reached] = further.get(reached, 0) | some
-    return further
+def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:
+    """How much each condition would lower the loss, to the second order, if its weight and the constant were fitted."""
+    chances = _chance(log_odds)
+    bend = weights * chances * (1 - chances)
+    slopes, bends = (rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend))
+    gains: Numbers = slopes**2 / (bends - bends**2 / max(bend.sum(), 1e-9) + PENALTY)
+    return gains.astype(np.float64).round(3)  # what differs less is the same, in whatever order it was summed up
 
 
-def _count(sums: Sums, fails: int) -> list[tuple[int, int, int]]:
-    """Each sum with its failing and its passing tickets, in number."""
-    failing = ((total, mask, (mask & fails).bit_count()) for total, mask in sorted(sums.items()))
-    return [(total, few, mask.bit_count() - few) for total, mask, few in failing]
-
-
-def _fit_constant(counts: Sequence[tuple[int, int, int]], prices: tuple[float, float], first: float) -> float:
-    """The constant of least loss, by Newton's method from the ``first`` one."""
-    constant = first
-    for _ in range(8):
-        slope = bend = 0.0
-        for total, fails, passes in counts:
-            chance = _chance(SCALE * total + constant)
-            weight = prices[0] * fails + prices[1] * passes
-            slope += weight * chance - prices[0] * fails
-            bend += weight * chance * (1 - chance)
-        if bend < 1e-9:
+def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, penalty: float = PENALTY) -> Numbers:
+    """The weights of least loss, that of the constant first, by Newton's method."""
+    fitted = first.copy()
+    ridge = np.full(len(fitted), penalty)
+    ridge[0] = 1e-6
+    for _ in range(12):
+        chances = _chance(design @ fitted)
+        slope = design.T @ (weights * (chances - labels)) + ridge * fitted
+        bend = (design.T * (weights * chances * (1 - chances) + 1e-9)) @ design + np.diag(ridge)
+        step = np.linalg.solve(bend, slope)
+        fitted -= np.clip(step, -3, 3)
+        if np.abs(step).max() < FITTED:
             break
-        step = max(-2.0, min(2.0, slope / bend))
-        constant -= step
-        if abs(step) < 1e-6:
-            break
-    return constant
+    return fitted
 
 
-def _loss(counts: Sequence[tuple[int, int, int]], prices: tuple[float, float], constant: float) -> float:
-    """The logistic loss, at the prices."""
-    return sum(
-        prices[0] * fails * _softplus(-(SCALE * total + constant)) + prices[1] * passes * _softplus(SCALE * total + constant)
-        for total, fails, passes in counts
-    )
+def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float) -> tuple[list[int], int] | None:
+    """Whole points for the weights, and the least sum of log-odds above ``even``, which fails; None where nothing is left of
+    them."""
+    best: tuple[float, Numbers, Numbers] | None = None
+    largest = float(np.abs(fitted[1:]).max())
+    if largest < 1e-6:
+        return None
+    constant = design[:, :1]
+    for most in np.linspace(1, MOST_POINTS, SCALES):
+        points = np.round(fitted[1:] * most / largest)
+        sums = np.column_stack([constant, design[:, 1:] @ points])
+        scaled = _fit(sums, labels, weights, np.array([fitted[0], largest / most]), 1e-6)
+        log_odds = sums @ scaled
+        loss = round(float((weights * (np.logaddexp(0, log_odds) - labels * log_odds)).sum()), 6)
+        if scaled[1] > 0 and (best is None or loss < best[0]):
+            best = loss, points, scaled
+    if best is None:
+        return None
+    _, points, (shift, scale) = best
+    shared = int(np.gcd.reduce(points.astype(np.int64)))
+    least = floor((even - shift) / scale / shared) + 1
+    return [int(each) // shared for each in points], least
 
 
-def _promising(
-    terms: Mapping[Term, int], sums: Sums, fails: int, prices: tuple[float, float], constant: float
-) -> list[tuple[Term, int]]:
-    """The ``TRIED`` steps of which the loss, to the second order, promises most."""
-    chances = {total: _chance(SCALE * total + constant) for total in sums}
-    missing = _planes((mask & fails, 1 - chances[total]) for total, mask in sums.items())
-    beyond = _planes((mask & ~fails, chances[total]) for total, mask in sums.items())
-    bend = _planes((mask, 4 * chances[total] * (1 - chances[total])) for total, mask in sums.items())
-    ranked: list[tuple[float, int, Term, int]] = []
-    for place, (term, mask) in enumerate(terms.items()):
-        slope = prices[0] * _sum_up(missing, mask) - prices[1] * _sum_up(beyond, mask)
-        promise = abs(slope) * SCALE - max(prices) * _sum_up(bend, mask) / 4 * SCALE * SCALE / 2
-        ranked.append((-promise, place, term, 1 if slope > 0 else -1))
-    return [(term, step) for _, _, term, step in sorted(ranked, key=lambda each: each[:2])[:TRIED]]
-
-
-def _planes(shares: Iterable[tuple[int, float]]) -> list[int]:
-    """Numbers between 0 and 1 of the tickets of each mask, in ``BITS`` bits: for each bit the tickets that have it."""
-    planes = [0] * BITS
-    for mask, share in shares:
-        number = round(share * ((1 << BITS) - 1))
-        for bit in range(BITS):
-            if number >> bit & 1:
-                planes[bit] |= mask
-    return planes
-
-
-def _sum_up(planes: Sequence[int], mask: int) -> float:
-    """The sum of the numbers of a mask's tickets."""
-    return sum((plane & mask).bit_count() << bit for bit, plane in enumerate(planes)) / ((1 << BITS) - 1)
-
-
-def _chance(log_odds: float) -> float:
-    return 1 / (1 + exp(-max(-500.0, log_odds)))
-
-
-def _softplus(number: float) -> float:
-    return log1p(exp(-abs(number))) + max(number, 0.0)
+def _chance(log_odds: Numbers) -> Numbers:
+    chances: Numbers = 1 / (1 + np.exp(-np.clip(log_odds, -30, 30)))
+    return chances

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, sqrt
 
-from stageb.guidance.reflection.lists import Line, Masks, cover, hold_any
+from stageb.guidance.reflection.counts import find_counts
+from stageb.guidance.reflection.lists import cover
 from stageb.guidance.reflection.scorecards import MOST_TERMS, Scorecard, fail_by, grow_cards
+from stageb.guidance.reflection.terms import Line, Masks, Term, hold_any
 from stageb.guidance.types import Verdict
 
 FOLDS = 5
@@ -79,7 +81,8 @@ def find_undecided(whole: Whole, material: Material, among: int) -> int:
     """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
     if whole.card:
         return 0
-    possible = {term: material.masks[term] | material.gaps.get(term, 0) for line in whole.lines for term in line}
+    named = {each for line in whole.lines for term in line for each in (term, *map(Term, term.condition.parts))}
+    possible = {term: material.masks[term] | material.gaps.get(term, 0) for term in named if term.condition.kind != "count"}
     return among & hold_any(possible, whole.lines) & ~hold_any(material.masks, whole.lines)
 
 
@@ -119,15 +122,16 @@ def _learn_lists(verdict: Verdict, replaces: bool) -> _Kind:
             fails, passes = fails & there, passes & there
         wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
-        lines = cover(material.masks, wanted, spared, least)
+        counts = find_counts(material.masks, material.gaps, fails, passes) if fails and passes else {}
+        lines = cover({**material.masks, **counts}, wanted, spared, least)
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
 
 
 def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
-    cards = grow_cards(material.masks, material.fails & among, among & ~material.fails, material.prices)
-    return [Whole("fail", True, card=card) for card in cards[1:] if len(card.points) <= longest]
+    cards = grow_cards(material.masks, material.fails & among, among & ~material.fails, material.prices, longest)
+    return [Whole("fail", True, card=card) for card in cards]
 
 
 def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:

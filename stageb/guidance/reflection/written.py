@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stageb.guidance.prompts import Words, clue_text
 from stageb.guidance.reflection.conditions import Condition
-from stageb.guidance.reflection.lists import Line, Term
 from stageb.guidance.reflection.scorecards import Scorecard
+from stageb.guidance.reflection.terms import Line, Term
 from stageb.guidance.reflection.whole import Whole
 from stageb.guidance.rules.expression import All, Expression, Points, negate
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule

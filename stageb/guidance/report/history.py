@@ -30,6 +30,7 @@ class Lineage:
     earlier: tuple[RuleChange, ...]  # how its text changed in this run, oldest first; the first is how it came
     worth: float | None  # what leaving it out would cost, in accuracy as the gate weighs it; None where it was not measured
     worth_at: int  # the guidance step at which that was measured
+    worth_on: int  # train tickets that it was measured on
 
     @property
     def reason(self) -> str:
@@ -60,22 +61,23 @@ def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, 
                 for key in (edit.rules_traded if edit else ())
             ]
             after = apply(before, [*row.operations, *traded], row.reflection_id)
-            if row.gate and any(each.outcome == PROVISIONAL for each in row.gate.edits):
-                after = mark_provisional(after, row.reflection_id)
+            for each in row.gate.edits if row.gate else ():
+                if each.outcome == PROVISIONAL:
+                    after = mark_provisional(after, row.reflection_id, each.estimate)
             steps.append(GuidanceStep(after, place, row.reflection_id, compare_rules(before, after)))
     return tuple(steps)
 
 
 def trace_rules(
-    steps: Sequence[GuidanceStep], final: int, earned: Sequence[tuple[int, Mapping[str, float]]]
+    steps: Sequence[GuidanceStep], final: int, earned: Sequence[tuple[int, Mapping[str, float], int]]
 ) -> list[Lineage]:
-    """The rules of step ``final``. ``earned`` are (guidance step, rule -> what it earns), in the order they were measured;
-    one counts for a rule that has the same text since."""
+    """The rules of step ``final``. ``earned`` are (guidance step, rule -> what it earns, tickets), in the order they were
+    measured; one counts for a rule that has the same text since."""
     found, last = [], steps[final].guidance.step
     for rule in steps[final].guidance.rules:
         own = [(step, change) for step in steps[: final + 1] for change in step.changes if change.key == rule.key]
         since = own[-1][0].guidance.step if own else steps[0].guidance.step
-        measured = [(at, worth[rule.key]) for at, worth in earned if rule.key in worth and since <= at <= last]
-        at, worth = measured[-1] if measured else (since, None)
-        found.append(Lineage(rule, since, tuple(change for _, change in own), worth, at))
+        measured = [(at, worth[rule.key], on) for at, worth, on in earned if rule.key in worth and since <= at <= last]
+        at, worth, on = measured[-1] if measured else (since, None, 0)
+        found.append(Lineage(rule, since, tuple(change for _, change in own), worth, at, on))
     return found

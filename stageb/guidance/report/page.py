@@ -31,6 +31,8 @@ from stageb.guidance.report.sentences import Outcome
 from stageb.guidance.report.svg import use_settings
 from stageb.guidance.report.words import escape_unseen, format_percent, format_span, shorten
 from stageb.guidance.splits import SPLITS
+from stageb.guidance.types import PROVISIONAL
+from stageb.guidance.use.black_box import BlackBox
 from stageb.guidance.use.letter import is_misread
 from stageb.runs.folder import RunRow
 
@@ -90,8 +92,18 @@ class Section:
 
     @property
     def accepted_edits(self) -> int:
-        """Edits that were accepted, searches for idle rules left out."""
-        return sum(not each.is_removal for each in self.mission.attempts.accepted)
+        """Edits that were accepted, searches for idle rules and provisional rules left out."""
+        return sum(not each.is_removal and each.outcome != PROVISIONAL for each in self.mission.attempts.accepted)
+
+    @property
+    def stage(self) -> str:
+        """Which stage stopped learning, where nothing was learnt."""
+        return outcomes.name_last_stage(self.mission.attempts)
+
+    @property
+    def provisional(self) -> list[str]:
+        """Lines that tell the provisional rules, and what is hoped of them."""
+        return outcomes.describe_provisional([each.rule for each in self.rules])
 
 
 def render_page(run: RunReport) -> str:
@@ -214,6 +226,9 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         lstrip_blocks=True,
     )
 
+    prices = prices_of(run.config.gating)
+    is_weighed = prices != EQUAL
+
     def shorten_text(text: str) -> str:
         return shorten(text, limits.letters)
 
@@ -224,7 +239,15 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         return name.replace("_", " ")
 
     def describe_attempt(attempt: Attempt) -> str:
-        return sentences.describe_attempt(attempt, prices_of(run.config.gating) != EQUAL)
+        return sentences.describe_attempt(attempt, is_weighed)
+
+    def describe_black_box(box: BlackBox) -> str:
+        return box.describe(prices)
+
+    def describe_left_out(rule: Lineage, row: Mapping[str, Any], letter: Mapping[str, Any], step: int) -> str:
+        if "won" in row and letter["decided"]:
+            return sentences.describe_left_out(row, letter, prices)
+        return sentences.describe_credit(rule, step, is_weighed)
 
     environment.filters |= {
         "percent": format_percent,
@@ -236,6 +259,8 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "cut_off": sentences.mark_cut,
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
+        "left_out": describe_left_out,
+        "black_box": describe_black_box,
         "furthest": keep_furthest,
         "review": describe_review,
         "reflection": outcomes.name_reflection,

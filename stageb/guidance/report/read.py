@@ -24,6 +24,7 @@ from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, collect_verdicts
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.types import Guidance, Ticket
+from stageb.guidance.use.black_box import BlackBox, measure_on_test
 from stageb.guidance.use.code import code_rules
 from stageb.guidance.use.letter import compare_with_letter
 from stageb.runs.folder import RunFolder, RunRow
@@ -61,6 +62,7 @@ class RunReport:
     missions: tuple[MissionReport, ...]
     tickets: Mapping[tuple[str, str], Ticket]  # by mission and ticket_key; empty where they cannot be read any more
     no_tickets: str  # why; empty where they can
+    black_boxes: Mapping[str, BlackBox]  # by mission, what a model that nobody can read reaches on test
 
     @property
     def is_audit(self) -> bool:
@@ -69,10 +71,14 @@ class RunReport:
 
 
 def read_run(
-    folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None, named: Sequence[str] = ()
+    folder: Path,
+    config: LoopConfig,
+    tickets: Sequence[Ticket] | None = None,
+    named: Sequence[str] = (),
+    black_boxes: Mapping[str, BlackBox] | None = None,
 ) -> RunReport:
     """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the
-    same, from the files ``named`` by the user, if any are.
+    same, from the files ``named`` by the user, if any are. ``black_boxes`` are measured where they are not given.
 
     Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and errors of
     Python's own where one holds something else than a run writes.
@@ -97,6 +103,7 @@ def read_run(
         missions=tuple(_read_mission(files, first, known, config) for first in shaping["first_guidance"]),
         tickets=known,
         no_tickets=why,
+        black_boxes=measure_on_test(config, tickets) if black_boxes is None else black_boxes,
     )
 
 
@@ -147,7 +154,7 @@ def read_letter(
             if ticket and (row["split"], row["epoch"]) in held_out:
                 yield row, ticket
 
-    known, scales = (ticket for _, ticket in judged_tickets()), parse_scales(config.reflection.scales or ())
-    coded = code_rules({name: guidance}, known, words_of(config.prompt, config.model), scales)
+    scales = parse_scales(config.reflection.scales or ())
+    coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model), scales)
     letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
     return letter

@@ -11,7 +11,9 @@ from stageb.guidance.costs import Prices, count_alarms, warn_of_constant
 from stageb.guidance.files.reflection_file import ACCEPTED
 from stageb.guidance.outcomes import count_of
 from stageb.guidance.reflection.proposals import MAX_RATIONALE_CHARS
+from stageb.guidance.report.history import Lineage
 from stageb.guidance.report.words import format_percent
+from stageb.guidance.types import PROVISIONAL
 from stageb.runs.figures import wilson
 
 COMMON = 0.05  # share of failures above which it is said what alarms are worth where they are rarer
@@ -90,6 +92,35 @@ def describe_decided(letter: Mapping[str, Any]) -> str:
     return f"{count:,} tickets of val and test, {rightly} rightly"
 
 
+def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices: Prices) -> str:
+    """What the verdicts of code would come to without a rule, by its row in what ``compare_with_letter`` says of val and
+    test."""
+    won, lost, verdict, decided, tickets = rule["won"], rule["lost"], rule["verdict"], letter["decided"], letter["tickets"]
+    many = f"all {tickets:,}" if decided == tickets else f"{decided:,} of {tickets:,}"
+    n = f"code judged {many} tickets of val and test with it and without it"
+    if not won and not lost:
+        return f"changes nothing ({n})"
+    errors = [("fail", won, "missed failure", "more"), ("pass", lost, "false alarm", "less")]
+    if verdict == "pass":
+        errors = [("pass", won, "false alarm", "more"), ("fail", lost, "missed failure", "less")]
+    what = " and ".join(f"{count_of(count, name)} {way}" for _, count, name, way in errors if count)
+    change = f"{(lost - won) / decided * 100:+.1f} points of accuracy"
+    if prices["fail"] != prices["pass"]:
+        (more, *_), (less, *_) = errors
+        change = f"{(won * prices[more] - lost * prices[less]) / decided:+.3f} in the cost of a ticket"
+    return f"{what}: {change} ({n})"
+
+
+def describe_credit(rule: Lineage, step: int, is_weighed: bool) -> str:
+    """What the gate found that leaving a rule out costs at guidance step ``step``, where code cannot tell."""
+    if rule.worth is None:
+        return "was not measured: code cannot judge by the rules, and no search for rules that bring nothing looked at it"
+    points = f"{-rule.worth * 100:+.1f} points of accuracy{', weighed by the prices' * is_weighed}"
+    said = points if abs(rule.worth) >= 0.0005 else "changes nothing"
+    when = f" at step {rule.worth_at}, before later edits" if rule.worth_at < step else ""
+    return f"{said} (as far as {count_of(rule.worth_on, 'train ticket')} could tell{when})"
+
+
 def name_ticket(key: str) -> str:
     """A ticket by its key, ``{group_id}::{label}``; what a user wrote in its place stays as it is."""
     group_id, mark, label = key.rpartition("::")
@@ -130,6 +161,8 @@ def _describe_end(attempt: Attempt) -> str:
     return {
         ACCEPTED: "Chance alone would hardly do that: it is proven." if attempt.test else "",
         "unproven": "The tickets ended before that was proven.",
+        "unlikely": "The tickets ended before that was proven, and it does not seem better by two standard errors.",
+        PROVISIONAL: "That is no proof; they stay as provisional rules, since they seem better by two standard errors.",
         "futile": "There was little hope left of proving it.",
         "unpromising": "That promises too little to be worth a test.",
         "dropped": "So it was not tested: another edit promised more, or this one too little.",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stageb.errors import JournalError, shown
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.report import REPORT
 from stageb.guidance.types import Ticket
+from stageb.guidance.use.black_box import BlackBox
 from stageb.store import disk
 from stageb.store.commits import REMEDY
 from stageb.store.targets import check_target
@@ -33,12 +34,17 @@ def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
 
 
 def write_report(
-    folder: Path, config: LoopConfig, output: Path, tickets: Sequence[Ticket] | None = None, files: Sequence[str] = ()
+    folder: Path,
+    config: LoopConfig,
+    output: Path,
+    tickets: Sequence[Ticket] | None = None,
+    files: Sequence[str] = (),
+    black_boxes: Mapping[str, BlackBox] | None = None,
 ) -> None:
     """Write the report of the run in ``folder`` to ``output``, as a whole or not at all.
 
     ``tickets`` are those of the run; None: they are read again from its ticket files, which the user may name as ``files``,
-    if they are still the same.
+    if they are still the same. ``black_boxes`` are what ``measure_on_test`` says of them; None: they are measured.
 
     Raises ``InputError`` where nothing is committed yet, ``JournalError`` where files cannot be read or written.
     """
@@ -46,7 +52,7 @@ def write_report(
     from stageb.guidance.report.read import read_run
 
     try:
-        html = page.render_page(read_run(folder, config, tickets, files))
+        html = page.render_page(read_run(folder, config, tickets, files, black_boxes))
     except (*UNLIKE_A_RUN, page.TemplateError) as error:
         what = f"{folder}: a file does not hold what a run writes ({shown(repr(error), 300)}); {REMEDY}"
         raise JournalError(shown(what)) from error
@@ -54,12 +60,12 @@ def write_report(
         disk.replace(output, html.encode("utf-8", "xmlcharrefreplace"))
 
 
-def at_the_end(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> str:
+def at_the_end(folder: Path, config: LoopConfig, tickets: Sequence[Ticket], black_boxes: Mapping[str, BlackBox]) -> str:
     """Write the report of a run that is over, and say in one line where it lies, or why there is none. Raises nothing: the
     run is done whatever becomes of its report."""
     output = folder / REPORT
     try:
-        write_report(folder, config, output, tickets)
+        write_report(folder, config, output, tickets, black_boxes=black_boxes)
     except Exception as error:  # whatever it is
         why = shown(f"{type(error).__name__}: {error}", 300)
         return f"Report: none was written ({why}); once that is fixed: stageb report {folder}"

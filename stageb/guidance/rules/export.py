@@ -39,6 +39,7 @@ class CodedMission:
     columns: Columns = BY_NAMES  # what a row's columns say
     is_counted: bool = False  # whether a number that a ticket does not name is 0
     letters: str = ""  # beyond ASCII, that tickets' values have and that are the same in any case
+    notes: Sequence[str] = ()  # which rules are provisional, and what is hoped of them
 
     @property
     def unreadable(self) -> dict[str, str]:
@@ -121,9 +122,11 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
     yield f"HEADLINE = {HEADLINE_KEY!r}  # stands for tickets that no rule speaks of"
     yield "RULES: dict[str, tuple[CompiledRule, ...]] = {"
     for mission in missions:
+        yield from (f"    # {note}" for note in mission.notes)
         yield f"    {mission.name!r}: ("
         for rule in mission.rules:
-            yield f"        CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code)}),"
+            code = f"CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code)}),"
+            yield f"        {code}{'  # provisional: not proven to help' * rule.is_provisional}"
         yield "    ),"
     yield "}"
     yield "COLUMNS: dict[str, Columns] = {"
@@ -169,8 +172,10 @@ def _to_json(mission: CodedMission) -> dict[str, Any]:
     gone = [(rule, rule.code) for rule in mission.rules if isinstance(rule.code, OutOfReach)]
     return {
         "step": mission.step,
+        **({"notes": list(mission.notes)} if mission.notes else {}),
         "rules": [
             {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": _to_tree(code.expression)}
+            | ({"provisional": True} if rule.is_provisional else {})
             for rule, code in coded
         ],
         "unreadable": [{"key": rule.key, "text": rule.text, "why": code.why} for rule, code in gone],

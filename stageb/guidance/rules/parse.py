@@ -8,7 +8,7 @@
                | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``scales.py``)
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
-               | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
+               | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
                | "it has" COUNT "points or more:" scored {";" scored}      the whole of a condition
     scored     = INTEGER "if" atom
@@ -32,6 +32,9 @@ from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Points, Relation, Some, negate
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
 from stageb.guidance.rules.reading import (
+    ANY,
+    LEAST_STEM,
+    MOST_PHRASE,
     NUMBER,
     OPERATORS,
     Computed,
@@ -40,6 +43,7 @@ from stageb.guidance.rules.reading import (
     parse_number,
     parse_quantity,
     read_summaries,
+    split_words,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
@@ -267,13 +271,11 @@ class _Reader:
     def _mention(self, listed: str) -> _Atom:
         known, words = self._vocabulary, [fold_text(word) for word in self._items(listed)]
         for word in words:
-            is_phrase = known.holds_phrase(word)
-            if not is_phrase and not known.holds(word):
-                value = word if word in read_summaries((word,)).words else ""
-                nearest = partial(known.nearest_word, word)
-                return OutOfReach(f"no ticket mentions {word!r}", "word", value=value, nearest=nearest)
-            if not is_phrase and word not in known.words:
-                return OutOfReach(f"{word!r} is no single word, and no phrase of two or three")
+            if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
+                lacks = f"no ticket mentions {word!r}"
+                why = f"{word!r} is no single word, and no phrase of two or three" if known.holds(word) else lacks
+                value, nearest = word if _is_mentionable(word) else "", partial(known.nearest_word, word)
+                return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
         return Atom("mentions", "", self._once(words))
 
     def _compare(self, name: str, relation: Relation, is_denied: bool, value: str) -> _Atom:
@@ -376,6 +378,14 @@ class _Reader:
     def _items(self, listed: str) -> list[str]:
         """The parts of "a, b or c"."""
         return self._separator.split(listed)
+
+
+def _is_mentionable(text: str) -> bool:
+    """Whether tickets may mention it: a word, a stem, or a phrase."""
+    stem = text.removesuffix(ANY)
+    if " " in text:
+        return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
+    return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
 
 
 @cache

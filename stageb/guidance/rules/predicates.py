@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from stageb.guidance.rules.reading import (
+    ANY,
     Computed,
     Reading,
     are_comparable,
@@ -69,15 +70,19 @@ def equals(name: str, other: str) -> Predicate:
 
 
 def mentions(*words: str) -> Predicate:
-    """The ticket has one of these words or phrases, which are in small letters: in free text, or in a field's name or
-    value."""
-    wanted = frozenset(word for word in words if " " not in word)
+    """The ticket has one of these words or phrases, which are in small letters, or a word that begins with one of these
+    stems (``leak*``): in free text, or in a field's name or value."""
+    stems = tuple(word.removesuffix(ANY) for word in words if word.endswith(ANY))
+    wanted = frozenset(word for word in words if " " not in word and not word.endswith(ANY))
     phrases = [word for word in words if " " in word]
 
+    def has(mentioned: frozenset[str]) -> bool:
+        return not wanted.isdisjoint(mentioned) or (stems != () and any(word.startswith(stems) for word in mentioned))
+
     def holds(ticket: Reading) -> bool | None:
-        if not wanted.isdisjoint(ticket.words):
+        if has(ticket.words):
             return True
-        if any(not wanted.isdisjoint(find_mentioned(text)) for pair in ticket.pairs.items() for text in pair):
+        if any(has(find_mentioned(text)) for pair in ticket.pairs.items() for text in pair):
             return True
         if not phrases:
             return False

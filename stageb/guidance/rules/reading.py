@@ -21,7 +21,9 @@ from stageb.guidance.texts import one_line
 from stageb.guidance.types import Content
 
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
-LEAST_STEM = 3  # characters of a word without its ending
+LEAST_STEM = 3  # characters of a word without its ending, and of a stem
+MOST_STEM = 5  # characters of a stem that is counted
+ANY = "*"  # stands for any further letters behind a stem
 MOST_CHARS = 48  # of a word that is counted, and of a value that a counted line names
 MOST_PHRASE = 3  # words of a phrase that is counted, or read in a rule
 MOST_WORDS = 4  # of a value: a longer one is free text, in prose under a heading
@@ -185,7 +187,13 @@ def are_comparable(one: Quantity, other: Quantity) -> bool:
 @lru_cache(maxsize=1 << 16)
 def find_mentioned(text: str) -> frozenset[str]:
     """The words that a field's name or value mentions: as free text does, and as they stand."""
-    return frozenset(_words(text)) | frozenset(fold_text(text).split())
+    return find_words(text) | frozenset(fold_text(text).split())
+
+
+@lru_cache(maxsize=1 << 16)
+def find_words(text: str) -> frozenset[str]:
+    """The words that free text mentions."""
+    return frozenset(_words(text))
 
 
 def has_phrase(text: str, phrase: str) -> bool:
@@ -193,6 +201,13 @@ def has_phrase(text: str, phrase: str) -> bool:
     wanted, words = phrase.split(" "), split_words(text)
     starts = range(len(words) - len(wanted) + 1)
     return any(all(word in words[start + place] for place, word in enumerate(wanted)) for start in starts)
+
+
+def find_stems(word: str) -> Iterator[str]:
+    """The stems by which a folded word is mentioned and counted, the longest first: ``vibration`` as ``vibra*``; none of a
+    number, or of a script without spaces."""
+    if word[0].isalpha() and not re.match(f"[{_CJK}]", word):
+        yield from (word[:size] + ANY for size in range(min(MOST_STEM, len(word) - 1), LEAST_STEM - 1, -1))
 
 
 @lru_cache(maxsize=1 << 16)

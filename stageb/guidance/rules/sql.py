@@ -93,7 +93,8 @@ def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
                 side.append((rule.key, f"({writer.write(code.expression)})"))
     passes, fails = ("(" + (" OR ".join(test for _, test in side) or "1 = 0") + ")" for side in sides.values())
     lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}"]
-    lines += [f"-- {rule.key}. {json.dumps(rule.text)}" for rule in mission.rules]
+    lines += [f"-- {note}" for note in mission.notes]
+    lines += [f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule in mission.rules]
     lines += [f"-- not written: {key}: {json.dumps(why)}" for key, why in mission.unreadable.items()]
     return "\n".join(
         [

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.reading import MOST_PHRASE, find_mentioned, fold_text, fold_value, has_phrase, parse_quantity
+from stageb.guidance.rules.reading import (
+    ANY,
+    LEAST_STEM,
+    MOST_PHRASE,
+    find_mentioned,
+    fold_text,
+    fold_value,
+    has_phrase,
+    parse_quantity,
+)
 from stageb.guidance.rules.scales import Scale, order_values
 from stageb.guidance.types import Ticket
 
@@ -77,6 +86,11 @@ class Vocabulary:
     def holds(self, text: str) -> bool:
         """Whether some ticket's words hold ``text``, which is folded."""
         return text in self.words or text in self.text
+
+    def holds_stem(self, text: str) -> bool:
+        """Whether ``text`` is a stem, ``leak*``, with which some ticket's word begins."""
+        stem = text.removesuffix(ANY)
+        return stem != text and len(stem) >= LEAST_STEM and any(word.startswith(stem) for word in self.words)
 
     def holds_phrase(self, phrase: str) -> bool:
         """Whether some ticket has these two or three words, which are folded, one after the other."""

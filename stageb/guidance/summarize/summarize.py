@@ -38,8 +38,9 @@ NOT_SHAPING = ("tickets", "output", "fabric.", *HOW_ASKED)
 def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) -> Iterator[dict[str, Any]]:
     """Summarize the images that tickets name, as ``stageb summarize`` does; the lines of ``output``, one at a time.
 
-    ``keys`` are those of that command; ``config`` may name a YAML file of keys. Resumes an interrupted call, unless
-    ``fresh``, which sets its lines aside. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    ``keys`` are those of that command; ``config`` names YAML files of keys: one, or several of which later ones win.
+    Resumes an interrupted call, unless ``fresh``, which sets its lines aside. Raises ``stageb.StagebError`` if something
+    cannot be used, or fails.
     """
     given = {"tickets": tickets, "output": output, **keys}
     config: SummarizeConfig = from_keywords("summarize", registry.tools()["summarize"], given)

@@ -37,7 +37,7 @@ def find_tickets(
 
     Raises ``BadInputError`` where a file that is named cannot be used.
     """
-    of_run = _read_config(source)
+    of_run = read_run_config(source)
     if named:
         return _read_named(named, columns or find_columns(source)), ""
     if of_run is None:
@@ -50,7 +50,7 @@ def find_tickets(
 def list_read_files(source: str) -> dict[str, list[str]]:
     """The files that guidance is read from, and those that a run learnt it from, by what they hold."""
     path, _ = split_step(source)
-    config = _read_config(source)
+    config = read_run_config(source)
     own = path.glob("*/guidance.json") if path.is_dir() else (path, history_path(path))
     return {"tickets": list(config.tickets) if config else [], "guidance": list(map(str, own))}
 
@@ -58,19 +58,19 @@ def list_read_files(source: str) -> dict[str, list[str]]:
 def find_scales(source: str) -> tuple[Scale, ...]:
     """Orders beside the well-known ones by which the rules of ``source`` rank values: ``reflection.scales`` of a run; none
     of a file."""
-    config = _read_config(source)
+    config = read_run_config(source)
     return parse_scales(config.reflection.scales or ()) if config else ()
 
 
 def find_columns(source: str) -> ColumnsConfig:
     """What the columns of tables say in the run that ``source`` names; the usual of a file."""
-    config = _read_config(source)
+    config = read_run_config(source)
     return config.columns if config else ColumnsConfig()
 
 
 def find_prices(source: str) -> Prices:
     """What errors cost in the run that ``source`` names; the same of a file."""
-    config = _read_config(source)
+    config = read_run_config(source)
     return prices_of(config.gating) if config else EQUAL
 
 
@@ -118,7 +118,7 @@ class CodeJudge:
         return f"{ruling.rule}{self._told[ticket.mission].get(ruling.rule, f': {NO_RULE}')}"
 
 
-def _read_config(source: str) -> LoopConfig | None:
+def read_run_config(source: str) -> LoopConfig | None:
     """The config of the run that ``source`` names; None where it names a file."""
     folder, _ = split_step(source)
     config = parse_run(folder).config if (folder / "config.yaml").exists() else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from stageb.guidance.groups import name_content
 from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.code import code_rules, find_scales
+from stageb.guidance.use.black_box import MOST, BlackBox, measure_on
+from stageb.guidance.use.code import code_rules, find_scales, find_tickets, read_run_config
 from stageb.guidance.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
 from stageb.guidance.use.figures import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
@@ -58,7 +59,8 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
     """Say how good guidance is on labelled tickets, as ``stageb evaluate`` does.
 
     ``keys`` are those of that command: ``compare="out/second"``, ``output="evaluation"``, ``sampler={...}``, ...; ``config``
-    may name a YAML file of keys. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    names YAML files of keys: one, or several of which later ones win. Raises ``stageb.StagebError`` if something
+    cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: EvaluateConfig = from_keywords("evaluate", registry.tools()["evaluate"], given)
@@ -160,6 +162,7 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
         "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
         "by": {by: figures[by] for by in config.modes},
         "letter": _read_letter(config, tickets, sides),
+        "black_box": {mission: asdict(box) for mission, box in _measure_black_boxes(config, tickets).items()},
     }
     with disk.reporting(folder):
         _write_rows(folder / WRONG, _find_wrong(first.path, tickets))
@@ -188,6 +191,19 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
         rules,
         side.by == "model",
     )
+
+
+def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, BlackBox]:
+    """What a model reaches on these tickets that the train tickets of the guidance's run taught; nothing of a file, where
+    the run's tickets are not found, and of more tickets than are worth the memory."""
+    learnt, (known, _) = read_run_config(config.guidance), find_tickets(config.guidance, (), None, "")
+    if not learnt or not known:
+        return {}
+    lines = list(islice(tickets.items(), MOST + 1))
+    judged = [replace(line.ticket, label=line.label) for line in lines if line.label]
+    if len(lines) > MOST:
+        return {}
+    return measure_on(judged, learnt, known, prices_of(config.gate))
 
 
 def _count_file(side: _Side, tickets: TicketStream[TicketLine], prices: Prices) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class ConfusionCounts:
     )  # the same of those that no person needs to see
     taught: int = 0  # that the guidance was learnt from
     asked: int = 0  # that the model was asked
+    provisional: int = 0  # whose verdict is by a provisional rule
 
     def figures(self, prices: Prices) -> dict[str, Any]:
         """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
@@ -38,6 +39,7 @@ class ConfusionCounts:
             "confusion": self.answered,
             "taught": self.taught,
             "asked": self.asked,
+            "provisional": self.provisional,
         }
 
 
@@ -51,6 +53,7 @@ def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, Set[str]]
             count.answered[row["label"]][verdict] += 1
             count.kept[row["label"]][verdict] += not row["review"]
             count.asked += row["by"] == "model"
+            count.provisional += row["provisional"]
             count.taught += f"{row['group_id']}::{row['label']}" in taught.get(row["mission"], ())
     return counts
 

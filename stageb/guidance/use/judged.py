@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown
-from stageb.guidance.answers import check_readable
+from stageb.guidance.answers import check_readable, find_cited_rule
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.costs import prices_of
 from stageb.guidance.files.guidance_file import split_step
@@ -162,12 +162,14 @@ class JudgedRounds:
             step = self._guidance[line.ticket.mission].step
             if ruling is None:
                 row = make_row(line, *next(answered), step, agreement, rule)
-                made.append(send_to_review(row, doubts.explain(line.ticket, row, config.min_rule_accuracy)))
+                doubt, key = doubts.explain(line.ticket, row, config.min_rule_accuracy), find_cited_rule(row["reason"])
             else:
                 why = self._code.explain(ruling, line.ticket) if self._code and ruling is not NO_TEXT else BLANK
                 row = make_ruled_row(line, ruling, why, step)
-                doubt = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy)
-                made.append(send_to_review(row, doubt))
+                doubt, key = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy), ruling.rule
+            decided_by = self._guidance[line.ticket.mission].rule(key)
+            row["provisional"] = decided_by is not None and decided_by.is_provisional
+            made.append(send_to_review(row, doubt))
         self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
 
     def _take_round(self) -> None:

@@ -21,20 +21,32 @@ def compare_with_letter(judged: Judged, coded: Mapping[str, Sequence[CodedRule]]
     """By mission: ``decided`` tickets, those of which the rules' letter alone tells a verdict, how many of them are
     ``right`` by that, and if the rows are ``by_model``, how many the model judged so (``followed``), and how many rightly
     (``model_right``); and the same for each rule, with its text, or why its letter is out of reach. The headline stands for
-    tickets that no rule speaks of."""
-    names = ("decided", "right", *(("followed", "model_right") if by_model else ()))
+    tickets that no rule speaks of.
+
+    Leaving a rule out changes the verdicts on tickets that it decides, and no others: of these, ``won`` are right with it
+    alone, and ``lost`` without it alone; those of which the other rules tell no verdict are not right without it."""
+    names = ("decided", "right", "won", "lost", *(("followed", "model_right") if by_model else ()))
     judges = {mission: compile_rules(rules) for mission, rules in coded.items()}
+    without = {
+        (mission, left_out.key): compile_rules([rule for rule in rules if rule is not left_out])
+        for mission, rules in coded.items()
+        for left_out in rules
+    }
     tickets: Counter[str] = Counter()
     counts: dict[str, dict[str, dict[str, int]]] = {mission: {} for mission in coded}
     for row, ticket in judged():
         if row["mission"] not in coded:
             continue
         tickets[row["mission"]] += 1
-        ruling, label = judges[row["mission"]](reading(ticket)), row["label"]
+        mission, label, read = row["mission"], row["label"], reading(ticket)
+        ruling = judges[mission](read)
         if ruling.verdict:
-            count = counts[row["mission"]].setdefault(ruling.rule, dict.fromkeys(names, 0))
-            said = (True, ruling.verdict == label, ruling.verdict == row["verdict"], row["verdict"] == label)
-            for name, holds in zip(names, said, strict=False):
+            count = counts[mission].setdefault(ruling.rule, dict.fromkeys(names, 0))
+            is_right, others = ruling.verdict == label, without.get((mission, ruling.rule), judges[mission])
+            is_right_without = others(read).verdict == label
+            gains = (is_right and not is_right_without, is_right_without and not is_right)
+            facts = (True, is_right, *gains, ruling.verdict == row["verdict"], row["verdict"] == label)
+            for name, holds in zip(names, facts, strict=False):
                 count[name] += holds
     return {
         mission: _describe(rules, counts[mission], names) | {"tickets": tickets[mission]}
@@ -78,10 +90,12 @@ def is_misread(rule: Mapping[str, Any]) -> bool:
 def _describe(rules: Sequence[CodedRule], counts: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for rule in rules:
+        row: dict[str, Any]
         if isinstance(rule.code, OutOfReach):
-            rows.append({"rule": rule.key, "text": rule.text, "out_of_reach": rule.code.why})
+            row = {"out_of_reach": rule.code.why}
         else:
-            rows.append({"rule": rule.key, "text": rule.text, **counts.get(rule.key, dict.fromkeys(names, 0))})
+            row = {"verdict": rule.code.verdict, **counts.get(rule.key, dict.fromkeys(names, 0))}
+        rows.append({"rule": rule.key, "text": rule.text, "provisional": rule.is_provisional, **row})
     if HEADLINE_KEY in counts:
         rows.insert(0, {"rule": HEADLINE_KEY, "text": "no rule speaks of it", **counts[HEADLINE_KEY]})
     totals = {name: sum(count[name] for count in counts.values()) for name in names}

@@ -48,9 +48,9 @@ class Predictions:
 def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Predictions:
     """Judge tickets under guidance, as ``stageb predict`` does.
 
-    ``keys`` are those of that command: ``output="out.jsonl"``, ``sampler={"samples_per_decode": 1}``, ...; ``config`` may
-    name a YAML file of keys. Resumes the rows of an interrupted call, unless ``fresh``, which sets them aside. Raises
-    ``stageb.StagebError`` if something cannot be used, or fails.
+    ``keys`` are those of that command: ``output="out.jsonl"``, ``sampler={"samples_per_decode": 1}``, ...; ``config`` names
+    YAML files of keys: one, or several of which later ones win. Resumes the rows of an interrupted call, unless ``fresh``,
+    which sets them aside. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: PredictConfig = from_keywords("predict", registry.tools()["predict"], given)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from stageb.errors import shown
 from stageb.guidance.costs import Prices, describe_classes, prices_of, warn_of_constant
+from stageb.guidance.use.black_box import BlackBox
 from stageb.guidance.use.config import PricesConfig
 from stageb.guidance.use.letter import warn_of_misread
 from stageb.guidance.use.rows import Counts
@@ -52,6 +53,8 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
             warning = warn_of_constant(of, prices)
             who = ", ".join(filter(None, [evaluation[name], by, mission]))
             console.print(f"\n{who}: {describe_classes(of, prices)}{warning and f'. {warning}'}")
+    for mission, box in evaluation["black_box"].items():
+        console.print(f"{mission}: {BlackBox(**box).describe(prices)}")
     for mission, letter in evaluation["letter"].items():
         for line in warn_of_misread(mission, letter):
             console.print(shown(line, 400))
@@ -60,6 +63,9 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
+    provisional = evaluation["figures"]["guidance"]["all"]["provisional"]
+    if provisional:
+        console.print(f"\n{provisional:,} of these verdicts are by provisional rules, which are not proven to help.")
     for mission, paired in evaluation.get("difference", {}).get("missions", {}).items():
         for line in _describe_difference(mission, paired, prices):
             console.print(line)
@@ -107,6 +113,7 @@ def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
     for rule in letter["rules"]:
         cells = [f"{rule[name]:,}" if name in rule else "" for name in there]
         why = f" (not read as code: {rule['out_of_reach']})" if "out_of_reach" in rule else ""
+        why += " (provisional)" if rule.get("provisional") else ""
         drawn.add_row(rule["rule"], *cells, Text(shown(rule["text"] + why, 160)))
     return drawn
 

@@ -85,7 +85,8 @@ class Validation:
 def validate(**keys: Any) -> Validation:
     """Check what ``stageb fit`` with the same ``keys`` would read, and say what it would cost, as ``stageb validate`` does.
 
-    ``config`` may name a YAML file of keys. Raises ``stageb.InputError`` with everything that is wrong.
+    ``config`` names YAML files of keys: one, or several of which later ones win. Raises ``stageb.InputError`` with
+    everything that is wrong.
     """
     config: LoopConfig = from_keywords("validate", registry.LOOPS["guidance"], keys)
     return check_inputs(config)

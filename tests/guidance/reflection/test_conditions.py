@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.prompts import WORDS, clue_text
-from stageb.guidance.reflection.conditions import LIMITS, Condition, Forms, find_conditions
+from stageb.guidance.reflection.conditions import LIMITS, Condition, Forms, find_conditions, reading
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.reading import MOST_CHARS, Reading, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import Content, Ticket
 from stageb.untrusted.clean_text import text_fault
 
 # Reading
@@ -256,6 +256,50 @@ def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: l
     places = [sorted(values).index(limit) for limit in limits]
     gaps = {after - before for before, after in pairwise(places)}
     assert max(gaps) - min(gaps) <= 1
+
+
+@given(st.lists(NUMBERS, min_size=3, max_size=60), st.lists(SAID.map(" ".join), min_size=3, max_size=60))
+def test_a_rule_in_the_words_of_a_condition_decides_the_tickets_that_were_counted(
+    numbers: list[str], texts: list[str]
+) -> None:
+    contents = [Content((("size", size), ("note", note)), ()) for size, note in zip(numbers, texts, strict=False)]
+    tickets = [Ticket("m", str(place), "pass", (("image_1", "-"),), content=each) for place, each in enumerate(contents)]
+    readings, known = [*map(reading, tickets)], Vocabulary.of(tickets)
+    for condition, mask in find_conditions(readings, Forms(phrases=True, stems=True, fine=True)).items():
+        code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
+        assert isinstance(code, RuleCode)
+        holds = compile_expression(code.expression)
+        assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each)), condition
+
+
+def test_a_stem_stands_for_all_words_that_begin_so() -> None:
+    readings = [read_summaries((text,)) for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")]
+    found = find_conditions(readings, Forms(stems=True))
+    assert found[Condition("mentions", "", "vibra*")] == 0b111
+    assert Condition("mentions", "", "shaft*") not in found  # no stem of several words
+    assert not any(condition.value.endswith("*") for condition in find_conditions(readings))
+
+
+def test_words_of_a_text_column_count_in_short_texts_too() -> None:
+    notes = ["leak at the lower seal of pump", "leak", "seal replaced", "torn hose at the upper end"]
+    readings = [
+        reading(Ticket("m", str(n), "pass", (), content=Content((("note", note),), ()))) for n, note in enumerate(notes)
+    ]
+    found = find_conditions(readings)
+    assert found[Condition("mentions", "", "leak")] == 0b11
+    assert found[Condition("mentions", "", "seal")] == 0b101
+
+
+def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_both_ends() -> None:
+    found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(fine=True))
+    limits = {(c.kind, c.value): mask for c, mask in found.items() if c.kind in ("above", "below")}
+    assert limits["above", "97"] == 0b1100
+    assert limits["above", "100"] == 0b1000
+    assert limits["below", "97"] == 0b11
+    many = find_conditions(column([f"{n} mm" for n in range(1000)]), Forms(fine=True))
+    above = sorted(int(c.value.removesuffix(" mm")) for c in many if c.kind == "above")
+    assert above[1] - above[0] < (above[17] - above[16]) / 2
+    assert above[-1] - above[-2] < (above[17] - above[16]) / 2
 
 
 def test_of_several_ways_to_write_a_limit_one_is_taken_whatever_the_order() -> None:

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.reflection.conditions import Condition, Forms
-from stageb.guidance.reflection.lists import Term, cover, find_terms, hold_any, hold_together
+from stageb.guidance.reflection.counts import find_counts
+from stageb.guidance.reflection.lists import cover
 from stageb.guidance.reflection.scorecards import MOST_POINTS, MOST_TERMS, fail_by, grow_cards
+from stageb.guidance.reflection.terms import Term, find_terms, hold_any, hold_together
 from stageb.guidance.reflection.whole import FOLDS, Material, Whole, judge_whole, learn_whole
 from stageb.guidance.rules.reading import Reading, read_summaries
 
@@ -63,6 +65,27 @@ def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> No
         assert whole.card is None
         assert wrong(whole, study, (1 << 600) - 1) == 0
         assert len(whole.lines) <= 6
+
+
+def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
+    readings = table(400)
+    fails = mask([place for place, each in enumerate(readings) if list(each.pairs.values()).count("one") == 2])
+    study = material(readings, fails)
+    whole = learn_whole(study, folds(300))
+    assert whole
+    assert wrong(whole, study, mask(list(range(400)))) == 0
+    (line,) = whole.lines
+    assert {(term.condition.kind, term.condition.value, term.is_denied) for term in line} == {
+        ("count", "2", False),
+        ("count", "3", True),
+    }
+
+
+def test_labels_that_follow_none_suggest_no_count() -> None:
+    readings, draw = table(300), Random(1)
+    fails = mask([place for place in range(300) if draw.random() < 0.5])
+    study = material(readings, fails)
+    assert find_counts(study.masks, {}, fails, ((1 << 300) - 1) & ~fails) == {}
 
 
 def test_points_are_learnt_as_points() -> None:

@@ -199,7 +199,7 @@ def test_an_audit_and_a_run_that_learns_nothing_say_so(root: Path, tmp_path: Pat
     assert all(said in audit for said in ("An audit:", "An audit proposes none.", "an audit changes nothing"))
     few = runs.tickets(tmp_path / "few.jsonl", "valves", groups=12)
     assert fit(tmp_path / "few", few, model__model_name_or_path="programs.models:idle").code == 0
-    assert "Nothing was learnt: no edit was proven better" in page(tmp_path / "few")
+    assert "Nothing was learnt: no edit was tried: " in page(tmp_path / "few")
     assert fit(tmp_path / "off", few, runner__epochs=0, split__train=1.0, split__val=0.0, split__test=0.0).code == 0
     off = page(tmp_path / "off")
     assert off.count("No ticket has been judged yet.") == 2

@@ -303,7 +303,10 @@ Q, RUST = Atom("is", "Type", ("Q",)), Atom("mentions", "", ("rust",))
         ("Fail if Type is Q and lid is no.", None),
         ("Fail if Typ is H.", None),
         ("Fail if Type is above 3.", None),
-        ("Fail if a summary mentions rusty nails.", None),
+        ("Fail if a summary mentions rusty nails.", Atom("mentions", "", ("rusty nails",))),
+        ("Fail if a summary mentions nail*.", Atom("mentions", "", ("nail*",))),
+        ("Fail if a summary mentions na*.", None),
+        ("Fail if a summary mentions four very rusty nails.", None),
     ],
 )
 def test_where_tickets_may_lack_a_value_it_is_taken_as_it_stands_if_that_is_all_it_can_be(

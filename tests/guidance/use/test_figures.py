@@ -22,6 +22,7 @@ ROW = st.fixed_dictionaries(
         "verdict": VERDICT,
         "by": st.sampled_from(["model", "rules"]),
         "review": st.booleans(),
+        "provisional": st.booleans(),
     }
 )
 
@@ -41,6 +42,7 @@ def test_counts_are_those_of_a_table(rows: list[dict[str, Any]]) -> None:
             assert found["fn"] == sum((r["label"], r["verdict"]) == ("pass", "fail") for r in some)
             assert found["unanswered"] == sum(r["verdict"] is None for r in some)
         assert figures["asked"] == sum(r["by"] == "model" for r in of)
+        assert figures["provisional"] == sum(r["provisional"] for r in of)
         assert figures["taught"] == sum((r["mission"], r["group_id"], r["label"]) == ("a", "1", "pass") for r in of)
 
 

@@ -47,6 +47,27 @@ def test_a_rule_that_the_model_does_not_apply_as_written_is_named() -> None:
     assert warn_of_misread("m", found)[-1].endswith(": --by both, which asks the model for what rules cannot decide")
 
 
+def test_what_each_rule_wins_and_loses_is_counted_on_all_tickets() -> None:
+    texts = ["state: torn; size: 3", "state: torn; size: 9", "state: new; size: 9", "state: torn; size: 1", "state: new"]
+    tickets = [Ticket("m", str(n), "pass", (("image_1", text),)) for n, text in enumerate(texts)]
+    rows = [{"mission": "m", "label": label, "verdict": label} for label in ["pass", "fail", "fail", "fail", "pass"]]
+    rules = (
+        Rule("G0", WORDS["en"].neutral_headline),
+        Rule("G1", "Fail if state is torn."),
+        Rule("G2", "Fail if size is above 5."),
+        Rule("G3", "Pass if size is below 5."),
+    )
+    coded = code_rules({"m": Guidance("m", 3, rules, 4)}, tickets, WORDS["en"])
+    found = compare_with_letter(lambda: zip(rows, tickets, strict=True), coded, by_model=False)["m"]
+    # The fifth ticket does not tell its size. G1 decides the second, which G2 fails too; G3 passes the first and fourth.
+    assert (found["decided"], found["tickets"]) == (4, 5)
+    assert {rule["rule"]: (rule["decided"], rule["right"], rule["won"], rule["lost"]) for rule in found["rules"]} == {
+        "G1": (1, 1, 0, 0),
+        "G2": (1, 1, 1, 0),
+        "G3": (2, 1, 1, 1),
+    }
+
+
 def test_what_cannot_be_read_is_said_and_nothing_is_claimed() -> None:
     ticket = Ticket("m", "g", "pass", (("image_1", "state: new"),))
     rules = (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", "Fail if it looks odd."))

@@ -1,0 +1,128 @@
+"""What may be said of a ticket: conditions and their denials, each with the tickets for which it is known to hold.
+
+Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows of an array.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stageb.guidance.reflection.conditions import Condition, Forms, find_conditions
+from stageb.guidance.rules.reading import OPERATORS, Reading
+
+FEWEST = 2  # tickets that a term must hold for
+LEAST_DENIED = 5  # tickets that meet a condition which may be denied
+_OPERATOR = re.compile(f" [{re.escape(''.join(OPERATORS))}] ")
+
+Bits = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A condition, or that it does not hold."""
+
+    condition: Condition
+    is_denied: bool = False
+
+
+Line = tuple[Term, ...]
+"""Terms that hold together."""
+
+Masks = Mapping[Term, int]
+"""Every term with the bit mask of the tickets for which it is known to hold."""
+
+
+def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
+    """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a field has a value, or that a
+    word is mentioned. Of those that say the same of all tickets, the first. A condition on a field that a ticket lacks does
+    not hold for it, denied or not."""
+    masks = find_conditions(readings, forms)
+    having: dict[str, int] = {}
+    for condition, mask in masks.items():
+        if condition.kind == "is":
+            having[condition.name] = having.get(condition.name, 0) | mask
+    everything = (1 << len(readings)) - 1
+    first: dict[int, Term] = {}
+    for condition, mask in masks.items():
+        first.setdefault(mask, Term(condition))
+    for condition, mask in masks.items():
+        if mask.bit_count() < LEAST_DENIED:
+            continue
+        if condition.kind == "is":
+            first.setdefault(having[condition.name] & ~mask, Term(condition, True))
+        elif condition.kind == "mentions" and " " not in condition.value:
+            first.setdefault(everything & ~mask, Term(condition, True))
+    return {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
+
+
+def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[Term, int]:
+    """The tickets of which terms do not tell whether they hold, since they lack a field; terms without such tickets are left
+    out."""
+    having: dict[str, int] = {}
+    for place, each in enumerate(readings):
+        for name in each.pairs:
+            having[name] = having.get(name, 0) | 1 << place
+    everything = (1 << len(readings)) - 1
+    gaps = {
+        term: everything & ~reduce(and_, (having.get(name, everything) for name in _fields(term.condition)), everything)
+        for term in terms
+    }
+    return {term: mask for term, mask in gaps.items() if mask}
+
+
+def hold_together(masks: Masks, line: Line) -> int:
+    """The tickets for which a line holds; where all of its terms are denied counts, all integers beyond them, too."""
+    return reduce(and_, (_find_mask(masks, term) for term in line))
+
+
+def hold_any(masks: Masks, lines: Sequence[Line]) -> int:
+    """The tickets for which one of the lines holds."""
+    return reduce(or_, (hold_together(masks, line) for line in lines), 0)
+
+
+def count_held(masks: Sequence[int]) -> list[int]:
+    """The tickets that are in at least one of the masks, in at least two, and so on."""
+    levels: list[int] = []
+    for mask in masks:
+        levels = [*levels, 0]
+        levels = [level | (mask if place == 0 else levels[place - 1] & mask) for place, level in enumerate(levels)]
+    return levels
+
+
+def pack(masks: Sequence[int]) -> Bits:
+    """A row of bits for each mask, none of them negative."""
+    words = max(1, max((-(-mask.bit_length() // 64) for mask in masks), default=1))
+    return np.frombuffer(b"".join(mask.to_bytes(8 * words, "little") for mask in masks), "<u8").reshape(len(masks), words)
+
+
+def unpack(masks: Sequence[int], among: int) -> NDArray[np.uint8]:
+    """A row for each mask with a 1 for each ticket ``among`` these that it holds, and a 0 for each other one of them."""
+    rows = pack([among, *masks]).view(np.uint8)
+    flags = np.unpackbits(rows, axis=1, bitorder="little")
+    return flags[1:, flags[0] == 1]
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _find_mask(masks: Masks, term: Term) -> int:
+    """The tickets for which a term holds: a count by its parts."""
+    if term.condition.kind != "count":
+        return masks[term]
+    held = count_held([masks[Term(part)] for part in term.condition.parts])[int(term.condition.value) - 1]
+    return ~held if term.is_denied else held
+
+
+def _fields(condition: Condition) -> list[str]:
+    """The fields that a condition compares."""
+    sides = (
+        [condition.name, condition.value] if condition.kind in ("equals", "differs", "over", "under") else [condition.name]
+    )
+    return [field for side in sides for field in (_OPERATOR.split(side) if condition.is_computed else [side])]

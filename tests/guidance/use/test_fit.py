@@ -1,0 +1,80 @@
+"""``stageb.fit`` from Python: files, rows and DataFrames, the same rules as by the command, and errors as exceptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import small
+
+import stageb
+from stageb.__main__ import main
+
+KEYS: dict[str, Any] = {
+    "config": ["tickets", "frugal"],
+    "fabric": {"accelerator": "cpu", "devices": 1},
+    "model": {"engine": "scripted"},
+    "columns": {"mission_name": "valves", "group_id": None},
+    "report": False,
+}
+
+
+def table() -> list[dict[str, str]]:
+    """Rows as of a table; a valve fails if its state is torn."""
+    found = []
+    for row in small.rows("valves", 80):
+        pairs = "; ".join(row["per_image"].values()).split("; ")
+        found.append({**dict(pair.split(": ") for pair in pairs), "label": row["label"]})
+    return found
+
+
+def frame(rows: list[dict[str, str]]) -> Any:
+    return pytest.importorskip("pandas").DataFrame(rows)
+
+
+def file(rows: list[dict[str, str]]) -> Path:
+    Path("table.csv").write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+    return Path("table.csv")
+
+
+@pytest.mark.parametrize("kind", [list, frame, file])
+def test_files_rows_and_frames_teach_what_the_command_teaches(
+    kind: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = table()
+    run = stageb.fit(kind(rows), output={"run_name": "python"}, **KEYS)
+    assert run.is_finished
+    (rule,) = run.guidance["valves"].rules[1:]
+    assert f"G1. {rule.text}" in capfd.readouterr().out
+    keys = ["--config=tickets", "--config=frugal", "--fabric.accelerator=cpu", "--fabric.devices=1", "--report=false"]
+    keys += ["--model.engine=scripted", "--columns=mission_name=valves,group_id=null", "--output.run_name=command"]
+    assert main(["fit", *keys, f"--tickets=[{file(rows)}]"]) == 0
+    learnt = {path.parts[1]: path.read_bytes() for path in Path("out").glob("*/valves/guidance.json")}
+    assert learnt["python"] == learnt["command"]
+    told = list(run.predict(kind([{**row, "label": ""} for row in rows[:20]]), by="rules"))
+    assert [row["verdict"] for row in told] == [row["label"] for row in rows[:20]]
+    assert run.evaluate(kind(rows), by="rules").figures["figures"]["guidance"]["all"]["acc"] == 1.0
+    assert "G1" in run.report()._repr_html_()
+
+
+def test_what_cannot_be_used_raises_what_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for tickets, why in (([], "nothing was given"), (3, "int was given"), ("no.csv", "no.csv")):
+        with pytest.raises(stageb.InputError, match=why):
+            stageb.fit(tickets, **KEYS)
+    with pytest.raises(stageb.InputError, match=r"seed"):
+        stageb.fit(table(), **KEYS, seed="x")
+    assert not list(Path().glob("out/*/commit.json"))
+
+
+def test_rows_with_summaries_are_lines_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = list(small.rows("valves", 60))
+    run = stageb.fit(rows, **{**KEYS, "columns": {}})
+    (written,) = Path("out").glob("tickets-*.jsonl")
+    assert [json.loads(line) for line in written.read_text().splitlines()] == rows
+    assert len(run.guidance["valves"].rules) == 2
