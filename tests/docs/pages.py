@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from markdown_it import MarkdownIt
 
@@ -76,5 +77,5 @@ def commands(text: str) -> Iterator[list[str]]:
                 words = []
 
 
-def _markdown(page: Path) -> list:  # type: ignore[type-arg] - of tokens
+def _markdown(page: Path) -> list[Any]:
     return MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
