@@ -17,9 +17,9 @@ from stageb.untrusted import strict_yaml
 
 HEAD = """# Every key
 
-Written by `python -m lab.keys` from where keys are declared. [The ten keys to set
-first](tickets-and-keys.md#the-ten-keys-to-set) have a page of their own. A section that several loops have stands under the first
-of them. `stageb fit --loop NAME --help` prints the same.
+Written by `python -m lab.keys` from where keys are declared; `stageb fit --loop NAME --help` prints the same. A section that
+several loops have stands under the first of them. [The ten keys to set first](tickets-and-keys.md#the-ten-keys-to-set) have
+a page of their own.
 """
 
 
