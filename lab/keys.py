@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from stageb.cli import registry
 from stageb.cli.draft import defaults
@@ -58,7 +58,11 @@ def read_docs(section: Any) -> dict[str, str]:
     """What stands beneath each field of a section, and of the sections that it extends."""
     docs: dict[str, str] = {}
     for kind in reversed([each for each in section.__mro__ if dataclasses.is_dataclass(each)]):
-        (body,) = (node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef))
+        (body,) = (
+            node.body
+            for node in ast.parse(inspect.getsource(cast("type[Any]", kind))).body
+            if isinstance(node, ast.ClassDef)
+        )
         for field, doc in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
                 docs[ast.unparse(field.target)] = " ".join(str(doc.value.value).split()).replace("``", "`")
