@@ -42,7 +42,7 @@ from stageb.guidance.state import (
     mission_to_plain,
     to_plain,
 )
-from stageb.guidance.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed
+from stageb.guidance.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed, why_ended
 from stageb.guidance.types import Answers, Candidate, Place, Record, Round
 from stageb.guidance.use.black_box import measure_on_test
 from stageb.job import lifetime
@@ -115,6 +115,10 @@ class Run(run.Run):
         self.progress.show_start(self.inputs, by)
         if raised:
             self.progress.print_line(f"with a higher {' and '.join(raised)}; everything after learning ended is done again")
+            for name in state.missions:
+                if why := why_ended(state, name, self.config):
+                    other = f"for more, start a run with another {why}"
+                    self.progress.print_line(f"{name}: {why} has ended its learning all the same; {other}", level="warning")
         beside = "--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else ""
         lifetime.set_resume(beside, commit=self.journal.commit_file)
         return state

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from stageb.config import FabricConfig, require
 from stageb.engines.protocol import Decode
+from stageb.errors import InputError, shown
 from stageb.job import world as worlds
 from stageb.job.world import Json, World, decode, encode
 from stageb.settings import READ
@@ -56,7 +58,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(bool(given.data), "--data", given.data, "name a JSON Lines file of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
-    samples = data.read([given.data], given.images, config.data.polygons)
+    samples = read_samples(given.data, given.images, config)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     for target in filter(None, (given.told, given.to)):
         check_target(Path(target), {"images' rows": [given.data]})
@@ -84,6 +86,18 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         return 0
 
     return worlds.run(fabric, on_ranks)
+
+
+def read_samples(file: str, folder: str | None, config: TwoChannelConfig) -> list[Sample]:
+    """The images that ``file`` lists, in ``folder``, or beside it. Raises ``InputError``; of images that are not there, with
+    the folder that the run had."""
+    try:
+        return data.read([file], folder, config.data.polygons)
+    except InputError as error:
+        if folder or not config.data.images:
+            raise
+        remedy = f"--images {shlex.quote(shown(config.data.images, 200))}"
+        raise InputError(f"{error}\nThe run had its images in a folder of their own; for that, add: {remedy}") from None
 
 
 def evaluate_on_ranks(

@@ -681,6 +681,14 @@ def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_cha
     assert content(fit.run) == before
 
 
+def test_more_epochs_for_a_run_that_stopped_early_say_that_they_change_nothing(fit: Fit, model: Model) -> None:
+    keys = {"model__model_name_or_path": model(lambda *asked: "nothing to read")[0], "runner__max_unreadable": 1.0}
+    assert fit(**keys, early_stop__patience=1, runner__epochs=2) == 0
+    assert "all the same" not in fit.err
+    assert fit(**keys, early_stop__patience=1, runner__epochs=4) == 0
+    assert "valves: early_stop.patience has ended its learning all the same; for more, start a run with another" in fit.err
+
+
 # Audit and distillation
 
 

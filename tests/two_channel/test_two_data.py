@@ -11,9 +11,11 @@ import pytest
 from PIL import Image
 
 from stageb.__main__ import main
-from stageb.errors import BadInputError
+from stageb.errors import BadInputError, InputError
 from stageb.two_channel import shapes
+from stageb.two_channel.config import DataConfig, TwoChannelConfig
 from stageb.two_channel.data import read
+from stageb.two_channel.evaluate import read_samples
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.matching import ious
 from stageb.two_channel.text import list_true_objects
@@ -31,6 +33,15 @@ def written(folder: Path, *lines: str) -> Path:
     path = folder / "data.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def test_images_that_the_run_had_elsewhere_are_named_when_it_is_evaluated(tmp_path: Path) -> None:
+    path = written(tmp_path, line(images=["c.png"]))
+    config = TwoChannelConfig(data=DataConfig(train=[str(path)], val=[str(path)], images="/data/photos"))
+    with pytest.raises(InputError, match="add: --images /data/photos"):
+        read_samples(str(path), None, config)
+    with pytest.raises(BadInputError):
+        read_samples(str(path), str(tmp_path), config)
 
 
 def test_samples_are_read_as_they_stand(tmp_path: Path) -> None:
