@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -22,7 +23,9 @@ from stageb.guidance.config import LoopConfig
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-SCRIPTS = [path for path in [*(ROOT / "bin").iterdir(), ROOT / ".ci" / "run"] if path.suffix != ".py" and path.is_file()]
+SCRIPTS = [
+    path for folder in ("bin", ".ci") for path in (ROOT / folder).iterdir() if path.suffix != ".py" and path.is_file()
+]
 
 
 def name_of(requirement: str) -> str:
@@ -239,3 +242,59 @@ def test_the_files_that_pages_name_are_in_the_checkout() -> None:
     for page in PAGES.values():
         for name in set(re.findall(r"(?<![\w/])(?:bin|configs|lab|stageb|tests|\.ci)/[\w./-]+\w", page)):
             assert (ROOT / name).exists(), name
+
+
+def read_steps() -> list[tuple[str, str]]:
+    """Every step of every workflow that runs a command, by the workflow's name."""
+    steps = []
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        for job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values():
+            steps += [(path.stem, step["run"]) for step in job["steps"] if "uses" not in step]
+    return steps
+
+
+def test_every_step_of_a_workflow_is_a_script_of_the_checkout() -> None:
+    steps = read_steps()
+    assert {name for name, _ in steps} == {"checks", "release"}
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    for command in [command for _, command in steps] + [hook["entry"] for hook in hooks]:
+        assert re.fullmatch(r"(bin|\.ci)/\w+", command), command
+        assert os.access(ROOT / command, os.X_OK), command
+
+
+def test_workflows_test_the_oldest_and_the_newest_python_that_is_named() -> None:
+    named = [line.split(" :: ")[-1] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    checks = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text(encoding="utf-8"))
+    tested = checks["jobs"]["test"]["strategy"]["matrix"]["python"]
+    assert {named[0], named[-1]} <= set(tested) <= set(named)
+    assert PROJECT["requires-python"] == f">={named[0]}"
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Path:
+    """A checkout with one commit, whose ``setup`` installs nothing."""
+    checkout = copy_source(tmp_path / "checkout")
+    for name in ("bin", "tests/programs", "configs"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "MANIFEST.in", checkout)
+    (checkout / "bin" / "setup").write_text(f"set -euo pipefail\nROOT={str(checkout)!r}\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(checkout)]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
+        subprocess.run([*git, *words], check=True)
+    return checkout
+
+
+def test_a_build_has_the_same_bytes_at_another_time(committed: Path) -> None:
+    def build(mode: int) -> dict[str, bytes]:
+        for path in (committed / "stageb").rglob("*.py"):
+            path.touch()
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        subprocess.run(["bin/build"], cwd=committed, env=environment, umask=mode, check=True, stdout=subprocess.DEVNULL)
+        return {path.name: path.read_bytes() for path in (committed / "dist").iterdir()}
+
+    first, second = build(0o022), build(0o077)
+    assert {name.removeprefix(f"stageb-{__version__}") for name in first} == {"-py3-none-any.whl", ".tar.gz"}
+    assert first == second
+    with tarfile.open(committed / "dist" / f"stageb-{__version__}.tar.gz") as sdist:
+        held = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {"tests/programs/small.py", "bin/build", "lab/__init__.py", "stageb/tiny/checkpoint/model.safetensors"} <= held

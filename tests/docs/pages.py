@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 NOTES = sorted((ROOT / "lab" / "notes").glob("*.md"))
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 SEPARATORS = {"&&", "||", "|", ";", "&"}
@@ -76,5 +77,5 @@ def commands(text: str) -> Iterator[list[str]]:
                 words = []
 
 
-def _markdown(page: Path) -> list:  # type: ignore[type-arg] - of tokens
+def _markdown(page: Path) -> list[Any]:
     return MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))

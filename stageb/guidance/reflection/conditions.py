@@ -290,7 +290,8 @@ def _words(readings: Sequence[Reading], texts: Set[str]) -> dict[Condition, int]
         others = (find_mentioned(text) for pair in each.pairs.items() for text in pair)
         for word in words & each.words.union(*others):
             masks[word] = masks.get(word, 0) | 1 << position
-    return {Condition("mentions", "", word): mask for word, mask in masks.items()}
+    # In an order of its own: that of a set changes from process to process.
+    return {Condition("mentions", "", word): masks[word] for word in sorted(masks)}
 
 
 def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condition, int]) -> dict[Condition, int]:

@@ -23,7 +23,7 @@ from stageb.guidance.rules.reading import (
     parse_number,
 )
 from stageb.guidance.texts import one_line
-from stageb.guidance.types import HEADLINE_KEY, Content
+from stageb.guidance.types import HEADLINE_KEY, Content, Ticket
 from stageb.untrusted import clean_text
 
 VERSION = 1  # of the JSON
@@ -40,6 +40,7 @@ class CodedMission:
     is_counted: bool = False  # whether a number that a ticket does not name is 0
     letters: str = ""  # beyond ASCII, that tickets' values have and that are the same in any case
     notes: Sequence[str] = ()  # which rules are provisional, and what is hoped of them
+    tickets: Sequence[Ticket] = ()  # that rules were read by
 
     @property
     def unreadable(self) -> dict[str, str]:

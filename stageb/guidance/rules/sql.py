@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import string
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from stageb.guidance.rules.export import CodedMission
@@ -37,6 +39,18 @@ def write_sql(missions: Sequence[CodedMission]) -> str:
     """A query for each mission over a table ``tickets`` that has a column for each field."""
     statements = [_write_query(limit_to_sql(mission), len(missions) > 1) for mission in missions]
     return "\n".join(f"-- {line}".rstrip() for line in _SQL_HEADER.split("\n")) + "\n\n" + "\n".join(statements)
+
+
+def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[str | None]:
+    """The verdicts of the query that is exported, tried with SQLite on rows of the mission: names of columns and cells."""
+    named = [atoms(rule.code.expression) for rule in mission.rules if isinstance(rule.code, RuleCode)]
+    columns = list(dict.fromkeys(name for atoms_ in named for atom in atoms_ for name in atom.fields))
+    quoted = [_quote_name(name) for name in ("mission", *columns)]
+    with closing(sqlite3.connect(":memory:")) as opened:
+        opened.execute(f"CREATE TABLE tickets ({', '.join(quoted)})")
+        marks = ", ".join("?" * len(quoted))
+        opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [[mission.name, *map(row.get, columns)] for row in rows])
+        return [found[-2] for found in opened.execute(_write_query(mission, is_one_of_many=False))]
 
 
 def find_letters(readings: Iterable[Reading]) -> str:
@@ -213,11 +227,8 @@ class _Conditions:
 
     def _cell(self, field: str, is_number: bool) -> str:
         """A column's text on one line; NULL where it is empty, or 0 where that counts none."""
-        quoted = field.replace('"', '""')
-        text = (
-            f't."{quoted}"'  # with the table's name before it, since SQLite takes a quoted name that is no column for a text
-        )
-        text = f"CAST({text} AS TEXT)"
+        # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
+        text = f"CAST(t.{_quote_name(field)} AS TEXT)"
         for blank in _BLANKS:
             text = f"REPLACE({text}, CHAR({blank}), ' ')"
         text = f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"
@@ -275,6 +286,12 @@ def _spell(value: str) -> Iterator[str]:
     """Ways to write a value that are folded to the same."""
     ways = (value, value.lower(), value.upper(), value.capitalize(), value.title(), fold_value(value))
     yield from (way for way in ways if fold_value(way) == fold_value(value))
+
+
+def _quote_name(name: str) -> str:
+    """The name of a column."""
+    quoted = name.replace('"', '""')
+    return f'"{quoted}"'
 
 
 def _quote(text: str) -> str:

@@ -153,6 +153,18 @@ def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(here: Pat
     assert found == [("torn", "fail", "G1"), ("new", "pass", "G0"), (None, None, None)]
 
 
+def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, asked: Asked) -> None:
+    Path("mine.txt").write_text("[valves]\nFail if state is worn.\n")
+    Path("table.csv").write_text("Station,id,state\nvalves,1,worn\nvalves,2,new\nvalves,3,Stra\u00dfe\n", "utf-8")
+    given = ["export", "mine.txt", "--format", "sql", "--tickets", "table.csv", "--columns", "mission=Station,group_id=id"]
+    code, out, err = asked(*given)
+    assert (code, err) == (1, "valves: of 3 known tickets SQL cannot read the cells of 1; the first: 3\n")
+    assert "SELECT t.*" in out
+    assert asked(*given[:2], "--format", "python", *given[4:])[0] == 0
+    Path("table.csv").write_text("Station,id,state\nvalves,1,worn\nvalves,2,new\n", "utf-8")
+    assert asked(*given)[0] == 0
+
+
 def test_rules_that_are_not_written_as_code_are_named(here: Path, asked: Asked) -> None:
     Path("mine.txt").write_text("[valves]\nFail if it looks odd.\nPass if state is new.\n")
     code, out, err = asked("export", "mine.txt", "--format", "json")

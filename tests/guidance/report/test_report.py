@@ -285,6 +285,6 @@ def test_writing_leaves_the_old_page_or_the_new_one(root: Path, monkeypatch: pyt
 
     monkeypatch.setattr(pages, "render_page", fails)
     before = page(root)
-    said = write.at_the_end(root / "run", read(root).config, [])
+    said = write.at_the_end(root / "run", read(root).config, [], {})
     assert "MemoryError: too much" in said
     assert page(root) == before
