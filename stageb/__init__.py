@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
     from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
-    from stageb.guidance.config import LoopConfig
-    from stageb.guidance.summarize.summarize import summarize
-    from stageb.guidance.types import Guidance, Rule, Ticket
-    from stageb.guidance.use.evaluate import evaluate
-    from stageb.guidance.use.fit import Run, fit
-    from stageb.guidance.use.predict import predict
-    from stageb.guidance.use.validate import validate
+    from stageb.guidance.commands.summarize.summarize import summarize
+    from stageb.guidance.commands.use.evaluate import evaluate
+    from stageb.guidance.commands.use.fit import Run, fit
+    from stageb.guidance.commands.use.predict import predict
+    from stageb.guidance.commands.use.validate import validate
+    from stageb.guidance.words.config import LoopConfig
+    from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 __version__ = "0.1.0"
 
@@ -69,13 +69,13 @@ __all__ = [
 
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
-    "stageb.guidance.config": ("LoopConfig",),
-    "stageb.guidance.summarize.summarize": ("summarize",),
-    "stageb.guidance.types": ("Guidance", "Rule", "Ticket"),
-    "stageb.guidance.use.evaluate": ("evaluate",),
-    "stageb.guidance.use.fit": ("Run", "fit"),
-    "stageb.guidance.use.predict": ("predict",),
-    "stageb.guidance.use.validate": ("validate",),
+    "stageb.guidance.words.config": ("LoopConfig",),
+    "stageb.guidance.commands.summarize.summarize": ("summarize",),
+    "stageb.guidance.words.types": ("Guidance", "Rule", "Ticket"),
+    "stageb.guidance.commands.use.evaluate": ("evaluate",),
+    "stageb.guidance.commands.use.fit": ("Run", "fit"),
+    "stageb.guidance.commands.use.predict": ("predict",),
+    "stageb.guidance.commands.use.validate": ("validate",),
 }
 
 

@@ -19,14 +19,14 @@ from stageb import __version__
 from stageb.cli import registry
 from stageb.cli.parsing import Asked, parse, parse_run, parse_tool
 from stageb.errors import ConfigError, InputError, StagebError, shown
-from stageb.job import lifetime, streams
+from stageb.job import lifetime, process
 from stageb.store import disk
 
 
 def script(arguments: Sequence[str]) -> int:
     """Run the command line of this process, whose signals are the command's from now on. Returns the exit code, unless a
     signal has ended the command: then the process ends here, since threads that others left behind would hold it up."""
-    streams.secure()
+    process.secure()
     signals = lifetime.watch_signals(raises=True)
     signals.start()
     code = _end_of(arguments)
@@ -42,10 +42,10 @@ def _end_of(arguments: Sequence[str]) -> int:
     try:
         code = main(arguments)
     except SystemExit as error:
-        if error.code or not streams.find_loss():
+        if error.code or not process.find_loss():
             raise
         code = 0  # a screen of help
-    if why := streams.find_loss():
+    if why := process.find_loss():
         print(f"stageb: {why}; what is printed ends there, and nothing else is lost", file=sys.stderr)
     return code or int(bool(why))
 

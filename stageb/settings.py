@@ -1,4 +1,4 @@
-"""How a key of a config is declared: once, with its default, what its values must be, and what it may name.
+"""How a key of a config is declared: once, with its default and what its values must be; functions of yours that keys name.
 
 A config is frozen dataclasses of the standard library, one for each section. Values are checked here, where they enter; a
 wrong one raises ``ConfigError`` with its key.
@@ -7,6 +7,7 @@ wrong one raises ``ConfigError`` with its key.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import field
@@ -129,3 +130,22 @@ def inner_of(annotation: Any, outer: type) -> Any:
     """The annotation of what stands in the list or dict (``outer``) that ``annotation`` is or allows, or None."""
     allowed = (choice for choice in choices(annotation) if choice is Any or get_origin(choice) is outer)
     return next((choice if choice is Any else get_args(choice)[-1] for choice in allowed), None)
+
+
+# Functions of a user's own that a config names: ``package.module:function``.
+
+
+def function_named(key: str, name: str) -> Callable[..., Any]:
+    """The function that ``key`` of a config names; its module is imported. Raises ``ConfigError`` where there is none."""
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ConfigError(key, name, "name a function, written package.module:function")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        remedy = "name a function that Python can find; PYTHONPATH=. has it look into this folder"
+        raise ConfigError(key, name, f"{name} cannot be imported: {error}; {remedy}") from error
+    if not callable(found):
+        raise ConfigError(key, name, f"{name} is not a function")
+    function_found: Callable[..., Any] = found
+    return function_found

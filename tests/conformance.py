@@ -20,7 +20,7 @@ from programs import forks
 from programs.processes import Job
 from safetensors.torch import load
 
-from stageb.guidance.report import REPORT
+from stageb.guidance.commands.report import REPORT
 from stageb.store.journal import COMMIT, LOCK
 
 NOT_COMPARED = frozenset(

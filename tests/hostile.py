@@ -38,11 +38,13 @@ import yaml
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
-from stageb.guidance.config import LoopConfig, ReflectionConfig
-from stageb.guidance.files.artifacts import make_proposal_entry
-from stageb.guidance.files.guidance_file import from_json, load_seed, make_neutral, to_json
-from stageb.guidance.files.tickets import read_tickets
-from stageb.guidance.prompts import (
+from stageb.guidance.commands.fit.artifacts import make_proposal_entry
+from stageb.guidance.judging.selection import select
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.edits import apply, named, number
+from stageb.guidance.rules.evidence import Evidence, find_evidence
+from stageb.guidance.rules.guidance_file import from_json, load_seed, make_neutral, to_json
+from stageb.guidance.rules.prompts import (
     WORDS,
     Case,
     ReflectionInput,
@@ -53,11 +55,9 @@ from stageb.guidance.prompts import (
     reflection_prompt,
     rollout_prompt,
 )
-from stageb.guidance.reflection.edits import apply, named, number
-from stageb.guidance.reflection.evidence import Evidence, find_evidence
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.selection import select
-from stageb.guidance.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.config import LoopConfig, ReflectionConfig
+from stageb.guidance.words.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
 from stageb.settings import CHECKPOINT, DATA, describe_keys
 from stageb.store import disk
 from stageb.store.journal import safe_name
@@ -1041,8 +1041,8 @@ def command(line: str) -> None:
     from stageb.__main__ import run
     from stageb.cli.parsing import parse_run, parse_tool
     from stageb.cli.registry import tools
-    from stageb.guidance.report import page, write
-    from stageb.guidance.use.guidance import load_guidance
+    from stageb.guidance.commands.report import page, write
+    from stageb.guidance.commands.use.source import load_guidance
 
     name, *words = line.split()
     if name == "read":  # what a report reads, without the page, which takes longest
@@ -1100,7 +1100,7 @@ def make_shared(rng: random.Random) -> Handed:
 
 
 def meet_shared(made: Handed) -> bool:
-    from stageb.guidance.inputs import read_inputs
+    from stageb.guidance.commands.fit.inputs import read_inputs
 
     place = handed() / "shared"
     lay(place, made.changed)

@@ -18,11 +18,11 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "snake", "growth")
-ROOT_FILES = 8
+ROOT_FILES = 7
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
 FLOORS = (
-    {"errors", "seeds", "functions", "settings", "config", "draws", "tiny", "demo"},
+    {"errors", "seeds", "settings", "config", "draws", "tiny", "demo"},
     {"store"},
     {"untrusted", "job"},
     {"runs"},
@@ -32,13 +32,23 @@ FLOORS = (
     set(LOOPS),
     {"__init__", "__main__"},
 )
+# Inside a package: what stands in a room may import from that and from those before it, in functions too.
+ROOMS = {
+    "guidance": ({"words"}, {"rules"}, {"tickets"}, {"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
+    "two_channel": ({"types", "config"}, {"boxes"}, {"model"}, {"learning"}, {"commands"}, {"loop"}),
+    "engines": ({"config", "protocol", "checkpoint"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
+}
+# How large the package may be. Raise a figure only in a commit that says what a user gets for it.
+FILES = 282
+LINES = {"stageb": 45_600, "stageb/guidance": 19_100}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ augmentation boxes card config correct data exports images imports inputs label_studio model_config noise "
-    "predictions progress schedule targets text types yolo"
+    "__init__ boxes/augmentation commands/boxes commands/card config learning/targets boxes/data "
+    "boxes/predictions boxes/imports boxes/label_studio commands/run learning/schedule boxes/text types "
+    "boxes/yolo"
 ).split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
@@ -49,9 +59,7 @@ THIRD_PARTY = {
     "stageb/job/world": {"lightning", "torch"},
     "stageb/untrusted/pictures": {"PIL"},
     "stageb/runs/loggers": {"lightning"},
-    "stageb/runs/curves": {"matplotlib"},
-    "stageb/runs/logs": {"lightning"},
-    "stageb/runs/counting": {"rich"},
+    "stageb/runs/logs": {"lightning", "matplotlib"},
     "stageb/runs/progress": {"rich"},
     "stageb/job/placement": {"lightning", "torch"},
     "stageb/job/devices": {"torch"},
@@ -61,13 +69,11 @@ THIRD_PARTY = {
     "stageb/training/step": {"torch"},
     "stageb/training/run": {"torch"},
     "stageb/training/muon": {"torch"},
-    "stageb/training/replicas": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
-    "stageb/guidance/reflection/counts": {"numpy"},
-    "stageb/guidance/reflection/lists": {"numpy"},
-    "stageb/guidance/reflection/scorecards": {"numpy"},
-    "stageb/guidance/reflection/terms": {"numpy"},
+    "stageb/guidance/learning/terms": {"numpy"},
+    "stageb/guidance/learning/lists": {"numpy"},
+    "stageb/guidance/learning/scorecards": {"numpy"},
     "stageb/*/summary": {"rich"},
     "stageb/*/report/charts": {"matplotlib"},
     "stageb/*/report/svg": {"matplotlib"},
@@ -76,45 +82,40 @@ THIRD_PARTY = {
     "stageb/engines/config": set[str](),
     "stageb/engines/protocol": set[str](),
     "stageb/engines/scripted": set[str](),
-    "stageb/engines/vllm": {"transformers", "vllm"},
-    "stageb/engines/openai": {"transformers"},
-    "stageb/engines/kernels": {"torch", "triton"},
+    "stageb/engines/remote/vllm": {"transformers", "vllm"},
+    "stageb/engines/remote/openai": {"transformers"},
+    "stageb/engines/native/kernels": {"torch", "triton"},
     "stageb/engines/*": {"huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "transformers"},
     "stageb/snake/__init__": set[str](),
     "stageb/snake/config": set[str](),
-    "stageb/snake/progress": set[str](),
     "stageb/snake/schedule": set[str](),
     "stageb/snake/env": {"gymnasium", "numpy", "torch"},
     "stageb/snake/picture": {"PIL"},
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/*": {"safetensors", "torch"},
-    "stageb/guidance/use/black_box": {"sklearn", "threadpoolctl"},
+    "stageb/guidance/commands/use/black_box": {"sklearn", "threadpoolctl"},
     "stageb/growth/__init__": set[str](),
     "stageb/growth/config": set[str](),
     "stageb/growth/lifecycle": set[str](),
     "stageb/growth/reward": set[str](),
     "stageb/growth/types": set[str](),
     "stageb/growth/data": {"mlxtend", "mnist1d", "numpy", "sklearn", "torch"},
-    "stageb/growth/images": {"numpy", "torch"},
     "stageb/growth/courses": {"matplotlib"},
-    "stageb/growth/picture": {"matplotlib"},
-    "stageb/growth/progress": set[str](),
+    "stageb/growth/play": {"matplotlib", "torch"},
     "stageb/growth/schedule": set[str](),
     "stageb/growth/views": set[str](),
     "stageb/growth/*": {"safetensors", "torch"},
-    "stageb/two_channel/adapters": {"peft", "torch"},
-    "stageb/two_channel/pixels": {"numpy", "torch"},
-    "stageb/two_channel/learner": {"torch", "transformers"},
-    "stageb/two_channel/matching": {"numpy", "scipy"},
-    "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
-    "stageb/two_channel/model": {"tokenizers", "torch", "transformers"},
-    "stageb/two_channel/picture": {"PIL"},
-    "stageb/two_channel/shapes": {"PIL"},
-    "stageb/two_channel/sight": {"torch", "transformers"},
-    "stageb/two_channel/stem": {"torch", "transformers"},
-    "stageb/two_channel/geometry": {"torch", "transformers"},
-    "stageb/two_channel/recorded": {"torch", "transformers"},
-    "stageb/two_channel/views": {"numpy", "torch"},
+    "stageb/two_channel/model/adapters": {"peft", "torch"},
+    "stageb/two_channel/model/pixels": {"numpy", "torch"},
+    "stageb/two_channel/learning/learner": {"torch", "transformers"},
+    "stageb/two_channel/boxes/matching": {"numpy", "scipy"},
+    "stageb/two_channel/boxes/metrics": {"faster_coco_eval", "numpy"},
+    "stageb/two_channel/model/model": {"tokenizers", "torch", "transformers"},
+    "stageb/two_channel/boxes/picture": {"PIL"},
+    "stageb/two_channel/boxes/shapes": {"PIL"},
+    "stageb/two_channel/model/tower": {"torch", "transformers"},
+    "stageb/two_channel/learning/recorded": {"torch", "transformers"},
+    "stageb/two_channel/model/views": {"numpy", "torch"},
     **{f"stageb/two_channel/{name}": set[str]() for name in TORCHLESS},
     "stageb/two_channel/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
@@ -148,38 +149,33 @@ LIGHT = {
     "stageb/engines/__init__",
     "stageb/engines/config",
     "stageb/engines/protocol",
-    "stageb/engines/thinking",
     "stageb/errors",
-    "stageb/functions",
+    "stageb/settings",
     "stageb/growth/__init__",
     "stageb/growth/config",
     "stageb/growth/types",
     "stageb/guidance/__init__",
-    "stageb/guidance/columns",
-    "stageb/guidance/config",
-    "stageb/guidance/wordings",
-    "stageb/guidance/prompts",
-    "stageb/guidance/reflection/__init__",
-    "stageb/guidance/reflection/conditions",
-    "stageb/guidance/reflection/evidence",
+    "stageb/guidance/words/columns",
+    "stageb/guidance/words/config",
+    "stageb/guidance/rules/wordings",
+    "stageb/guidance/rules/prompts",
+    "stageb/guidance/rules/conditions",
+    "stageb/guidance/rules/evidence",
     "stageb/guidance/rules/__init__",
     "stageb/guidance/rules/fields",
     "stageb/guidance/rules/reading",
-    "stageb/guidance/rules/scales",
-    "stageb/guidance/summarize/__init__",
-    "stageb/guidance/summarize/config",
-    "stageb/guidance/texts",
-    "stageb/guidance/types",
-    "stageb/guidance/use/__init__",
-    "stageb/guidance/use/config",
-    "stageb/job/collector",
-    "stageb/job/cores",
+    "stageb/guidance/commands/summarize/__init__",
+    "stageb/guidance/commands/summarize/config",
+    "stageb/guidance/words/texts",
+    "stageb/guidance/words/types",
+    "stageb/guidance/commands/use/__init__",
+    "stageb/guidance/commands/use/config",
+    "stageb/job/process",
+    "stageb/job/devices",
     "stageb/job/lifetime",
-    "stageb/job/streams",
     "stageb/cli/registry",
     "stageb/job/heartbeat",
     "stageb/seeds",
-    "stageb/settings",
     "stageb/snake/__init__",
     "stageb/snake/config",
     "stageb/untrusted/strict_yaml",
@@ -188,22 +184,27 @@ LIGHT = {
     "stageb/tiny/__init__",
     "stageb/two_channel/__init__",
     "stageb/two_channel/config",
-    "stageb/two_channel/model_config",
+    "stageb/guidance/words/__init__",
+    "stageb/guidance/commands/__init__",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
 STAGES = {
     "guidance": (
-        "rollout answers selection prompts texts learning schedule splits reflection/reflect reflection/proposals "
-        "reflection/edits reflection/conditions reflection/evidence "
-        "rules/fields rules/reading rules/expression rules/vocabulary rules/parse rules/write rules/check rules/judge "
-        "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures changes"
+        "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/steps "
+        "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/conditions "
+        "rules/evidence rules/fields rules/reading rules/expression rules/vocabulary rules/parse rules/write "
+        "rules/judge learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
+        "learning/gate/decide learning/gate/pruning commands/use/rows"
     ).split(),
-    "two_channel": "rows text matching noise targets correct losses channel_a schedule metrics".split(),
-    "snake": "game agent rollout rows schedule picture".split(),
+    "two_channel": (
+        "learning/rows boxes/text boxes/matching boxes/augmentation learning/targets learning/losses "
+        "learning/channel_a learning/schedule boxes/metrics"
+    ).split(),
+    "snake": ("game agent rollout rows schedule picture").split(),
     "growth": (
-        "layers blueprints kinds hosts bank blends training counterfactual tasks teachers flops "
-        "lifecycle observation memory reward policy views schedule rows"
+        "layers blueprints kinds hosts blocks lifecycle training counterfactual tasks flops observation reward "
+        "policy views schedule rows"
     ).split(),
 }
 TENSORS = ("snake", "growth", "two_channel")  # loops that learn weights: their stages are functions of tensors
@@ -224,7 +225,7 @@ WORLDLY_HERE = {"stageb/store/journal", *(f"stageb/job/{name}" for name in ("lif
 
 FILE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 6
 # Its functions are exempt: a Triton kernel is one function, which gets each tensor, size and constant as an argument.
-KERNELS = "stageb/engines/kernels"
+KERNELS = "stageb/engines/native/kernels"
 
 
 def tree_of(module: str) -> ast.Module:
@@ -352,6 +353,33 @@ def test_what_stands_low_knows_nothing_of_what_stands_above(module: str) -> None
 def test_the_root_of_the_package_is_small() -> None:
     files = [path.name for path in (ROOT / "stageb").glob("*.py")]
     assert len(files) <= ROOT_FILES, f"{len(files)} files in stageb/, at most {ROOT_FILES}: {sorted(files)}"
+
+
+def room_of(module: str) -> int:
+    """The room of its package that a file stands in."""
+    _, package, place, *_ = module.split("/")
+    rooms = [number for number, places in enumerate(ROOMS[package]) if place in places]
+    assert rooms, f"{module} stands in no room of {package}: move it into one, or give it a place in ROOMS"
+    return rooms[0]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.split("/")[1] in ROOMS and name.count("/") > 1])
+def test_what_stands_in_a_low_room_knows_nothing_of_those_above(module: str) -> None:
+    package, place = module.split("/")[1:3]
+    for name, line in imports(module) if place != "__init__" else ():
+        found = module_of(name)
+        if found and found.startswith(f"stageb/{package}/") and found.split("/")[2] != "__init__":
+            assert room_of(found) <= room_of(module), f"{module}:{line} imports {name}, which stands above"
+
+
+def test_the_package_does_not_grow() -> None:
+    files = [name for name in MODULES if name.startswith("stageb/")]
+    assert len(files) <= FILES, f"stageb/ has {len(files)} files, at most {FILES}: which one can take yours, or go?"
+    for place, most in LINES.items():
+        lines = sum(
+            len(MODULES[name].read_text(encoding="utf-8").splitlines()) for name in files if name.startswith(f"{place}/")
+        )
+        assert lines <= most, f"{place}/ has {lines:,} lines, at most {most:,}: what do yours replace?"
 
 
 def test_random_choices_come_from_seeds_alone() -> None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError
-from stageb.guidance.config import LoopConfig, ReflectionConfig
-from stageb.guidance.inputs import read_inputs
-from stageb.guidance.reflection.evidence import NOTHING, find_evidence
-from stageb.guidance.types import Guidance, Rule
+from stageb.guidance.commands.fit.inputs import read_inputs
+from stageb.guidance.rules.evidence import NOTHING, find_evidence
+from stageb.guidance.words.config import LoopConfig, ReflectionConfig
+from stageb.guidance.words.types import Guidance, Rule
 
 COUNTS = {"configs, command lines": 40, "folders of runs": 60, "files of guidance": 100, "images of tickets": 300}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 from stageb import Decode, Prompt
-from stageb.guidance.follower import respond
+from stageb.guidance.judging.follower import respond
 
 
 def look(prompt: Prompt, decode: Decode, key: int) -> str:

@@ -7,8 +7,8 @@ get in that are no better. The gate that ships bounds the chance of that (``gate
 
 from collections.abc import Sequence
 
-from stageb.guidance.gate.decide import Edit, Gate
-from stageb.guidance.questions import Dialogue
+from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.gate.decide import Edit, Gate
 
 LOOKED_AT = 200  # tickets, at most
 ENOUGH = 0.02  # accuracy that an edit must gain

@@ -6,7 +6,7 @@ only where most of them did. Fewer faults slip through, and more good tickets ar
 
 from collections.abc import Sequence
 
-from stageb.guidance.types import Candidate
+from stageb.guidance.words.types import Candidate
 
 ENOUGH = 0.25  # of the answers
 

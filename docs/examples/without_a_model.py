@@ -2,7 +2,7 @@
 
 from stageb import Decode, Guidance, Prompt, Request, Rule, Ticket
 from stageb.engines.scripted import ScriptedEngine
-from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt
+from stageb.guidance.rules.prompts import WORDS, parse_answer, rollout_prompt
 
 
 def respond(prompt: Prompt, decode: Decode, key: int) -> str:

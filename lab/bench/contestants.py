@@ -40,12 +40,13 @@ from lab.bench.workloads import (
 )
 from stageb import engines
 from stageb.config import require
-from stageb.engines import float8, vllm
 from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
+from stageb.engines.native import products
+from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Completion, Decode, Request
-from stageb.engines.transformers import TransformersEngine
-from stageb.engines.vllm import VllmEngine
+from stageb.engines.remote import vllm
+from stageb.engines.remote.vllm import VllmEngine
 from stageb.errors import EngineError
 
 GENERATE_ROWS = 16
@@ -230,7 +231,7 @@ def grouped(found: Sequence[Completion], samples: int) -> list[tuple[Completion,
 def _ours_in_float8(workload: Workload, device: str) -> Answers:
     require(workload.model in SHAPES, "--engines", "ours-fp8", "a shape with random weights")
     model = model_of(workload, device)
-    float8.quantize(model)
+    products.quantize(model)
     return TransformersEngine(model, tokenizer_of(workload), CHAT_VARIABLES)
 
 

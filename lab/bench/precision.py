@@ -25,13 +25,13 @@ from lab.bench.contestants import GENERATE_ROWS, Generate
 from lab.bench.rows import write
 from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, prompts_of, requests_of
 from stageb.config import require
-from stageb.engines import float8
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import find_checkpoint
+from stageb.engines.native import products
+from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Completion, Prompt, Question, Request
-from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError
-from stageb.guidance.prompts import WORDS, verdict_lines
+from stageb.guidance.rules.prompts import WORDS, verdict_lines
 from stageb.tiny import NAME as TINY
 
 PASS_FAIL = (verdict_lines(WORDS["en"])["pass"], verdict_lines(WORDS["en"])["fail"])
@@ -76,8 +76,8 @@ def main(arguments: Sequence[str]) -> int:
         for dtype in DTYPES:
             told[way, dtype] = tell(in_precision(model, dtype).to(given.device), tokenizer, requests)
     small = in_precision(model, torch.bfloat16).to(given.device)
-    float8.quantize(small)
-    told["ours", float8.FLOAT8] = by_ours(small, tokenizer, requests)
+    products.quantize(small)
+    told["ours", products.FLOAT8] = by_ours(small, tokenizer, requests)
     results = [compared(way, told) for way in told if way != REFERENCE]
     scale = fmean(map(abs, told[REFERENCE][1]))
     print(f"{Path(given.checkpoint).name}: {given.tickets} tickets, {given.new_tokens} new tokens at most, {given.device}")
@@ -148,7 +148,7 @@ def compared(way: Way, told: dict[Way, Detections]) -> Result:
     pairs = list(zip(leads, told[REFERENCE][1], strict=True))
     apart = [abs(one - other) for one, other in pairs]
     verdicts = fmean((one > 0) == (other > 0) for one, other in pairs)
-    alike = torch.bfloat16 if way[1] == float8.FLOAT8 else way[1]
+    alike = torch.bfloat16 if way[1] == products.FLOAT8 else way[1]
 
     def equal(other: Way) -> float:
         return fmean(one == same for one, same in zip(answers, told[other][0], strict=True))

@@ -18,14 +18,13 @@ from typing import Any, Literal
 from lab.bench.rows import pairs, write
 from stageb.cli.parsing import parse
 from stageb.config import require
-from stageb.guidance.config import LoopConfig
-from stageb.guidance.inputs import Inputs, read_inputs
-from stageb.guidance.questions import Dialogue
-from stageb.guidance.ranks import Ranks
-from stageb.guidance.reasons import add_reasons
-from stageb.guidance.schedule import Schedule
-from stageb.guidance.selection import select
-from stageb.guidance.types import Answers, Guidance, Record, Round, Verdict
+from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
+from stageb.guidance.judging.questions import Dialogue, add_reasons
+from stageb.guidance.judging.ranks import Ranks
+from stageb.guidance.judging.selection import select
+from stageb.guidance.learning.schedule import Schedule
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import Answers, Guidance, Record, Round, Verdict
 from stageb.job.world import World, run
 
 REASONS: tuple[Literal["all", "wrong", "none"], ...] = ("all", "wrong", "none")

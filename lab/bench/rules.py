@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stageb.config import require
-from stageb.guidance.prompts import WORDS
+from stageb.guidance.commands.use.code import CodeJudge, code_rules
 from stageb.guidance.rules.parse import OutOfReach
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.reading import read_summaries
-from stageb.guidance.types import Guidance, Rule, Ticket
-from stageb.guidance.use.code import CodeJudge, code_rules
-from stageb.job.cores import count_cores
+from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.job.devices import count_cores
 from stageb.seeds import stream, uniform
 
 MISSION = "milling"

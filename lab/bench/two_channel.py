@@ -40,14 +40,16 @@ from stageb.errors import InputError
 from stageb.job.world import World
 from stageb.runs.run import METRICS, TIMINGS
 from stageb.seeds import stream
-from stageb.two_channel import data, inputs, learner, model, packing
-from stageb.two_channel.augmentation import make_view
+from stageb.two_channel.boxes import data
+from stageb.two_channel.boxes.augmentation import make_view
+from stageb.two_channel.boxes.text import find_spelling, list_true_objects
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learner import Learner, StepFigures
-from stageb.two_channel.rollout import Writer
-from stageb.two_channel.schedule import Schedule
-from stageb.two_channel.targets import count_totals, make_true_target
-from stageb.two_channel.text import find_spelling, list_true_objects
+from stageb.two_channel.learning import learner, packing
+from stageb.two_channel.learning.learner import Learner, StepFigures
+from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.targets import count_totals, make_true_target
+from stageb.two_channel.model import model
 from stageb.two_channel.types import Sample
 
 CONFIG = "configs/two_channel/shapes.yaml"
@@ -167,7 +169,7 @@ def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
 def rollout(given: argparse.Namespace) -> list[Row]:
     """Tokens a second, with weights taken anew and with those of the checkpoint; the same streams in both."""
     config = config_of(given.config, given.set)
-    read = inputs.read(config)
+    read = data.read_inputs(config)
     with tempfile.TemporaryDirectory() as made, torch.no_grad():
         return _rates(given, config, read.train, _checkpoint(config, read.descs, Path(made)))
 
@@ -256,7 +258,7 @@ def packs(given: argparse.Namespace) -> list[Row]:
     """Packs of a lot, their bound, and how full all but the last are."""
     config = config_of(given.config, given.set)
     with tempfile.TemporaryDirectory() as made:
-        read = inputs.read(config)
+        read = data.read_inputs(config)
         folder = _checkpoint(config, read.descs, Path(made))
         detector = model.load(folder, config.model, config.data.prompt, "cpu")
     spelling, room = find_spelling(detector.tokenizer, config.answer.box_first), config.packing.global_max_length

@@ -30,15 +30,15 @@ from lab.bench.two_channel import config_of
 from stageb.config import require
 from stageb.seeds import shuffled, stream
 from stageb.training.schedules import share_done
-from stageb.two_channel import data, inputs, metrics
-from stageb.two_channel.augmentation import make_view, parse_name
+from stageb.two_channel.boxes import data, metrics
+from stageb.two_channel.boxes.augmentation import make_view, parse_name
+from stageb.two_channel.boxes.data import Inputs
+from stageb.two_channel.boxes.metrics import Detections
+from stageb.two_channel.boxes.text import bins_of
 from stageb.two_channel.config import AugmentationConfig
-from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.metrics import Detections
-from stageb.two_channel.pixels import to_bytes
-from stageb.two_channel.text import bins_of
+from stageb.two_channel.model.pixels import to_bytes
+from stageb.two_channel.model.views import Frame, show_views
 from stageb.two_channel.types import Detection, Sample
-from stageb.two_channel.views import Frame, show_views
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import opened
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     seeds = [int(word) for word in given.seeds.split(",") if word.isdecimal()]
     require(bool(seeds), "--seeds", given.seeds, "numbers such as 1,2,3")
     config = config_of(given.config, given.set)
-    read = inputs.read(config)
+    read = data.read_inputs(config)
     require(bool(read.test), "data.test", config.data.test, "name the JSON Lines to be judged by")
     val = data.read([given.val], config.data.images) if given.val else read.val or read.train
     rows = []

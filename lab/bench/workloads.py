@@ -24,10 +24,10 @@ from transformers.utils.logging import disable_progress_bar
 from stageb.config import require
 from stageb.demo import TICKETS
 from stageb.engines.protocol import Decode, Prompt, Request
-from stageb.guidance.files.guidance_file import make_neutral
-from stageb.guidance.files.tickets import read_tickets
-from stageb.guidance.prompts import WORDS, rollout_prompt
-from stageb.guidance.rollout import group_size
+from stageb.guidance.judging.rollout import group_size
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS, rollout_prompt
+from stageb.guidance.tickets.tickets import read_tickets
 from stageb.seeds import bits, stream
 from stageb.tiny import CHECKPOINT
 from stageb.tiny import NAME as TINY

@@ -17,9 +17,9 @@ from lab.tiny.pool import Pool
 from lab.tiny.rules import CANONICAL, Book, Facts
 from lab.tiny.worlds import World
 from stageb.engines import Engine, Request
-from stageb.guidance.prompts import WORDS, reflection_prompt, rollout_prompt
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.types import Ticket
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.prompts import WORDS, reflection_prompt, rollout_prompt
+from stageb.guidance.words.types import Ticket
 from stageb.seeds import stream
 
 FOLDS = 3

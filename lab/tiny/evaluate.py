@@ -28,9 +28,9 @@ from lab.tiny.stage import edited
 from lab.tiny.worlds import World, draw_world
 from stageb.engines import Engine, Prompt, Request, build
 from stageb.engines.config import ModelConfig
-from stageb.guidance.prompts import WORDS
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.types import OpName
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.types import OpName
 from stageb.seeds import stream
 
 NUMBERS = re.compile(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from lab.tiny import words
 from lab.tiny.rules import BETWEEN, COMPARISONS, Book, Condition, Facts, Style, WorldRule
 from lab.tiny.worlds import World, draw_between, draw_condition, draw_limit, draw_rule
-from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
+from stageb.guidance.rules.prompts import WORDS, answer_text, rollout_prompt
+from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Rule, Verdict
 
 FAILS_BY_DEFAULT = {"en": "A ticket fails unless a rule passes it.", "zh": "除非有规则判为通过，否则不通过。"}
 

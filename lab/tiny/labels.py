@@ -10,7 +10,7 @@ from lab.tiny.examples import numbered
 from lab.tiny.pool import Pool
 from lab.tiny.rules import Book, Condition, Facts, WorldRule, quantity
 from lab.tiny.worlds import Scale, World, draw_condition, draw_rule
-from stageb.guidance.types import Verdict
+from stageb.guidance.words.types import Verdict
 
 
 def draw_pool(rng: random.Random, world: World) -> tuple[Pool, list[WorldRule]] | None:

@@ -2,7 +2,7 @@
 
 A run draws a world, what its labels follow, and a pool of tickets in folds; then the guidance grows by one edit of the
 teacher's at a time, now and then by a careless one. Every stage on the way judges the tickets of one fold and makes lessons
-of them: what the product would show of it (``stageb.guidance.reflection``), and the best edits, weighed by what they do to
+of them: what the product would show of it (``learning.reflect``), and the best edits, weighed by what they do to
 the other folds, as the product's gate does. The answer's rationale is the way to the edit: the lines of the evidence that it
 takes, then what to look for besides, the wrong cases that have it, and the right ones that have it too (``but``), condition
 by condition.
@@ -23,7 +23,10 @@ from lab.tiny.rules import CANONICAL, Book, Condition, Kind, Style, WorldRule
 from lab.tiny.stage import Stage, edited
 from lab.tiny.teacher import Option, options
 from lab.tiny.worlds import World, draw_world
-from stageb.guidance.prompts import (
+from stageb.guidance.learning.reflect import choose_cases, of_kind
+from stageb.guidance.rules import conditions as read
+from stageb.guidance.rules.evidence import NOTHING, Evidence, find_evidence
+from stageb.guidance.rules.prompts import (
     WORDS,
     Case,
     ReflectionInput,
@@ -32,10 +35,7 @@ from stageb.guidance.prompts import (
     evidence_lines,
     reflection_prompt,
 )
-from stageb.guidance.reflection import conditions as read
-from stageb.guidance.reflection.evidence import NOTHING, Evidence, find_evidence
-from stageb.guidance.reflection.reflect import choose_cases, of_kind
-from stageb.guidance.types import Guidance, Verdict
+from stageb.guidance.words.types import Guidance, Verdict
 
 MOST_NAMED = 3  # cases of a kind, in a rationale and as evidence
 STAGES = 8  # of one run

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from lab.tiny.rules import BETWEEN, COMPARISONS, Book, Condition, Facts, Kind, WorldRule, quantity
 from lab.tiny.worlds import World
-from stageb.guidance.types import Ticket, Verdict
+from stageb.guidance.words.types import Ticket, Verdict
 
 
 class Pool:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from stageb.guidance.prompts import WORDS
-from stageb.guidance.types import Verdict
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.types import Verdict
 
 Kind = Literal[
     "is", "not", "in", "none", "above", "below", "least", "most", "mentions", "silent", "equals", "differs", "over", "under"

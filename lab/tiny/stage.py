@@ -7,7 +7,7 @@ from functools import cached_property
 
 from lab.tiny.pool import Pool, bits
 from lab.tiny.rules import Book, Condition, WorldRule
-from stageb.guidance.types import OpName, Verdict
+from stageb.guidance.words.types import OpName, Verdict
 
 LOSS_PRICE = 2.0  # of a ticket spoilt, in tickets turned
 

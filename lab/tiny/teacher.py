@@ -15,7 +15,7 @@ from lab.tiny.candidates import candidates
 from lab.tiny.edits import edits
 from lab.tiny.rules import WorldRule
 from lab.tiny.stage import LOSS_PRICE, Edit, Stage, edited
-from stageb.guidance.types import OpName
+from stageb.guidance.words.types import OpName
 
 LEAST_GAIN = 1.5  # of an edit worth teaching
 OWN = 0.2  # share of what an edit turns that a better one has to leave, for both to be worth teaching

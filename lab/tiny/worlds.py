@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from lab.tiny import words
 from lab.tiny.rules import COMPARISONS, SUFFIXES, Condition, Facts, Kind, WorldRule, quantity
-from stageb.guidance.types import Ticket, Verdict
+from stageb.guidance.words.types import Ticket, Verdict
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from stageb import __version__
 from stageb.cli import registry
 from stageb.errors import InputError, shown
-from stageb.job.cores import count_cores, free_memory
+from stageb.job.devices import count_cores, free_memory
 
 USAGE = "usage: stageb doctor; says what can run here, and what to install for what cannot. Exit code: 1 if no loop can."
 GIB = 1 << 30

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError
-from stageb.job.collector import collector_off
+from stageb.job.process import collector_off
 
 DEFAULT = "guidance"
 
@@ -61,42 +61,43 @@ class Loop:
 LOOPS = {
     "guidance": Loop(
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
-        config="stageb.guidance.config:LoopConfig",
+        config="stageb.guidance.words.config:LoopConfig",
         fit="stageb.guidance.start:fit",
-        check="stageb.guidance.use.validate:main",
+        check="stageb.guidance.commands.use.validate:main",
         commands={
             "report": RunCommand(
-                "Write what a run did and learnt on one page: HTML for a browser.", "stageb.guidance.report.write:main"
+                "Write what a run did and learnt on one page: HTML for a browser.",
+                "stageb.guidance.commands.report.write:main",
             )
         },
         tools={
             "predict": Tool(
                 summary="Judge new tickets by the rules that a run has learnt, or box pictures by its detector.",
-                run="stageb.guidance.use.predict:main",
-                config="stageb.guidance.use.config:PredictConfig",
+                run="stageb.guidance.commands.use.predict:main",
+                config="stageb.guidance.commands.use.config:PredictConfig",
                 fresh=True,
-                beneath="stageb.guidance.use.guidance:inherit_keys",
+                beneath="stageb.guidance.commands.use.source:inherit_keys",
             ),
             "evaluate": Tool(
                 summary="Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt.",
-                run="stageb.guidance.use.evaluate:main",
-                config="stageb.guidance.use.config:EvaluateConfig",
+                run="stageb.guidance.commands.use.evaluate:main",
+                config="stageb.guidance.commands.use.config:EvaluateConfig",
                 fresh=True,
-                beneath="stageb.guidance.use.guidance:inherit_keys",
+                beneath="stageb.guidance.commands.use.source:inherit_keys",
             ),
             "summarize": Tool(
                 summary="Have a model that can see write what the images of tickets show.",
-                run="stageb.guidance.summarize.summarize:main",
-                config="stageb.guidance.summarize.config:SummarizeConfig",
+                run="stageb.guidance.commands.summarize.summarize:main",
+                config="stageb.guidance.commands.summarize.config:SummarizeConfig",
                 fresh=True,
             ),
             "new": Tool(
                 summary="Write a config for a table of your tickets: which columns say what, and which words mean pass.",
-                run="stageb.guidance.use.new:main",
+                run="stageb.guidance.commands.use.new:main",
             ),
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",
-                run="stageb.guidance.govern.main:main",
+                run="stageb.guidance.commands.govern.main:main",
                 words=("show", "diff", "history", "export", "promote", "rollback"),
             ),
         },
@@ -115,7 +116,7 @@ LOOPS = {
         summary="Learn when and how networks should grow: PPO over many trainings at once.",
         config="stageb.growth.config:GrowthConfig",
         fit="stageb.growth.loop:fit",
-        check="stageb.growth.check:main",
+        check="stageb.growth.loop:check",
         commands={
             "evaluate": RunCommand("Compare a run's controller with others at equal FLOPs.", "stageb.growth.evaluate:main"),
             "play": RunCommand("Watch an episode of a growth run.", "stageb.growth.play:main"),
@@ -129,15 +130,19 @@ LOOPS = {
         summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",
         config="stageb.two_channel.config:TwoChannelConfig",
         fit="stageb.two_channel.loop:fit",
-        check="stageb.two_channel.inputs:check",
+        check="stageb.two_channel.boxes.data:check",
         commands={
-            "evaluate": RunCommand("Measure a run's detector on labelled images.", "stageb.two_channel.evaluate:main"),
-            "predict": RunCommand("Box the pictures of a folder by a run's detector.", "stageb.two_channel.predict:main"),
+            "evaluate": RunCommand(
+                "Measure a run's detector on labelled images.", "stageb.two_channel.learning.evaluate:main"
+            ),
+            "predict": RunCommand(
+                "Box the pictures of a folder by a run's detector.", "stageb.two_channel.commands.predict:main"
+            ),
         },
         tools={
             "boxes": Tool(
                 summary="Make data for detectors: from VOC, COCO, YOLO or Label Studio, or drawn.",
-                run="stageb.two_channel.boxes:main",
+                run="stageb.two_channel.commands.boxes:main",
                 words=("voc", "coco", "yolo", "label_studio", "shapes"),
                 needs=("PIL",),
                 extra="images",

@@ -22,7 +22,7 @@ from stageb.engines.protocol import (
     Scorer,
 )
 from stageb.errors import ConfigError
-from stageb.functions import function_named
+from stageb.settings import function_named
 
 if TYPE_CHECKING:
     from stageb.engines.config import ModelConfig
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 ENGINES: dict[str, str] = {
-    "transformers": "stageb.engines.transformers:build",
-    "vllm": "stageb.engines.vllm:build",
-    "openai": "stageb.engines.openai:build",
+    "transformers": "stageb.engines.native.transformers:build",
+    "vllm": "stageb.engines.remote.vllm:build",
+    "openai": "stageb.engines.remote.openai:build",
     "scripted": "stageb.engines.scripted:build",
 }
 

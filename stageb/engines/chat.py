@@ -23,8 +23,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from stageb.engines.protocol import Completion, Finish, Prompt, cut_at_stop
-from stageb.engines.thinking import Thoughts, find_closing_tag, is_configured
+from stageb.engines.protocol import Completion, Finish, Prompt, Thoughts, cut_at_stop, find_closing_tag, is_configured
 from stageb.errors import EngineError
 
 _MARKER = "user-words-go-here"

@@ -67,7 +67,7 @@ def _outline_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
     from transformers import AutoConfig, AutoTokenizer
 
     from stageb.engines.chat import Chat
-    from stageb.engines.transformers import auto_class, explain_failure, refuse_code
+    from stageb.engines.native.transformers import auto_class, explain_failure, refuse_code
 
     name = find_checkpoint(model.model_name_or_path)
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}

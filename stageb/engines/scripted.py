@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, cut_at_stop
-from stageb.engines.thinking import USUAL, Thoughts, is_configured
-from stageb.functions import function_named
+from stageb.engines.protocol import USUAL, Completion, Decode, Engine, Prompt, Request, Thoughts, cut_at_stop, is_configured
+from stageb.settings import function_named
 
 Respond = Callable[[Prompt, Decode, int], str]
 

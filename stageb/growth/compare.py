@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from stageb.growth import hosts, stopping, views, widening
+from stageb.growth import baselines, hosts, views
+from stageb.growth.baselines import Rate, Tuned
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Course, Places, Seeds, Setting, play, take_turn
-from stageb.growth.stopping import Rate, Tuned
 from stageb.growth.types import EpisodeResult, View, restore_tuples
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
-BY_NAME = (*stopping.STOPPED, *widening.WIDENED)  # compared with where they are asked for alone: they take longest
+BY_NAME = (*baselines.STOPPED, *baselines.WIDENED)  # compared with where they are asked for alone: they take longest
 OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
@@ -80,7 +80,7 @@ def _compare_one(
     ]
     budgets = [each.flops for each in ended]
     for name in others:
-        if name in widening.WIDENED:
+        if name in baselines.WIDENED:
             found += _compare_widened(setting, places, name, budgets)
             continue
         if name in tuned:
@@ -97,15 +97,15 @@ def _compare_stopped(
     setting: Setting, places: Places, name: str, rate: Rate, ended: Sequence[EpisodeResult]
 ) -> list[Comparison]:
     """The results of networks that do not grow, with early stopping."""
-    block = Block(setting, places, stopping.choose_start(name, [each.kept for each in ended]))
-    epochs = stopping.train(block, rate, [each.flops for each in ended])
+    block = Block(setting, places, baselines.choose_start(name, [each.kept for each in ended]))
+    epochs = baselines.train(block, rate, [each.flops for each in ended])
     found = _summarise(block, name, range(len(ended)))
     return [replace(found[member], epochs=count) for member, count in enumerate(epochs)]
 
 
 def _compare_widened(setting: Setting, places: Places, name: str, budgets: Sequence[float]) -> list[Comparison]:
     """The results of hosts that are widened half-way."""
-    wide = widening.grow(setting, places, name, budgets)
+    wide = baselines.grow(setting, places, name, budgets)
     sizes = [hosts.count_parameters(plan, [-1] * 3)[0] for plan in (setting.plan, wide.setting.plan)]
     return [replace(each, extra=sizes[1] / sizes[0] - 1) for each in train_within_budgets(wide, name, None, budgets)]
 

@@ -16,9 +16,9 @@ from typing import Protocol
 from torch import Tensor
 
 from stageb import seeds
-from stageb.growth import memory
+from stageb.growth import observation
 from stageb.growth.lifecycle import Legal, Rules
-from stageb.growth.normaliser import Normaliser
+from stageb.growth.observation import Normaliser
 from stageb.growth.policy import FIRST, Policy
 from stageb.growth.types import Action, Op, SlotView, Stage, View
 
@@ -42,15 +42,15 @@ class PolicyController:
     def __init__(self, policy: Policy, normaliser: Normaliser, greedy: bool = False) -> None:
         """``greedy`` takes the most probable choices in place of drawn ones."""
         self.policy, self.normaliser, self.greedy = policy, normaliser, greedy
-        self._memory = memory.make_blank(0)
+        self._memory = observation.make_blank(0)
 
     def begin(self, count: int) -> None:
         """Nothing was tried yet."""
-        self._memory = memory.make_blank(count)
+        self._memory = observation.make_blank(count)
 
     def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
         """Choices of the policy."""
-        self._memory = memory.remember(self._memory, observations)
+        self._memory = observation.remember(self._memory, observations)
         return self.policy.decide((self.normaliser(observations), self._memory, legal), None if self.greedy else keys)
 
 

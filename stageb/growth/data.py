@@ -1,4 +1,6 @@
-"""Examples to learn from: what ships in Python packages, or lies in the usual folders. Three sets that share no example.
+"""Examples to learn from: what ships in Python packages, lies in the usual folders, or in files of images with labels.
+
+Three sets that share no example.
 
 What is fit, validation and test, named streams decide, the same for every run: scores of different runs are of one test set.
 Files are not trusted: their pickles may make arrays of numbers and nothing else.
@@ -7,7 +9,9 @@ Files are not trusted: their pickles may make arrays of numbers and nothing else
 from __future__ import annotations
 
 import gzip
+import math
 import pickle
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +23,82 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.growth import images
+
+# Files of images with labels: NumPy archives, and the idx files of MNIST's kind. Neither may hold anything that runs.
+
+
+CLASSES = 10
+MOST_IMAGE_BYTES = 1 << 28  # of a file's images, unpacked: five times Fashion-MNIST's
+Labelled = tuple[Tensor, Tensor]
+"""Images, float32 (N, rows, columns, channels) from -1 to 1, and labels, int64 (N,)."""
+
+
+def archive_in(folder: Path) -> Path | None:
+    """The one .npz file that lies there, if one does."""
+    found = sorted(folder.glob("*.npz")) if folder.is_dir() else []
+    return found[0] if len(found) == 1 else None
+
+
+def read_archive(path: Path, shape: tuple[int, ...]) -> tuple[Labelled, Labelled]:
+    """Images of ``shape`` to learn from and to be tested by: arrays x_train, y_train, x_test and y_test, images of bytes.
+
+    Raises ``BadInputError``.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            if sum(each.file_size for each in held.zip.infolist()) > 4 * MOST_IMAGE_BYTES:
+                raise ValueError(f"its arrays have more than {4 * MOST_IMAGE_BYTES >> 20} MiB")
+            parts = [_labelled(held[f"x_{name}"], held[f"y_{name}"], shape) for name in ("train", "test")]
+    except Exception as error:  # of zip files, headers, or arrays
+        raise _refusal(path, error, "name a folder with one .npz of x_train, y_train, x_test and y_test") from error
+    return parts[0], parts[1]
+
+
+def read_idx(folder: Path, shape: tuple[int, ...]) -> tuple[Labelled, Labelled]:
+    """The same from train-images-idx3-ubyte.gz and its three fellows. Raises ``BadInputError``."""
+    remedy = "lay its four .gz files there, or one .npz, and name the folder by task.folder"
+    parts = []
+    for name in ("train", "t10k"):
+        path = folder / f"{name}-images-idx3-ubyte.gz"
+        try:
+            images = _idx(path, 3)
+            path = folder / f"{name}-labels-idx1-ubyte.gz"
+            parts.append(_labelled(images, _idx(path, 1), shape))
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise _refusal(path, error, remedy) from error
+    return parts[0], parts[1]
+
+
+def _idx(path: Path, axes: int) -> np.ndarray:
+    """An array of bytes: LeCun's format, two zeros, 8 for bytes, the number of axes, and their sizes."""
+    with gzip.open(path) as file:
+        if file.read(4) != bytes((0, 0, 8, axes)):
+            raise ValueError(f"not an idx file of {axes} axes of bytes")
+        sizes = [int.from_bytes(file.read(4), "big") for _ in range(axes)]
+        count = math.prod(sizes)
+        if count > MOST_IMAGE_BYTES:
+            raise ValueError(f"{' x '.join(map(str, sizes))} bytes are more than {MOST_IMAGE_BYTES >> 20} MiB")
+        data = file.read(count + 1)  # not all that a few bytes may inflate to
+        if len(data) != count:
+            raise ValueError(f"{'more' if len(data) > count else 'fewer'} bytes than {' x '.join(map(str, sizes))}")
+        return np.frombuffer(data, np.uint8).reshape(sizes)
+
+
+def _labelled(images: np.ndarray, labels: np.ndarray, shape: tuple[int, ...]) -> Labelled:
+    """Raises ``ValueError`` for what is no image of ``shape``, or no label of ten."""
+    fits = images.dtype == np.uint8 and len(images) > 0 and images.size == len(images) * int(np.prod(shape))
+    if not fits or labels.shape != (len(images),) or labels.dtype.kind not in "iu" or not (labels >= 0).all():
+        raise ValueError(f"{images.dtype} {images.shape} and labels {labels.dtype} {labels.shape} are no images of {shape}")
+    if labels.max() >= CLASSES:
+        raise ValueError(f"a label is {labels.max()}; they are to be 0 to {CLASSES - 1}")
+    pixels = torch.from_numpy(images.reshape(-1, *shape).copy()).float() / 127.5 - 1
+    return pixels, torch.from_numpy(labels.astype(np.int64))
+
+
+def _refusal(path: Path, error: Exception, remedy: str) -> BadInputError:
+    why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return BadInputError("files", [BadLine(str(path), 0, why, remedy)])
+
 
 CONTEXT = 64  # tokens of a story that a host reads at once
 MOST_BYTES = 32 << 20  # of a file of stories that are read
@@ -169,8 +248,8 @@ class _Numbers(pickle.Unpickler):
 def cifar10(folder: str | None) -> Sets:
     """Krizhevsky 2009: 50,000 and 10,000 colour images of 32 x 32, from the folder of its Python version, or from arrays."""
     root = Path(folder or "data/cifar-10-batches-py")
-    if archive := images.archive_in(root):
-        return with_test(*images.read_archive(archive, (32, 32, 3)), "cifar10")
+    if archive := archive_in(root):
+        return with_test(*read_archive(archive, (32, 32, 3)), "cifar10")
     remedy = "lay the unpacked cifar-10-python.tar.gz there, or name its folder by task.folder"
     parts = [_cifar_file(root / f"data_batch_{number}", remedy) for number in range(1, 6)]
     inputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -224,9 +303,9 @@ def _windows(path: Path) -> Tensor:
 def fashion_mnist(folder: str | None) -> Sets:
     """Xiao et al. 2017 (MIT): 60,000 and 10,000 grey images of 28 x 28, from its four .gz files, or from arrays."""
     root = Path(folder or "data/fashion-mnist")
-    if archive := images.archive_in(root):
-        return with_test(*images.read_archive(archive, (28, 28, 1)), "fashion_mnist")
-    return with_test(*images.read_idx(root, (28, 28, 1)), "fashion_mnist")
+    if archive := archive_in(root):
+        return with_test(*read_archive(archive, (28, 28, 1)), "fashion_mnist")
+    return with_test(*read_idx(root, (28, 28, 1)), "fashion_mnist")
 
 
 READERS: Mapping[str, Callable[[str | None], Sets]] = {

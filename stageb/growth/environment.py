@@ -19,7 +19,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
-from stageb.growth import blends, counterfactual, flops, hosts, tasks, teachers, training, views
+from stageb.growth import counterfactual, flops, hosts, lifecycle, tasks, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
 from stageb.growth.hosts import Plan
@@ -221,14 +221,14 @@ class Block:
             if effect is Effect.REMOVE:
                 training.cull(self.hosts, member, slot)
             else:
-                training.germinate(self.hosts, member, slot, slots[slot].blueprint, teachers.seed_key(self.keys[member]))
+                training.germinate(self.hosts, member, slot, slots[slot].blueprint, tasks.seed_key(self.keys[member]))
 
     def _plant(self, member: int, grown: Seeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""
         slots = list(EMPTY)
         for number, (slot, blueprint) in enumerate(grown):
             slots[slot] = SlotView(stage=Stage.FOSSILIZED, blueprint=blueprint, seed_id=number, alpha=1.0)
-            training.germinate(self.hosts, member, slot, blueprint, teachers.seed_key(self.keys[member]))
+            training.germinate(self.hosts, member, slot, blueprint, tasks.seed_key(self.keys[member]))
         self.slots[member] = cast(Slots, tuple(slots))
 
 
@@ -322,7 +322,7 @@ def _set_alpha(slot: SlotView, config: GrowthConfig) -> SlotView:
     """A slot with the weight that its stage gives it in the coming epoch."""
     if slot.stage is Stage.BLENDING:
         epochs = config.gates.blending_epochs
-        alpha = blends.compute_alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
+        alpha = lifecycle.compute_alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
     else:
         alpha = 1.0 if slot.stage in VISIBLE else 0.0
     return slot if slot.alpha == alpha else replace(slot, alpha=alpha)

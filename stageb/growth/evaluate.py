@@ -13,17 +13,23 @@ from pathlib import Path
 from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
-from stageb.growth import courses, picture
+from stageb.growth import courses, play
+from stageb.growth.baselines import STOPPED, tune
 from stageb.growth.compare import BY_NAME, OTHERS, Comparison, compare, to_plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.courses import Found
-from stageb.growth.deciding import Decider
+from stageb.growth.deciding import (
+    Decider,
+    StoredController,
+    add_authority,
+    learning_cost,
+    load_controller,
+    replace_authority,
+)
 from stageb.growth.environment import Places, Setting
 from stageb.growth.play import play_episode
 from stageb.growth.ranks import name_environments
 from stageb.growth.schedule import cut_blocks
-from stageb.growth.stopping import STOPPED, tune
-from stageb.growth.stored import StoredController, add_authority, learning_cost, load_controller, replace_authority
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import short, wilson
@@ -157,7 +163,7 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
     drawn = {"accuracy.png": partial(courses.draw, {name: courses.average_course(found, name) for name in names}, title)}
     for name, each in (("best.png", mine[-1]), ("worst.png", mine[0])):
         episode, _ = play_episode(config, Decider(controller, run.snapshot, greedy=True), each.environment)
-        drawn[name] = partial(picture.draw, episode)
+        drawn[name] = partial(play.draw, episode)
     for name, draw in drawn.items():
         with disk.reporting(folder / name):
             disk.place(folder / name, draw)

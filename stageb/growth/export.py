@@ -21,10 +21,9 @@ from stageb.config import require
 from stageb.errors import InputError, StagebError
 from stageb.growth import blocks, layers, plain
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import CONTROLLERS, Decider
+from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_controller, replace_authority
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.hosts import HOST, Plan, name_segment
-from stageb.growth.stored import add_authority, load_controller, replace_authority
 from stageb.growth.types import SLOTS
 from stageb.store import disk
 

@@ -16,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stageb.growth.blueprints import BLUEPRINTS
 from stageb.growth.hosts import Plan
-from stageb.growth.memory import make_blank
-from stageb.growth.observation import SIZE
+from stageb.growth.observation import SIZE, make_blank
 from stageb.growth.policy import Policy
 from stageb.growth.types import SLOTS, Op
 

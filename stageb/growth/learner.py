@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from stageb import draws, seeds
-from stageb.growth import memory
+from stageb.growth import observation
 from stageb.growth.config import GrowthConfig
-from stageb.growth.normaliser import Normaliser
-from stageb.growth.observation import SIZE
+from stageb.growth.observation import SIZE, Normaliser
 from stageb.growth.policy import Policy
 from stageb.training import ppo
 from stageb.training.nonfinite import IN_A_ROW, SkippedSteps
@@ -70,7 +69,7 @@ class Learner:
         Raises ``NonFiniteError`` where three gradients in a row are not finite.
         """
         config = self.config.ppo
-        remembered = memory.remember_all(played.observations)
+        remembered = observation.remember_all(played.observations)
         steps = (self.normaliser(played.observations), remembered, played.legal, played.actions)
         inputs = tuple(self._there(each) for each in steps)
         with torch.no_grad():

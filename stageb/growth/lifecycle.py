@@ -1,4 +1,4 @@
-"""The life of a seed as a table: (stage, event, facts) -> (stage, effects).
+"""The life of a seed as a table: (stage, event, facts) -> (stage, effects); and how its weight rises as it blends in.
 
 A controller's events germinate a seed, fossilise it or cull it. After them, at the end of every epoch, every slot is told
 that the epoch is over; its stage goes on where the gates of its row are open:
@@ -12,13 +12,14 @@ controllers choose are asked of the same rows, so that nothing they allow is eve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import cast
 
 from stageb.errors import StagebError
-from stageb.growth.config import GatesConfig
+from stageb.growth.config import Blend, GatesConfig
 from stageb.growth.types import SLOTS, Action, Op, Slots, SlotView, Stage, View
 
 SEEDED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # a seed is in the slot
@@ -205,3 +206,20 @@ class Rules:
         blueprint = action.blueprint in range(self.blueprints) if needs else action.blueprint is None
         if not slot or not blueprint:
             raise LifecycleError(f"lifecycle: {action} does not resolve: there are 3 slots and {self.blueprints} blueprints")
+
+
+STEEPNESS = 6.0  # of the sigmoid: from its middle to an end, in units of its argument
+
+
+def compute_alpha(blend: Blend, epochs_in_stage: int, epochs: int) -> float:
+    """The weight after ``epochs_in_stage`` of ``epochs`` epochs of blending: 0 at none, 1 at all of them, never falling.
+
+    A sigmoid is cut to its middle and scaled, so that it does meet 0 and 1. Gated, the ramp is the linear one, and a gate
+    beside it, which is trained and stays with the seed, says at every place how much of the branch is let through: its
+    parameters are counted (``hosts.count_parameters``), and at the ramp's end the gate alone decides.
+    """
+    done = min(1.0, max(0.0, epochs_in_stage / max(1, epochs)))
+    if blend != "sigmoid" or done in (0.0, 1.0):
+        return done
+    low, high = 1 / (1 + math.exp(STEEPNESS)), 1 / (1 + math.exp(-STEEPNESS))
+    return (1 / (1 + math.exp(STEEPNESS * (1 - 2 * done))) - low) / (high - low)

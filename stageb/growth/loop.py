@@ -1,4 +1,4 @@
-"""The growth loop, as every rank runs it: play episodes, learn, measure; rank 0 learns, records and commits.
+"""The growth loop, as every rank runs it: play episodes, learn, measure; and what it would read, printed.
 
 Fabric has launched the ranks (``world.py``). An update plays ``growth.environments`` episodes in blocks, which are cut by
 the update alone and shared over ranks, all under one snapshot of the controller. No gradient of the controller crosses
@@ -9,10 +9,24 @@ commit holds the learner and the number of updates, which names every random str
 from __future__ import annotations
 
 from stageb.growth.config import GrowthConfig
+from stageb.growth.data import FROM_FOLDERS
+from stageb.growth.environment import Setting
 from stageb.growth.ranks import Ranks
 from stageb.growth.run import Run, Start
 from stageb.job.world import World
 from stageb.training.run import launch
+
+
+def check(config: GrowthConfig) -> int:
+    """Read the task and lay out its hosts, as every rank of a fit does first. Raises ``ConfigError`` and ``InputError``."""
+    task = Setting.of(config, "cpu").task
+    fit, validation, test = (f"{len(part):,}" for part in (task.sets.fit, task.sets.validation, task.sets.test))
+    counts = f"{fit} training, {validation} validation and {test} test examples"
+    print(f"The keys are valid, and so is the data of task {task.name}: {counts}.")
+    if config.task.folder is not None and task.name not in FROM_FOLDERS:
+        print(f"task.folder is not used: task {task.name} reads no folder.")
+    print("The loggers and the devices were not checked.")
+    return 0
 
 
 def fit(config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:

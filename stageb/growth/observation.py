@@ -1,4 +1,4 @@
-"""What a controller observes of an environment: 80 numbers, bounded by construction.
+"""What a controller observes of an environment, remembers of its episode, and how that is brought to one scale.
 
 Fifty are of the host and its slots, thirty are telemetry, ten of each slot. Slots always come as early, mid, late. The
 numbers of a slot tell of that slot alone, and those of an empty one are exactly 0. Losses x >= 0 become x / (1 + x), which
@@ -144,3 +144,85 @@ def _share(part: float, whole: float) -> float:
 def _change(history: Sequence[float]) -> float:
     """The newest value less the one before; 0 if there is none."""
     return history[-1] - history[-2] if len(history) > 1 else 0.0
+
+
+# A policy's memory of an episode: which blueprint was tried in which slot, and its last contribution.
+#
+# An observation shows the current content of a slot, which a cull removes, but a search for the right seed must remember
+# what was tried. This memory is minimal: two numbers for each slot and blueprint, computed from observations alone. It needs
+# no training, and the policy stays a function of the current observation and these numbers.
+
+
+SHAPE = (3, MOST_BLUEPRINTS, 2)  # slot, blueprint, (tried: 0 or 1; the last contribution seen, -1 to 1)
+_CONTRIBUTION, _ONE_HOT = 3, 4  # places in the numbers of a slot
+
+
+def make_blank(count: int) -> Tensor:
+    """The empty memory of ``count`` episodes: float32 (count, 3, 5, 2)."""
+    return torch.zeros((count, *SHAPE))
+
+
+def remember(memory: Tensor, observations: Tensor) -> Tensor:
+    """``memory`` (N, 3, 5, 2) updated with observations (N, 80), which are not normalised."""
+    slots = observations[:, HOST : HOST + 3 * BASE].reshape(-1, 3, BASE)
+    here = slots[..., _ONE_HOT:] > 0
+    contribution = slots[..., _CONTRIBUTION, None].expand_as(here)
+    tried, seen = memory.unbind(-1)
+    return torch.stack([torch.where(here, 1.0, tried), torch.where(here, contribution, seen)], dim=-1)
+
+
+def remember_all(observations: Tensor) -> Tensor:
+    """The memory at every step of whole episodes: float32 (T, N, 3, 5, 2) from observations (T, N, 80)."""
+    memory, steps = make_blank(observations.shape[1]), []
+    for each in observations:
+        memory = remember(memory, each)
+        steps.append(memory)
+    return torch.stack(steps)
+
+
+# Running mean and variance of observations, which normalise a policy's inputs to mean 0 and standard deviation 1.
+#
+# They are part of the learnt state: distributed with the policy, and saved with every commit. They stay fixed while a round
+# is played and learnt from, so that the policy that learns is the one that played.
+
+
+FAR = 10.0  # standard deviations at which normalised numbers are clipped
+LEAST_VARIANCE = 1e-4  # keeps numbers that hardly vary from being amplified
+
+
+class Normaliser:
+    """Normalises rows of ``size`` numbers."""
+
+    def __init__(self, size: int) -> None:
+        self.count = 0
+        self.mean = torch.zeros(size, dtype=torch.float64)
+        self.squares = torch.zeros(size, dtype=torch.float64)  # sum of squared differences from the mean
+
+    def take(self, rows: Tensor) -> None:
+        """Update the moments with ``rows``, floats (..., size), as in Chan, Golub & LeVeque 1983, "Algorithms for computing
+        the sample variance"."""
+        rows = rows.detach().cpu().double().flatten(0, -2)
+        if not len(rows):
+            return
+        count, mean = self.count + len(rows), rows.mean(0)
+        apart = mean - self.mean
+        self.squares = self.squares + (rows - mean).square().sum(0) + apart.square() * self.count * len(rows) / count
+        self.mean = self.mean + apart * len(rows) / count
+        self.count = count
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """``rows``, floats (..., size), normalised and clipped, as float32; unchanged before the first update."""
+        if not self.count:
+            return rows.float()
+        deviation = (self.squares / self.count).clamp(min=LEAST_VARIANCE).sqrt()
+        return ((rows.double() - self.mean) / deviation).clamp(-FAR, FAR).float()
+
+    def state(self) -> dict[str, Tensor]:
+        """The state for ``load``."""
+        return {"count": torch.tensor(self.count), "mean": self.mean, "squares": self.squares}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Restore the result of ``state``. Raises ``RuntimeError`` if it has another size."""
+        if {state["mean"].shape, state["squares"].shape} != {self.mean.shape}:
+            raise RuntimeError("the normaliser is of another size")
+        self.count, self.mean, self.squares = int(state["count"]), state["mean"].clone(), state["squares"].clone()

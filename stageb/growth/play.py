@@ -4,20 +4,118 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from stageb.config import require
 from stageb.errors import InputError
-from stageb.growth import picture
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import CONTROLLERS, Decider
+from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_controller, replace_authority
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.stored import add_authority, load_controller, replace_authority
-from stageb.growth.types import SLOTS, EpisodeResult
+from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Stage, View
 from stageb.store import disk
 from stageb.store.targets import check_target
+
+COLOURS = {  # of stages; an empty slot stays white
+    Stage.GERMINATED: "#d9d9d9",
+    Stage.TRAINING: "#fdd49e",
+    Stage.BLENDING: "#a6d8a0",
+    Stage.PROBATIONARY: "#41ab5d",
+    Stage.FOSSILIZED: "#08589e",
+    Stage.CULLED: "#99000d",
+    Stage.EMBARGOED: "#ef3b2c",
+    Stage.RESETTING: "#fcbba1",
+}
+LETTERS = dict(zip(Stage, "·gtbPF×er", strict=True))  # by which the text shows stages
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One environment from its start to its end."""
+
+    title: str
+    blueprints: tuple[str, ...]  # names, by index
+    views: tuple[View, ...]  # at each epoch's end, before the action
+    actions: tuple[Action, ...]  # what was decided then; nothing at the last
+    test_accuracy: float  # at the end
+    kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
+
+
+def write_text(episode: Episode) -> list[str]:
+    """A line for each slot, a letter an epoch, and one for what the letters mean."""
+    rows = [
+        f"{slot:<6}" + "".join(LETTERS[view.slots[place].stage] for view in episode.views) + _grown(episode, place)
+        for place, slot in enumerate(SLOTS)
+    ]
+    met = sorted({each.stage for view in episode.views for each in view.slots})
+    return [*rows, "      " + ", ".join(f"{LETTERS[stage]} {stage.name.lower()}" for stage in met)]
+
+
+def draw(episode: Episode, path: Path) -> None:
+    """Write the episode as a PNG file: accuracy above, the slots with their stages as colours below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    epochs = [view.epoch for view in episode.views]
+    above.plot(epochs, [view.accuracy for view in episode.views], color="#222222", label="validation")
+    above.plot(epochs, [view.train_accuracy for view in episode.views], color="#999999", linewidth=1, label="fit")
+    above.plot(epochs[-1:], [episode.test_accuracy], "D", color="#c51b7d", label=f"test {episode.test_accuracy:.1%}")
+    above.set_ylabel("accuracy")
+    above.set_title(episode.title, fontsize=10)
+    above.grid(alpha=0.3)
+    above.legend(frameon=False, fontsize=8, loc="lower right")
+    _slots(below, episode)
+    _decisions(above, episode)
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+
+
+def _slots(axes: Any, episode: Episode) -> None:
+    """Three rows of cells, early above; a seed's blueprint stands where it begins."""
+    from matplotlib.patches import Patch
+
+    for row, _ in enumerate(SLOTS):
+        seed = -1
+        for view in episode.views:
+            slot = view.slots[row]
+            if slot.stage in COLOURS:
+                axes.add_patch(_cell(view.epoch - 0.5, row - 0.4, COLOURS[slot.stage]))
+            if slot.blueprint >= 0 and slot.seed_id not in (-1, seed):
+                name, dark = episode.blueprints[slot.blueprint], slot.stage == Stage.FOSSILIZED
+                axes.text(view.epoch - 0.4, row, name, fontsize=8, va="center", color="white" if dark else "black", zorder=3)
+                seed = slot.seed_id
+    axes.set_yticks(range(len(SLOTS)), SLOTS)
+    axes.set_ylim(len(SLOTS) - 0.5, -0.5)
+    axes.set_xlim(0.5, len(episode.views) + 0.5)
+    axes.set_xlabel("epoch")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    met = {each.stage for view in episode.views for each in view.slots}
+    handles = [Patch(color=colour, label=stage.name.lower()) for stage, colour in COLOURS.items() if stage in met]
+    if handles:
+        axes.legend(handles=handles, frameon=False, fontsize=8, ncols=8, loc="upper center", bbox_to_anchor=(0.5, -0.3))
+
+
+def _cell(left: float, top: float, colour: str) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((left, top), 1.0, 0.8, facecolor=colour, edgecolor="none")
+
+
+def _decisions(axes: Any, episode: Episode) -> None:
+    """A thin line at each epoch after which the controller did something."""
+    for view, action in zip(episode.views[:-1], episode.actions, strict=True):
+        if action.op != Op.WAIT:
+            axes.axvline(view.epoch + 0.5, color="#bbbbbb", linewidth=0.8, linestyle=":", zorder=0)
+
+
+def _grown(episode: Episode, place: int) -> str:
+    """What a slot keeps."""
+    return "".join(f"  {episode.blueprints[blueprint]}" for slot, blueprint in episode.kept if slot == place)
 
 
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
@@ -39,23 +137,23 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     episode, ended = play_episode(config, Decider(name, held.snapshot, greedy=True), given.environment)
     print(episode.title)
-    print("\n".join(picture.write_text(episode)))
+    print("\n".join(write_text(episode)))
     accuracy, parameters = episode.test_accuracy, 1 + ended.extra
     print(f"test accuracy {accuracy:.1%}, J {ended.objective:.3f}, parameters {parameters:.2f} x the host's")
     with disk.reporting(place):
-        disk.place(place, lambda path: picture.draw(episode, path))
+        disk.place(place, lambda path: draw(episode, path))
     print(place)
     return 0
 
 
-def play_episode(config: GrowthConfig, decider: Decider, environment: int) -> tuple[picture.Episode, EpisodeResult]:
+def play_episode(config: GrowthConfig, decider: Decider, environment: int) -> tuple[Episode, EpisodeResult]:
     """The episode of a held-out environment, played alone on the CPU, and what it came to."""
     block = Block(Setting.of(config, "cpu"), Places((environment,), held_out=True))
     episodes = play(block, decider.of(block))
     [ended], [(_, test_accuracy)], blueprints = episodes.ended, block.judge(test=True), block.setting.plan.blueprints
     truth = " and ".join(f"{blueprints[index]} in {SLOTS[slot]}" for slot, index in ended.truth or ())
     right = f"; right: {truth}" if truth else ""
-    episode = picture.Episode(
+    episode = Episode(
         title=f"{config.task.name}, held-out environment {environment}: {decider.name}{right}",
         blueprints=blueprints,
         views=tuple(views[0] for views in episodes.views),

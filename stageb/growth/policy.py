@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from stageb import draws, seeds
 from stageb.growth.lifecycle import Legal
-from stageb.growth.memory import SHAPE
-from stageb.growth.observation import BASE, HOST, MOST_BLUEPRINTS, SIZE, TELEMETRY
+from stageb.growth.observation import BASE, HOST, MOST_BLUEPRINTS, SHAPE, SIZE, TELEMETRY
 from stageb.growth.types import Action, Op
 
 OPS, SLOTS = len(Op), 3

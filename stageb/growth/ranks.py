@@ -19,7 +19,7 @@ from stageb.growth.learner import Rollout
 from stageb.growth.schedule import Schedule, cut_blocks
 from stageb.growth.types import EpisodeResult
 from stageb.job.world import World, decode, encode, pack, unpack
-from stageb.training import allocator
+from stageb.training import run
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Ranks:
     def __init__(self, config: GrowthConfig, world: World) -> None:
         """Reads the task. Raises ``ConfigError`` and ``InputError``, the same on every rank."""
         torch.backends.cudnn.deterministic = True
-        allocator.keep_freed(world.device)
+        run.keep_freed(world.device)
         self.config, self.schedule, self.world = config, Schedule(config), world
         self.setting = Setting.of(config, world.device)
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from stageb.growth.schedule import Schedule
 from stageb.growth.types import SLOTS, EpisodeResult
-from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
-from stageb.runs.logs import RowView
+from stageb.runs.logs import Curves, RowView
 from stageb.training.ppo import Figures
 from stageb.training.schedules import entropy_weight, learning_rate
 

@@ -9,17 +9,62 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from stageb.growth import progress, rows
-from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import Snapshot, take_snapshot
+from stageb.growth import rows
+from stageb.growth.config import GrowthConfig, GrowthSection
+from stageb.growth.deciding import WEIGHTS, Snapshot, take_snapshot
 from stageb.growth.learner import Learner, Rollout
 from stageb.growth.ranks import RoundResult
 from stageb.growth.schedule import Schedule
-from stageb.growth.stored import WEIGHTS
 from stageb.runs.figures import short
 from stageb.runs.run import METRICS
 from stageb.training.ppo import Figures
 from stageb.training.run import LearningRun
+
+
+def describe_start(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+    """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
+    place = f"{config.output.root}/{config.output.run_name}"
+    if last:
+        return f"{place}: resuming after {done} of {schedule.updates} updates, {describe_figures(last)}"
+    growth, host = config.growth, config.host
+    return (
+        f"{place}: {schedule.updates:,} updates of {growth.environments} environments each: {config.task.name}, "
+        f"{host.kind} hosts, {host.epochs} epochs; controller {growth.controller}"
+    )
+
+
+def describe_assignment(places: Sequence[str], environments: Sequence[int], growth: GrowthSection) -> list[str]:
+    """The assignment of an update's environments in lines: ``places`` are the ranks' devices. A lopsided one is said."""
+    lines = [
+        f"rank {rank} on {place}: {count} environments of an update, in {-(-count // growth.block)} blocks"
+        for rank, (place, count) in enumerate(zip(places, environments, strict=True))
+    ]
+    if len(set(environments)) > 1:
+        idle = 1 - sum(environments) / (max(environments) * len(environments))
+        lines.append(
+            f"lopsided: ranks wait for the busiest, and {idle:.0%} of their time is idle; make the number of blocks "
+            f"(growth.environments / growth.block) a multiple of {len(environments)}"
+        )
+    return lines
+
+
+def describe_figures(row: Mapping[str, Any]) -> str:
+    """The figures of episodes, in a few words."""
+    said = f"J {row['objective']:.3f}, validation accuracy {row['accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
+    if row["explained_variance"] is not None:
+        said += f", explained variance {row['explained_variance']:.2f}"
+    return said if row["eval/objective"] is None else f"{said}; held out: J {row['eval/objective']:.3f}"
+
+
+def describe_result(row: Mapping[str, Any]) -> str:
+    """The result of the run whose last row is ``row``, in a few words."""
+    right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
+    return (
+        f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held out: "
+        f"J {row['eval/objective']:.3f}, validation accuracy {row['eval/accuracy']:.1%}, "
+        f"{row['eval/fossilized']:.2f} seeds kept{right}"
+    )
+
 
 EPISODES = "episodes.jsonl"
 
@@ -57,7 +102,7 @@ class Run(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return progress.describe_result(row)
+        return describe_result(row)
 
     def begin(self, fresh: bool, places: Sequence[str]) -> Start | None:
         """Open the folder; None where nothing is left to do. ``places`` are the ranks' devices."""
@@ -74,8 +119,8 @@ class Run(LearningRun):
         shares = self.schedule.shares(len(places))
         self._describe({"ranks": [{"device": place, "environments": n} for place, n in zip(places, shares, strict=True)]})
         held = self.journal.rows(METRICS)
-        opening = progress.describe_start(self.config, self.schedule, done, held[-1] if held else None)
-        also = progress.describe_assignment(places, shares, self.config.growth)
+        opening = describe_start(self.config, self.schedule, done, held[-1] if held else None)
+        also = describe_assignment(places, shares, self.config.growth)
         self._show(self.schedule.updates, done, opening, also)
         return Start(done, self._snapshot())
 
@@ -99,7 +144,7 @@ class Run(LearningRun):
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
         took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}
         self._add(row, times, {**took, **times, "ranks": result.ranks})
-        said = f"{progress.describe_figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
+        said = f"{describe_figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
 
     def commit(self, update: int) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from stageb.growth import bank
+from stageb.growth import blocks
 from stageb.growth.blocks import Seeds, SlotGroups, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, name_segment
@@ -100,7 +100,7 @@ class EpochFigures:
 def make_hosts(plan: Plan, start: Tensor, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Hosts:
     """Hosts at their ``start``, (B, size) of the segment ``host``, nothing grown."""
     members = len(start)
-    weights, first, second = (bank.allocate(plan, members, device, dtype) for _ in range(3))
+    weights, first, second = (blocks.allocate(plan, members, device, dtype) for _ in range(3))
     weights[HOST].copy_(start)
 
     def zeros(*shape: int) -> Tensor:
@@ -115,13 +115,13 @@ def germinate(hosts: Hosts, member: int, slot: int, blueprint: int, key: int) ->
     """Lay a fresh seed of ``blueprint`` (an index into the plan's) into a slot of one member; ``key`` names its stream."""
     cull(hosts, member, slot)
     name = name_segment(hosts.plan, slot, blueprint)
-    hosts.weights[name][member].copy_(bank.draw(hosts.plan, name, [key])[0])
+    hosts.weights[name][member].copy_(blocks.draw(hosts.plan, name, [key])[0])
 
 
 def cull(hosts: Hosts, member: int, slot: int) -> None:
     """Forget whatever stands in a slot of one member, its moments and its count of updates with it."""
     for name in hosts.plan.segments:
-        if bank.find_part(name) == slot + 1:
+        if blocks.find_part(name) == slot + 1:
             for table in (hosts.weights, hosts.first, hosts.second):
                 table[name][member].zero_()
     hosts.counts[member, slot + 1] = 0
@@ -242,7 +242,7 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
         if hosts.plan.precision == "16-mixed":
             gradient.div_(_of(hosts.scale, rows)[:, None])
         squared.append(gradient.square())
-        squares[_all(rows), bank.find_part(name)] = squared[-1].sum(1)
+        squares[_all(rows), blocks.find_part(name)] = squared[-1].sum(1)
     finite = squares.isfinite()
     if not hosts.plan.host_differentiated:
         finite[:, 0] = losses.isfinite()
@@ -255,7 +255,7 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
     moved = finite.to(squares.dtype)
     for (name, rows, gradient), square in zip(gradients, squared, strict=True):
-        part, some = bank.find_part(name), _all(rows)
+        part, some = blocks.find_part(name), _all(rows)
         broken, weight = ~finite[some, part, None], moved[some, part, None]
         tables = (hosts.first[name], hosts.second[name], hosts.weights[name])
         first, second, weights = (table[some] for table in tables)  # of all members the tables themselves

@@ -2,7 +2,7 @@
 
 Every rank runs ``main``. Rank 0 alone decides: ``select``, ``learn`` and ``end_epoch`` run there, and all ranks together
 answer the questions that these yield (``World.consult``). Each step takes the state of the run, which rank 0 holds, and
-returns the one after it (``transitions.py``, ``learning.py``), committed (``run.py``). A resumed run walks the same loop and
+returns the one after it (``transitions.py``, ``steps.py``), committed (``run.py``). A resumed run walks the same loop and
 skips what was committed. docs/architecture.md follows one round.
 """
 
@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.engines.outline import rank_bytes
-from stageb.guidance import at_once, learning, selection, transitions
-from stageb.guidance.config import LoopConfig
-from stageb.guidance.files.images import check_images
-from stageb.guidance.inputs import Inputs
-from stageb.guidance.questions import Dialogue
-from stageb.guidance.ranks import Ranks
-from stageb.guidance.reasons import add_reasons
-from stageb.guidance.reflection.rebase import rebase
-from stageb.guidance.run import Run
-from stageb.guidance.state import State
-from stageb.guidance.types import Answers, Guidance, Record, Round
+from stageb.guidance.commands.fit.inputs import Inputs
+from stageb.guidance.commands.fit.run import Run
+from stageb.guidance.judging import selection
+from stageb.guidance.judging.questions import Dialogue, add_reasons
+from stageb.guidance.judging.ranks import Ranks
+from stageb.guidance.learning import at_once, steps, transitions
+from stageb.guidance.learning.state import State
+from stageb.guidance.rules.edits import rebase
+from stageb.guidance.tickets.images import check_images
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import Answers, Guidance, Record, Round
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import World
@@ -126,7 +126,7 @@ def prepare(run: Run, state: State, name: str) -> Dialogue[State]:
     if not transitions.is_unprepared(before, run.config) or transitions.why_ended(state, name, run.config):
         return state
     run.progress.show_activity(f"{name}: choosing demonstrations, calibrating verdicts")
-    mission, verdicts = yield from learning.prepare(before, run.tools(name))
+    mission, verdicts = yield from steps.prepare(before, run.tools(name))
     if mission.guidance.step != before.guidance.step:
         state = run.record_preparation(state, mission, verdicts)
     return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state)
@@ -147,16 +147,16 @@ def learn_from_bundles(run: Run, state: State, name: str) -> Dialogue[State]:
     """Reflect on a mission's next bundles, and apply what the gate accepts."""
     tools = run.tools(name)
     run.progress.show_activity(f"{name}: what is judged wrong?")
-    mission, bundles = yield from learning.draw_bundles(state.missions[name], tools)
+    mission, bundles = yield from steps.draw_bundles(state.missions[name], tools)
     teaching = sum(len(bundle.judged) for bundle in bundles if not bundle.why_not)
     run.progress.show_activity(f"{name}: {f'reflecting on {teaching} tickets' if teaching else bundles[0].why_not}")
     snapshot = mission.guidance
-    reflections = yield from learning.reflect_on(bundles, snapshot, tools)
+    reflections = yield from steps.reflect_on(bundles, snapshot, tools)
     for bundle, reflection in zip(bundles, reflections, strict=True):
         proposals = rebase(reflection.proposals, snapshot, mission.guidance)
         run.progress.show_activity(f"{name}: trying what {len(proposals)} answers propose")
-        learnt = yield from learning.gate_edits(mission, bundle, proposals, tools)
-        mission = learning.apply_result(mission, learnt, tools)
+        learnt = yield from steps.gate_edits(mission, bundle, proposals, tools)
+        mission = steps.apply_result(mission, learnt, tools)
         state = run.record_reflection(state, bundle, replace(reflection, proposals=proposals), learnt, mission)
     return state
 
@@ -166,7 +166,7 @@ def learn_whole(run: Run, state: State, name: str) -> Dialogue[State]:
     before, tools = state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: learning from {len(tools.splits.train)} tickets")
     bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
-    mission = learning.apply_result(replace(before, bundles=before.bundles + 1), learnt, tools)
+    mission = steps.apply_result(replace(before, bundles=before.bundles + 1), learnt, tools)
     return run.record_reflection(state, bundle, reflection, learnt, mission)
 
 
@@ -174,8 +174,8 @@ def prune(run: Run, state: State, name: str) -> Dialogue[State]:
     """Search for a rule of a mission that earns nothing, and remove it."""
     before, tools = state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
-    removal, learnt = yield from learning.seek_removal(before, tools)
-    return run.record_removal(state, removal, learnt, learning.apply_removal(before, removal, learnt, tools))
+    removal, learnt = yield from steps.seek_removal(before, tools)
+    return run.record_removal(state, removal, learnt, steps.apply_removal(before, removal, learnt, tools))
 
 
 def end_epoch(run: Run, state: State, epoch: int, name: str) -> Dialogue[State]:

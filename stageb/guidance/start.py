@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from stageb.guidance.config import LoopConfig
-from stageb.guidance.files.shape import check_folder
-from stageb.guidance.inputs import read_inputs
-from stageb.job.collector import collector_off
+from stageb.guidance.commands.fit.inputs import check_folder, read_inputs
+from stageb.guidance.words.config import LoopConfig
+from stageb.job.process import collector_off
 from stageb.runs import log_level
 
 

@@ -1,4 +1,4 @@
-"""How ranks find each other: every rank but 0 calls rank 0, and each end proves to the other that it is of this job.
+"""How ranks find each other: by which address, and how each end of a call proves that it belongs to the job.
 
 Anybody who reaches the port may call while rank 0 listens, so nothing rests on what a stranger says or leaves unsaid. A call
 is a handful of lines: each end says who it is and names a number that it has just drawn; each proves, by an HMAC of both
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import json
 import os
 import secrets
@@ -25,9 +26,37 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from stageb.job import lifetime
+
+ROUTES = Path("/proc/net/route")
+IS_UP = 1  # RTF_UP of linux/route.h
+
+
+def resolve(host: str) -> str:
+    """The address that ``host`` resolves to on this machine, preferably IPv4. Raises OSError, UnicodeError."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
+
+
+def interface_to(address: ipaddress.IPv4Address) -> str | None:
+    """The interface of the most specific route to ``address``; None without a route, or if routes are unknown (not Linux).
+
+    This machine's own address counts as one of the network that it is in, and loopback as any remote address.
+    """
+    try:
+        rows = [line.split() for line in ROUTES.read_text().splitlines()[1:]]
+    except OSError:  # not Linux
+        return None
+    found = []
+    for name, destination, _, flags, _, _, metric, mask, *_ in rows:
+        network, bits = (int.from_bytes(bytes.fromhex(text)[::-1], "big") for text in (destination, mask))
+        if int(address) & bits == network and int(flags, 16) & IS_UP:
+            found.append((-bits, int(metric), name))
+    return min(found)[2] if found else None
+
 
 MEET_S = 60.0  # for all ranks to find rank 0, once they have met in the process group
 HELLO_S = 5.0  # for whoever calls to prove that it is a rank, and for rank 0 to pick up

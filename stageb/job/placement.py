@@ -30,7 +30,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, InputError, RankError
-from stageb.job import lifetime, network
+from stageb.job import lifetime, meeting
 from stageb.job.watchdog import end_with, rank_error
 
 OF_SRUN = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_SRUN_COMM_HOST")  # set by srun, and not in a batch script
@@ -219,7 +219,7 @@ def _face_the_other_machines() -> None:
     """
     host = SLURMEnvironment().main_address if lifetime.under_slurm() else os.environ["MASTER_ADDR"]
     try:
-        address = ipaddress.ip_address(network.resolve(host))
+        address = ipaddress.ip_address(meeting.resolve(host))
     except (OSError, ValueError):  # not known here
         return
     node = os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", os.environ.get("NODE_RANK", "0")))
@@ -227,7 +227,7 @@ def _face_the_other_machines() -> None:
         amiss = f"rank 0's machine is called {host!r}, which is {address}, this machine itself; "
         remedy = "start the job with an address of rank 0's machine that others reach (torchrun: --local-addr)"
         raise RankError(_rank_to_be(), "launch", f"{amiss}{remedy}: docs/guides/gpus.md")
-    interface = network.interface_to(address) if address.version == 4 else None
+    interface = meeting.interface_to(address) if address.version == 4 else None
     if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 

@@ -53,7 +53,7 @@ from torch import Tensor
 
 from stageb.config import FabricConfig
 from stageb.errors import InputError, RankError, StagebError
-from stageb.job import devices, heartbeat, lifetime, network, placement
+from stageb.job import devices, heartbeat, lifetime, meeting, placement
 from stageb.job.watchdog import Watchdog, end_with, rank_error
 
 T = TypeVar("T")
@@ -337,7 +337,7 @@ def _host(world: World) -> str:
     if getattr(strategy, "num_nodes", 1) == 1 or environment is None:
         return "127.0.0.1"
     try:
-        mine = network.resolve(str(environment.main_address))
+        mine = meeting.resolve(str(environment.main_address))
     except OSError as error:
         raise rank_error(world.rank, error, f"looking up {environment.main_address}") from error
     seen: list[str] = [decode(each) for each in world.gather(encode(mine))]

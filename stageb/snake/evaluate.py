@@ -1,18 +1,22 @@
-"""Whole games with the most probable action: how good an agent is, apart from what it explores."""
+"""Whole games with the most probable action: how good an agent is, or the one that a run has kept."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb import seeds
 from stageb.config import FabricConfig, require
+from stageb.errors import InputError
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import wilson
@@ -20,8 +24,39 @@ from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.game import Game
 from stageb.snake.rollout import Autocast
-from stageb.snake.stored import StoredAgent, load_agent
 from stageb.snake.types import GameTotals
+from stageb.store.commits import read_commit
+from stageb.store.trust import file_of
+from stageb.training.nonfinite import check_finite
+
+WEIGHTS = "weights/agent.safetensors"
+
+
+@dataclass(frozen=True)
+class StoredAgent:
+    """What a run's folder holds."""
+
+    folder: Path
+    config: SnakeConfig
+    agent: Agent  # on the CPU
+    updates: int  # that it learnt from
+
+
+def load_agent(folder: Path, config: SnakeConfig) -> StoredAgent:
+    """The agent as last committed. Raises ``InputError`` where there is none, or one of another shape."""
+    last = read_commit(folder)
+    if WEIGHTS not in last["versions"]:
+        raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
+    path = file_of(folder, folder / last["versions"][WEIGHTS].name)
+    agent = Agent(config.agent, config.game.size, config.seed)
+    try:
+        weights = load_file(path)
+        agent.load_state_dict(weights)
+        check_finite(weights)
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise InputError(f"{path}: not the weights of the agent that config.yaml tells of: {error}") from error
+    return StoredAgent(folder, config, agent, last["state"]["update"])
+
 
 MOST_GAMES = 1_000_000
 LOOK = 32  # steps between two questions to the device whether all games are over

@@ -22,9 +22,8 @@ from stageb.errors import InputError, StagebError, shown
 from stageb.snake import picture
 from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
-from stageb.snake.evaluate import play_out
+from stageb.snake.evaluate import load_agent, play_out
 from stageb.snake.game import Game
-from stageb.snake.stored import load_agent
 from stageb.store import disk
 from stageb.store.targets import check_target
 

@@ -23,9 +23,9 @@ from stageb.snake.learner import Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
 from stageb.snake.types import GameTotals, Rollout
-from stageb.training import allocator, ppo, replicas
+from stageb.training import ppo, run
 from stageb.training.ppo import Batch
-from stageb.training.replicas import digest_of
+from stageb.training.run import digest_of
 from stageb.training.step import WARM_UP_DDP, Step
 
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
@@ -56,7 +56,7 @@ class Ranks:
 
     def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
-        allocator.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
+        run.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
         numbers = schedule.share(world.rank)
         self.agent = Agent(config.agent, config.game.size, config.seed)
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
@@ -118,7 +118,7 @@ class Ranks:
             named = {f"{place} {name}": each for place, state in enumerate(moments) for name, each in state.items()}
             with self.world.together(f"replicas of update {update}"):  # the device may still wait for other ranks
                 mine = {"weights": digest_of(self.agent.state_dict()), "moments": digest_of(named)}
-            replicas.check_agreement(self.world, f"update {update + 1}", mine)
+            run.check_agreement(self.world, f"update {update + 1}", mine)
         return 0.0
 
     def evaluate(self, update: int) -> GameTotals:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
-from stageb.runs.logs import RowView
+from stageb.runs.logs import Curves, RowView
 from stageb.snake.config import START_LENGTH
 from stageb.snake.schedule import Schedule
 from stageb.snake.types import GameTotals

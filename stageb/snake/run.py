@@ -10,14 +10,40 @@ from safetensors.torch import save_file
 
 from stageb.runs.figures import short
 from stageb.runs.run import METRICS
-from stageb.snake import progress
-from stageb.snake.config import SnakeConfig
+from stageb.snake.config import START_LENGTH, SnakeConfig
+from stageb.snake.evaluate import WEIGHTS
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.rows import VIEW, UpdateResult, make_row
 from stageb.snake.schedule import Schedule
-from stageb.snake.stored import WEIGHTS
 from stageb.store.commits import read_commit
 from stageb.training.run import NOT_SHAPING, LearningRun
+
+
+def describe_start(config: SnakeConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+    """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
+    place = f"{config.output.root}/{config.output.run_name}"
+    if last:
+        return f"{place}: resuming after {done} of {schedule.updates} updates, {describe_figures(last, config)}"
+    games = f"{schedule.all_games:,} games on {schedule.world_size} rank{'s' * (schedule.world_size > 1)}"
+    return f"{place}: {schedule.updates:,} updates from {schedule.steps:,} steps each, of {games}"
+
+
+def describe_figures(row: Mapping[str, Any], config: SnakeConfig) -> str:
+    """The figures of games, in a few words."""
+    if row["eval/games"]:
+        return f"evaluated: {row['eval/score']:.1f} foods, {row['eval/win_rate']:.1%} won"
+    if not row["games"]:
+        return "no game ended"
+    return f"{row['score']:.2f} of {config.game.cells - START_LENGTH} foods, {row['win_rate']:.1%} won"
+
+
+def describe_result(row: Mapping[str, Any], config: SnakeConfig) -> str:
+    """The result of the run whose last row is ``row``, in a few words."""
+    most = config.game.cells - START_LENGTH
+    return (
+        f"after {short(row['steps'])} steps, {row['eval/games']} games with the most probable actions: "
+        f"{row['eval/score']:.1f} of {most} foods, {row['eval/win_rate']:.1%} won, {row['eval/cut_rate']:.1%} cut off"
+    )
 
 
 @dataclass(frozen=True)
@@ -51,7 +77,7 @@ class Run(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return progress.describe_result(row, self.config)
+        return describe_result(row, self.config)
 
     def begin(self, fresh: bool, games: int, world_size: int) -> Start | None:
         """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is
@@ -66,7 +92,7 @@ class Run(LearningRun):
         self._skipped = self._state("skipped", 0)
         self._describe({"games": schedule.all_games, "per_rank_num_envs": schedule.games})
         rows = self.journal.rows(METRICS)
-        opening = progress.describe_start(self.config, schedule, done, rows[-1] if rows else None)
+        opening = describe_start(self.config, schedule, done, rows[-1] if rows else None)
         self._show(schedule.updates, done, opening)
         return Start(schedule, done, self._checkpoint())
 
@@ -78,7 +104,7 @@ class Run(LearningRun):
         fps = updates * self.schedule.steps / seconds
         times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
         self._add(row, times, {"seconds": round(seconds, 3), **times})
-        said = f"{progress.describe_figures(row, self.config)}, {short(times['time/global_fps'])} steps/s"
+        said = f"{describe_figures(row, self.config)}, {short(times['time/global_fps'])} steps/s"
         self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:

@@ -1,16 +1,71 @@
-"""Reading a run's last commit, and cutting the folder back to it: the reading half of ``journal.py``."""
+"""Commits: the versions of a run's files, how the last one is read, and how the folder is cut back to it."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Container, Mapping
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stageb.errors import InputError, JournalError
-from stageb.store import disk, versions
+from stageb.store import disk
 from stageb.store.trust import file_of
+
+# The versions of a run's files: what they are called, and how a commit lists them. No disk is touched here.
+#
+# A version is named by the commit that it belongs to: ``weights/policy.safetensors`` of the 12th commit lies in
+# ``weights/policy-00000012.safetensors``. Two files never share a version, since a name tells its file and its commit.
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A file's content as of one commit."""
+
+    file: str  # as the caller calls it
+    commit: int
+    size: int  # bytes
+
+    @property
+    def name(self) -> str:
+        """Where it lies in the run's folder."""
+        return name(self.file, self.commit)
+
+
+Table = dict[str, Version]
+"""By file, the version that a commit lists."""
+
+
+def name(file: str, commit: int) -> str:
+    """What the version of ``file`` is called that belongs to ``commit``."""
+    path = PurePosixPath(file)
+    return str(path.with_name(f"{path.stem}-{commit:08d}{path.suffix}"))
+
+
+def is_name(file: str) -> bool:
+    """Whether ``file`` is called as versions are, and so can be nothing else."""
+    return re.search("-[0-9]{8,}$", PurePosixPath(file).stem) is not None
+
+
+def by_name(table: Table) -> dict[str, Version]:
+    """The versions by where they lie."""
+    return {version.name: version for version in table.values()}
+
+
+def to_plain(table: Table) -> dict[str, list[list[int]]]:
+    """As ``commit.json`` lists them: file -> [[commit, bytes]]."""
+    return {file: [[table[file].commit, table[file].size]] for file in sorted(table)}
+
+
+def from_plain(plain: Mapping[str, Any]) -> Table:
+    """What ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or ``AttributeError`` for what it never writes."""
+    table = {file: Version(file, commit, size) for file, [[commit, size]] in plain.items()}
+    if any(type(number) is not int for version in table.values() for number in (version.commit, version.size)):
+        raise ValueError
+    return table
+
 
 COMMIT = "commit.json"
 ELSEWHERE = "another output.run_name"
@@ -38,13 +93,13 @@ def _find_version(folder: Path) -> str:
     """The name of a version that no unfinished commit has begun, so that some commit must have listed it; empty if none."""
     begun = folder / BEGUN
     known = set(begun.read_text("utf-8", "replace").splitlines()) if begun.exists() else set()
-    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if versions.is_name(path.name))
+    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if is_name(path.name))
     return next((file for file in sorted(files) if file not in known and is_inside(file)), "")
 
 
 def _check(content: Any) -> dict[str, Any]:
     if set(content) == {"number", "state", "config", "lengths", "versions"}:
-        table, lengths = versions.from_plain(content["versions"]), content["lengths"]
+        table, lengths = from_plain(content["versions"]), content["lengths"]
         plain = isinstance(content["config"], dict) and all(type(length) is int for length in lengths.values())
         if plain and type(content["number"]) is int and all(map(is_inside, (*lengths, *table))):
             return {**content, "versions": table}
@@ -129,12 +184,12 @@ def kept_file(name: str) -> str:
     return f"{PARTS}/{_KEPT}{name}.json"
 
 
-def read_held(folder: Path, table: versions.Table) -> set[str]:
+def read_held(folder: Path, table: Table) -> set[str]:
     """The paths of the versions that kept commits list; ``table`` is the last commit's."""
     held: set[str] = set()
     for file, version in table.items():
         if file.startswith(f"{PARTS}/{_KEPT}"):
-            held.update(versions.by_name(read_kept(folder, folder / version.name)["versions"]))
+            held.update(by_name(read_kept(folder, folder / version.name)["versions"]))
     return held
 
 
@@ -146,10 +201,10 @@ def read_kept(folder: Path, path: Path) -> dict[str, Any]:
     return content
 
 
-def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) -> None:
+def cut_back(folder: Path, lengths: Mapping[str, int], table: Table) -> None:
     """Cut the folder back to its last commit: appended files to their lengths, versions to those that it or a kept commit
     lists, and no unfinished files. Raises ``JournalError`` if another program cut or changed a file."""
-    listed = versions.by_name(table)
+    listed = by_name(table)
     for file, version in listed.items():
         check_size(folder / file, version.size, exactly=True)
     for file, length in lengths.items():

@@ -39,9 +39,8 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError, JournalError
-from stageb.store import commits, disk, versions
-from stageb.store.commits import BEGUN, COMMIT, LOCK, PARTS, REMEDY
-from stageb.store.versions import Version
+from stageb.store import commits, disk
+from stageb.store.commits import BEGUN, COMMIT, LOCK, PARTS, REMEDY, Version
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
@@ -55,7 +54,7 @@ class Journal:
 
     number: int  # of the last commit; 0 before the first
     _lengths: dict[str, int]  # of appended files, rows after the last commit included
-    _versions: versions.Table
+    _versions: commits.Table
     _held: set[str]  # versions that kept commits list
 
     def __init__(self, folder: Path, lock: int, config: dict[str, Any], raised: tuple[str, ...]) -> None:
@@ -178,8 +177,8 @@ class Journal:
         if file.startswith(f"{PARTS}/"):
             raise ValueError(f"{file!r} lies in {PARTS}/, where parts lie")
         with disk.reporting(path):
-            self._begin([versions.name(file, commit)])
-            size = disk.place(self.folder / versions.name(file, commit), lambda beside: _write_beside(path, beside, write))
+            self._begin([commits.name(file, commit)])
+            size = disk.place(self.folder / commits.name(file, commit), lambda beside: _write_beside(path, beside, write))
         self._staged[file] = Version(file, commit, size)
 
     def path(self, file: str) -> Path | None:
@@ -222,7 +221,7 @@ class Journal:
         if keep and self.number and commits.kept_file(keep) not in self._versions:
             with disk.reporting(self.folder):
                 texts[commits.kept_file(keep)] = self.commit_file.read_bytes()
-            held = held | versions.by_name(self._versions).keys()
+            held = held | commits.by_name(self._versions).keys()
         written = {Version(file, number, len(data)): data for file, data in texts.items()}
         table = {**self._versions, **self._staged, **{version.file: version for version in written}}
         table = {file: version for file, version in table.items() if files.get(file, file) is not None}
@@ -231,11 +230,11 @@ class Journal:
             "state": state,
             "config": self._config,
             "lengths": dict(sorted(self._lengths.items())),
-            "versions": versions.to_plain(table),
+            "versions": commits.to_plain(table),
         }
-        text, listed = disk.json_text(content), versions.by_name(table)
+        text, listed = disk.json_text(content), commits.by_name(table)
         with disk.reporting(self.folder):
-            gone = versions.by_name(self._versions).keys() - listed.keys() - held
+            gone = commits.by_name(self._versions).keys() - listed.keys() - held
             self._begin([version.name for version in written], gone)
             for version, data in written.items():
                 disk.replace(self.folder / version.name, data)
@@ -256,8 +255,8 @@ class Journal:
             return
         with disk.reporting(self.folder):
             earlier = commits.read_kept(self.folder, path)
-            listed = earlier["lengths"].keys() | versions.by_name(earlier["versions"]).keys()
-            self._begin((), (self._lengths.keys() | versions.by_name(self._versions).keys() | self._held) - listed)
+            listed = earlier["lengths"].keys() | commits.by_name(earlier["versions"]).keys()
+            self._begin((), (self._lengths.keys() | commits.by_name(self._versions).keys() | self._held) - listed)
             disk.replace(self.commit_file, path.read_bytes())
             commits.cut_back(self.folder, earlier["lengths"], earlier["versions"])
         self._begun.clear()
@@ -337,7 +336,7 @@ def safe_name(name: str) -> str:
 
 
 def _check_no_version(file: str) -> None:
-    if versions.is_name(file):
+    if commits.is_name(file):
         raise ValueError(f"{file!r} is called as versions are, and so is never appended to, replaced, removed or noted in")
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from stageb.job.collector import collector_off
+from stageb.job.process import collector_off
 
 T = TypeVar("T")
 

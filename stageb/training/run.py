@@ -1,4 +1,4 @@
-"""The run of a loop that learns weights: what such runs share, from opening the folder to the last commit.
+"""The run of a loop that learns weights: what such runs share, from opening the folder to the last words.
 
 Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``). A loop defines what its rows
 hold, how they are shown, and what a commit holds beside the checkpoint.
@@ -6,14 +6,19 @@ hold, how they are shown, and what a commit holds beside the checkpoint.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
 
 import torch
+from torch import Tensor
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig
+from stageb.errors import StagebError
 from stageb.job import lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
@@ -22,6 +27,57 @@ from stageb.runs.loggers import Loggers
 from stageb.runs.logs import Logs, RowView
 from stageb.runs.progress import Plan, Progress, finished_already
 from stageb.runs.run import METRICS, TIMINGS
+
+# Keeps freed CPU memory in the process for the next allocation.
+#
+# glibc returns large blocks to the system as soon as they are freed, and gets new ones page by page, each zeroed first. A
+# network in training allocates and frees all its activations at every step, so this takes much of its time.
+
+
+TRIM_THRESHOLD, MMAP_MAX = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
+NEVER, NONE = -1, 0
+
+
+def keep_freed(device: str) -> None:
+    """Keep freed memory from now on, so that the process stays at its peak size, if it trains on a CPU (``device``).
+
+    Does nothing on other devices, or without glibc.
+    """
+    if not device.startswith("cpu"):
+        return
+    with contextlib.suppress(AttributeError, TypeError):  # no mallopt; on Windows, no library by that name
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(MMAP_MAX, NONE)  # large pieces, too, are parts of the heap
+        mallopt(TRIM_THRESHOLD, NEVER)
+
+
+class DivergedError(StagebError):
+    """A rank's replica is no longer that of rank 0."""
+
+
+def check_agreement(world: World, where: str, mine: Mapping[str, str]) -> None:
+    """Raise DivergedError, the same on every rank, unless all ranks hold equal digests (``mine``, by name of what they are
+    of). ``where`` says when, for the message."""
+    if found := world.find_differing(mine):
+        raise DivergedError(
+            f"{where}: rank {found.rank} diverged from rank 0 in {', '.join(found.names)}; the last commit is intact: "
+            "run the command again, and check that rank's device if it diverges again"
+        )
+
+
+def digest(data: bytes) -> str:
+    """BLAKE2b of ``data``, 32 hex digits."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """The digest of tensors: their names, types, shapes and bytes."""
+    pieces: list[bytes] = []
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous().reshape(-1)
+        pieces += [f"{name} {plain.dtype} {tuple(tensor.shape)} ".encode(), plain.view(torch.uint8).numpy().tobytes()]
+    return digest(b"".join(pieces))
+
 
 CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that do not affect results

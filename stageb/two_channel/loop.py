@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from stageb.job.world import World
 from stageb.training.run import launch
+from stageb.two_channel.boxes.data import Inputs, read_inputs
+from stageb.two_channel.commands.run import Run
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.inputs import Inputs, read
-from stageb.two_channel.ranks import Ranks
-from stageb.two_channel.run import Run
+from stageb.two_channel.learning.ranks import Ranks
 
 
 def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
     """Start or resume the run that ``config`` names. Returns the exit code."""
-    inputs = read(config)
+    inputs = read_inputs(config)
     return launch(config, lambda world: main(world, config, inputs, resolved_yaml, fresh))
 
 

@@ -1,13 +1,19 @@
-"""JSON as the standard defines it, for text that others wrote: ticket files, seed guidance, a model's answers."""
+"""JSON as the standard defines it, and JSON Lines, for text that others wrote: what is wrong with it, where, the remedy."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from stageb.errors import shown
+from stageb.untrusted import pictures
+from stageb.untrusted.clean_text import text_fault
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|-?Infinity|NaN')
 MAX_DEPTH = 64  # far beyond what any file here holds, far below where a reader or writer would run out of stack
@@ -33,7 +39,7 @@ def loads(text: str) -> Any:
     return value
 
 
-def lines(text: str) -> dict[tuple[str, ...], int]:
+def find_key_lines(text: str) -> dict[tuple[str, ...], int]:
     """On which line of ``text``, which ``loads`` has read, each key of an object stands, by the keys that lead there."""
     found: dict[tuple[str, ...], int] = {}
     path: list[str] = []
@@ -115,3 +121,130 @@ def _constant(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
+
+
+# JSON Lines that others wrote, read strictly: what is wrong with a line, the remedy, and the pictures that a line names.
+#
+# Who reads a file catches ``FaultError`` line by line, and tells all of them at once (``errors.BadInputError``).
+
+
+MOST_LINE = 64 << 20  # bytes of a line, in files that people write
+
+
+class FaultError(Exception):
+    """What is wrong, what to do about it, and at which line where that is not the one being read."""
+
+    def __init__(self, what: str, remedy: str, line: int = 0) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+        self.line = line
+
+
+def short(value: Any) -> str:
+    """A value for a message."""
+    shown = json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def filled_lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, with their numbers from 1; ``kind`` is what stands on each, for messages.
+
+    Raises ``FaultError`` about the file as a whole, as does ``lines``.
+    """
+    empty = True
+    for number, line in lines(path, kind):
+        if line.strip():
+            empty = False
+            yield number, line.removesuffix(b"\n")
+    if empty:
+        raise FaultError("empty", f"leave it out, or write a {kind} per line")
+
+
+def open_named(path: str) -> BinaryIO:
+    """Open a file that a user names: a pipe is one, too."""
+    return Path(path).open("rb")
+
+
+def lines(
+    path: str, kind: str, open_it: Callable[[str], BinaryIO] = open_named, most: int = MOST_LINE
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file as they come, of ``most`` bytes each, with their numbers from 1."""
+    try:
+        with open_it(path) as opened:
+            for number, line in enumerate(iter(lambda: opened.readline(most + 1), b""), 1):
+                if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                    raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
+                if number == 1 and b"\0" in line:
+                    raise FaultError(
+                        "not a text file", f"name a file of {kind}s; is it a spreadsheet, save it as CSV (UTF-8)"
+                    )
+                if len(line) > most:  # such as the hole in a sparse file, which would fill the memory
+                    raise FaultError(f"line {number} is over {most >> 20} MiB", f"name a file of {kind}s, one per line")
+                yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    except IsADirectoryError:
+        raise FaultError("a folder", "name the files in it, or a pattern that the shell expands") from None
+    except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
+        why = getattr(error, "strerror", None) or error
+        raise FaultError(f"cannot be read: {why}", f"name a readable file of {kind}s") from error
+
+
+def object_on(raw: bytes, shape: str) -> dict[str, Any]:
+    """The object on one line; ``shape`` is how one looks, for messages. Raises ``FaultError``."""
+    try:
+        value = loads(raw.decode("utf-8").strip())
+    except UnicodeDecodeError as error:
+        raise FaultError(f"not UTF-8 at byte {error.start} of the line", "save the file as UTF-8") from None
+    except ValueError as error:
+        raise FaultError(f"not JSON: {error}", "write one JSON object per line") from None
+    if not isinstance(value, dict):
+        raise FaultError("not a JSON object", f"write {shape}")
+    return value
+
+
+def file_named(name: Any, folder: Path) -> str:
+    """The real path of what a line, or another file, names relative to ``folder``. Raises ``FaultError``.
+
+    It never leads out of ``folder``, by no link either: a file from elsewhere must not be able to show a model, or a server,
+    whatever else lies on this machine. ``folder`` itself may be a link. What is opened is this path (``disk.open_file``), so
+    that a link put there later leads nowhere.
+    """
+    if not isinstance(name, str) or (fault := text_fault(name)):
+        said = short(name) if not isinstance(name, str) else f"a name that holds {fault}"
+        raise FaultError(said, "write the name of a file")
+    if "://" in name:
+        raise FaultError(f"{short(name)}, an address", "fetch it, and name the file")
+    remedy = "put it in there, and name it relative to that"
+    parts = PurePosixPath(name)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise FaultError(f"{short(name)} leads out of {folder}", remedy)
+    try:
+        within, path = (os.path.realpath(each, strict=True) for each in (folder, folder / parts))
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            remedy = "put it there, or name it as it is called, relative to the file that names it"
+            raise FaultError(f"{shown(name, 100)}: no such file", remedy) from None
+        raise FaultError(f"{shown(name, 100)}: cannot be read: {error.strerror}", "make it readable") from None
+    if not Path(path).is_relative_to(within):
+        raise FaultError(f"{short(name)} leads out of {folder} by a link", f"{remedy}; no link in there may lead out")
+    return path
+
+
+def picture_named(name: Any, folder: Path) -> str:
+    """``file_named`` of a picture, once its header was looked at. Raises ``FaultError``."""
+    return _picture_named(name, folder, pictures.look)[0]
+
+
+def upright_picture_named(name: Any, folder: Path) -> tuple[str, tuple[int, int]]:
+    """``picture_named``, and its width and height as the camera held it. Raises ``FaultError``."""
+    return _picture_named(name, folder, pictures.look_upright)
+
+
+def _picture_named(name: Any, folder: Path, look: Callable[[str], tuple[int, int]]) -> tuple[str, tuple[int, int]]:
+    try:
+        path = file_named(name, folder)
+        return path, look(path)
+    except FaultError as fault:
+        raise FaultError(f"images: {fault.what}", fault.remedy) from None
+    except pictures.PictureError as error:
+        raise FaultError(f"images: {shown(str(name), 100)}: {error.what}", error.remedy) from None

@@ -17,7 +17,7 @@ from stageb.__main__ import COMMANDS, main
 from stageb.cli import registry
 from stageb.cli.completion import SHELLS
 from stageb.cli.draft import dotted
-from stageb.guidance.config import LoopConfig
+from stageb.guidance.words.config import LoopConfig
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from stageb import __version__
 from stageb.__main__ import main
 from stageb.cli import parsing, registry
 from stageb.errors import EngineError
-from stageb.guidance.columns import ColumnsConfig
-from stageb.guidance.config import BudgetConfig, GateConfig, LoopConfig
+from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.config import BudgetConfig, GateConfig, LoopConfig
 
 TICKETS = ["--tickets", "[my.jsonl]"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from guidance.use import made
+from guidance.commands.use import made
 from programs import forks, small
 from programs.processes import clean_environment
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageb.engines.cascade import GROUP_LINES, TILE, PromptStore, Reading, Stepping, group_rows, tiles_of
+from stageb.engines.native.attention import GROUP_LINES, TILE, PromptStore, Reading, Stepping, group_rows, tiles_of
 
 HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 12), (5, 5, 6)]  # heads, key heads, dim
 

@@ -8,11 +8,11 @@ import tiny_models
 import torch
 from torch import nn
 
-from stageb.engines import batches, decoding, stepping
-from stageb.engines.attention import attend_one_step
-from stageb.engines.decoding import Decoder
+from stageb.engines.native import decoding, memory, stepping
+from stageb.engines.native.attention import attend_one_step
+from stageb.engines.native.decoding import Decoder
+from stageb.engines.native.rows import Answer, ScoreRequest
 from stageb.engines.protocol import Decode, Row
-from stageb.engines.rows import Answer, ScoreRequest
 from stageb.errors import EngineError
 from stageb.job import heartbeat
 
@@ -60,11 +60,11 @@ def test_each_row_has_its_own_limit_and_setting() -> None:
 def test_calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = rows(20)
     whole = decoder().answers(SHARED, asked)
-    monkeypatch.setattr(batches, "ROWS", 7)
+    monkeypatch.setattr(memory, "ROWS", 7)
     assert decoder().answers(SHARED, asked) == whole
-    monkeypatch.setattr(batches, "TOKENS", 100)  # three rows of some thirty
+    monkeypatch.setattr(memory, "TOKENS", 100)  # three rows of some thirty
     assert decoder().answers(SHARED, asked) == whole
-    monkeypatch.setattr(batches, "TOKENS", 1)
+    monkeypatch.setattr(memory, "TOKENS", 1)
     assert decoder().answers(SHARED, asked) == whole
 
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import PreTrainedModel
 
-from stageb.engines import float8
-from stageb.engines.cascade import PromptStore, Reading, Stepping, tiles_of
 from stageb.engines.config import ModelConfig
-from stageb.engines.float8 import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantized
+from stageb.engines.native import products
+from stageb.engines.native.attention import PromptStore, Reading, Stepping, tiles_of
+from stageb.engines.native.products import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantized
+from stageb.engines.native.transformers import TransformersEngine, build
 from stageb.engines.protocol import Question
-from stageb.engines.transformers import TransformersEngine, build
 from stageb.errors import ConfigError
 from tests.engines import tiny_models
 from tests.engines.contract import requests
@@ -72,7 +72,7 @@ def test_layers_with_one_input_multiply_together_as_they_would_apart(device: str
     model, apart = made(), made()
     quantize(model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(float8, "TOGETHER", ())
+        patch.setattr(products, "TOGETHER", ())
         quantize(apart)
     joined = [module.joined for module in model.modules() if isinstance(module, Float8Linear)]
     layers = model.config.num_hidden_layers

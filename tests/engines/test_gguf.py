@@ -13,7 +13,7 @@ from torch import Tensor
 from stageb import engines
 from stageb.engines import Decode, Prompt, Request
 from stageb.engines.config import ModelConfig
-from stageb.engines.transformers import TransformersEngine
+from stageb.engines.native.transformers import TransformersEngine
 from stageb.errors import EngineError
 
 gguf = pytest.importorskip("gguf")

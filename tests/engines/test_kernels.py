@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from stageb.engines.cascade import PromptStore, Reading, Stepping, stem_attention, tiles_of
-from stageb.engines.sampling import BLOCK
+from stageb.engines.native.attention import PromptStore, Reading, Stepping, stem_attention, tiles_of
+from stageb.engines.native.sampling import BLOCK
 
 pytestmark = [
     pytest.mark.gpu,
@@ -78,7 +78,7 @@ def test_reading_on_a_gpu_is_the_plain_one(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [BLOCK + 1, 3 * BLOCK, 151936])
 def test_block_sums_on_a_gpu_are_the_plain_ones(vocabulary: int, dtype: torch.dtype) -> None:
-    from stageb.engines import kernels, sampling
+    from stageb.engines.native import kernels, sampling
 
     logits = (torch.randn(7, vocabulary, device="cuda") * 5).to(dtype)
     logits[2, : BLOCK + 5] = -torch.inf

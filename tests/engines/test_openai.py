@@ -27,10 +27,11 @@ from PIL import Image
 from test_scripted import babble
 
 from stageb import engines
-from stageb.engines import Completion, Decode, Prompt, Request, transport
-from stageb.engines import openai as engine
+from stageb.engines import Completion, Decode, Prompt, Request
 from stageb.engines.config import ModelConfig
-from stageb.engines.openai import ATTEMPTS, OpenAIEngine
+from stageb.engines.remote import openai as engine
+from stageb.engines.remote import transport
+from stageb.engines.remote.openai import ATTEMPTS, OpenAIEngine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
 from stageb.job import heartbeat
@@ -814,5 +815,5 @@ def test_a_bad_config_is_told_before_anything_is_sent(
 
 
 def test_it_loads_no_torch() -> None:
-    code = "import sys, stageb.engines.openai; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    code = "import sys, stageb.engines.remote.openai; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

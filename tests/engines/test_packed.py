@@ -8,11 +8,11 @@ import tiny_models
 import torch
 import transformers
 
-from stageb.engines import decoding, float8, packed
-from stageb.engines.decoding import Decoder
-from stageb.engines.packed import Packed
+from stageb.engines.native import decoding, packed, products
+from stageb.engines.native.decoding import Decoder
+from stageb.engines.native.packed import Packed
+from stageb.engines.native.rows import Answer, ScoreRequest
 from stageb.engines.protocol import Decode, Row
-from stageb.engines.rows import Answer, ScoreRequest
 from stageb.job import heartbeat
 
 VOCABULARY = 300
@@ -125,7 +125,7 @@ def test_layers_are_compiled_once_for_all_batches(quantized: bool, monkeypatch: 
     compiled = torch._dynamo.utils.counters["stats"]
     model = warmed(FLOAT8 if quantized else ODD["a key head each"]).to("cuda")
     if quantized:
-        float8.quantize(model.bfloat16())
+        products.quantize(model.bfloat16())
     engine = Decoder(model, EOS, text_of)
     engine.answers(SHARED, rows(15))
     before = compiled["unique_graphs"]

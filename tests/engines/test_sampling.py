@@ -15,8 +15,7 @@ from transformers.generation import (
 
 from stageb import seeds
 from stageb.draws import uniforms
-from stageb.engines.protocol import Decode
-from stageb.engines.sampling import (
+from stageb.engines.native.sampling import (
     Settings,
     _least_kept,
     invert_cdf,
@@ -25,6 +24,7 @@ from stageb.engines.sampling import (
     probabilities,
     sample_in_blocks,
 )
+from stageb.engines.protocol import Decode
 
 CPU = torch.device("cpu")
 KEYS = st.integers(0, 2**64 - 1)

@@ -12,8 +12,8 @@ from stageb import engines
 from stageb.engines import Decode, Prompt, Request
 from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
-from stageb.engines.thinking import Thoughts, thinks
-from stageb.engines.transformers import TransformersEngine
+from stageb.engines.native.transformers import TransformersEngine
+from stageb.engines.protocol import Thoughts, thinks
 from stageb.errors import ConfigError
 
 CHATML = tiny_models.CHATML

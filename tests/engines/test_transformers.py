@@ -15,12 +15,13 @@ from torch import nn
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
 from stageb import seeds
-from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build, decoding
+from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build
 from stageb.engines.checkpoint import find_code
 from stageb.engines.config import ModelConfig
+from stageb.engines.native import decoding
+from stageb.engines.native.products import has_half_products, use_half_products
+from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.outline import outline
-from stageb.engines.products import has_half_products, use_half_products
-from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
 KINDS = ("qwen3", "llama", "mistral", "qwen3_vl")

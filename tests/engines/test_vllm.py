@@ -19,8 +19,8 @@ from contract import check_contract, check_resumer, check_scorer, requests
 from programs.forks import SERVER
 
 from stageb.engines import Decode, Engine, Prompt, Question, Request, build
-from stageb.engines import vllm as engine
 from stageb.engines.config import ModelConfig
+from stageb.engines.remote import vllm as engine
 from stageb.errors import ConfigError, EngineError
 from stageb.job import heartbeat, lifetime
 
@@ -135,7 +135,7 @@ def test_the_worker_is_told_whose_it_is(folder: str) -> None:
 
 WORKER = """
 import os, pathlib, sys, time
-from stageb.engines.vllm import DiesWithRank
+from stageb.engines.remote.vllm import DiesWithRank
 DiesWithRank().die_with_rank(os.getppid())
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(60)
@@ -233,7 +233,7 @@ def test_a_checkpoint_that_vllm_cannot_load(folder: str, tmp_path: Path) -> None
 
 
 def test_naming_other_engines_imports_no_vllm() -> None:
-    code = "import sys, stageb.engines.transformers; sys.exit('vllm' in sys.modules)"
+    code = "import sys, stageb.engines.native.transformers; sys.exit('vllm' in sys.modules)"
     process = SERVER.Process(target=exec, args=(code,))  # of a server that knows torch, and no stand-in for vllm
     process.start()
     process.join()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from stageb import seeds
-from stageb.growth import bank, hosts, training
+from stageb.growth import blocks, hosts, training
 from stageb.growth.blueprints import holds
 from stageb.growth.config import HostConfig
 from stageb.growth.data import Split
@@ -46,7 +46,7 @@ def examples(form: Form, count: int, members: int) -> Split:
 
 def bare(plan: hosts.Plan, keys: list[int], dtype: torch.dtype = torch.float64) -> Grown:
     """A block without seeds: its hosts, active, alphas, learns."""
-    block = training.make_hosts(plan, bank.draw(plan, "host", keys), "cpu", dtype)
+    block = training.make_hosts(plan, blocks.draw(plan, "host", keys), "cpu", dtype)
     shape = (len(keys), 3)
     return block, torch.full(shape, -1), torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.bool)
 

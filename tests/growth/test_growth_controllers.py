@@ -25,8 +25,7 @@ from stageb.growth.controllers import (
     Static,
 )
 from stageb.growth.lifecycle import Rules
-from stageb.growth.normaliser import Normaliser
-from stageb.growth.observation import observe
+from stageb.growth.observation import Normaliser, observe
 from stageb.growth.policy import Policy, decode_action, encode_action, make_masks
 from stageb.growth.types import Action, Op, SlotView, Stage, View
 

@@ -14,7 +14,7 @@ from grown_hosts import KEYS, NAMES, examples, plan_of
 from programs.growths import arguments
 
 from stageb.__main__ import main
-from stageb.growth import bank, export
+from stageb.growth import blocks, export
 from stageb.growth.hosts import HOST, Plan, name_segment
 
 FIND = importlib.util.find_spec
@@ -25,7 +25,7 @@ def grown(plan: Plan, number: int) -> export.Grown:
     many = len(plan.blueprints)
     active = tuple((number + 2 * slot) % (many + 1) - 1 for slot in range(3))
     names = [HOST, *(name_segment(plan, slot, index) for slot, index in enumerate(active) if index >= 0)]
-    weights = {name: bank.draw(plan, name, [KEYS[0]], teaching=True)[0] for name in names}
+    weights = {name: blocks.draw(plan, name, [KEYS[0]], teaching=True)[0] for name in names}
     noise = torch.Generator().manual_seed(number)
     for flat in weights.values():
         flat += 0.1 * torch.randn(flat.shape, generator=noise, dtype=flat.dtype)

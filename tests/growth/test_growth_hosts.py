@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench import one_host
 from stageb.errors import ConfigError
-from stageb.growth import bank, blends, blocks, flops, hosts, kinds
+from stageb.growth import blocks, flops, hosts, kinds, lifecycle
 from stageb.growth.config import GrowthConfig, HostConfig
 from stageb.growth.types import SLOTS
 
@@ -24,7 +24,7 @@ import own_host
 
 def params_of(plan: hosts.Plan, key: int, teaching: bool = False) -> dict[str, torch.Tensor]:
     """All segments of one network, freshly drawn."""
-    return {name: bank.draw(plan, name, [key], teaching)[0] for name in plan.segments}
+    return {name: blocks.draw(plan, name, [key], teaching)[0] for name in plan.segments}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,13 +125,13 @@ def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
 
 
 @pytest.mark.parametrize("blend", ["linear", "sigmoid", "gated"])
-def test_a_blend_rises_from_0_to_1(blend: blends.Blend) -> None:
+def test_a_blend_rises_from_0_to_1(blend: lifecycle.Blend) -> None:
     for epochs in (1, 2, 5, 10):
-        weights = [blends.compute_alpha(blend, done, epochs) for done in range(epochs + 3)]
+        weights = [lifecycle.compute_alpha(blend, done, epochs) for done in range(epochs + 3)]
         assert weights[0] == 0 and weights[epochs:] == [1, 1, 1]
         assert all(low < high for low, high in pairwise(weights[: epochs + 1]))
-    assert blends.compute_alpha(blend, 5, 10) == pytest.approx(0.5)
-    assert (blends.compute_alpha(blend, 2, 10) < 0.15) == (blend == "sigmoid")
+    assert lifecycle.compute_alpha(blend, 5, 10) == pytest.approx(0.5)
+    assert (lifecycle.compute_alpha(blend, 2, 10) < 0.15) == (blend == "sigmoid")
 
 
 # Hosts of a user's own

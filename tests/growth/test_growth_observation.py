@@ -11,10 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.growth import memory
+from stageb.growth import observation as memory
 from stageb.growth.lifecycle import SEEDED
-from stageb.growth.normaliser import Normaliser
-from stageb.growth.observation import observe
+from stageb.growth.observation import Normaliser, observe
 from stageb.growth.types import SlotView, Stage, View
 
 EMPTY = SlotView()

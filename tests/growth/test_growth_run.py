@@ -18,14 +18,14 @@ from programs.growths import arguments
 from safetensors.torch import load_file, save_file
 
 from stageb.__main__ import main
-from stageb.growth import memory, progress
+from stageb.growth import observation, run
 from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, PolicyConfig
+from stageb.growth.deciding import learning_cost
 from stageb.growth.environment import Block
 from stageb.growth.learner import Learner
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
 from stageb.growth.rows import CURVES
-from stageb.growth.stored import learning_cost
 
 UPDATES, ENVIRONMENTS = 3, 4
 BRIEF = {"growth__updates": UPDATES, "evaluation__every": 2, "evaluation__environments": 3}
@@ -154,9 +154,9 @@ def test_what_cannot_be_is_refused_before_any_work(
 
 def test_the_assignment_is_told_and_a_lopsided_one_said() -> None:
     section = GrowthSection(environments=16, block=4)
-    even = progress.describe_assignment(["cuda:0", "cuda:1"], [8, 8], section)
+    even = run.describe_assignment(["cuda:0", "cuda:1"], [8, 8], section)
     assert even == [f"rank {rank} on cuda:{rank}: 8 environments of an update, in 2 blocks" for rank in (0, 1)]
-    *_, said = progress.describe_assignment(["cpu"] * 3, [8, 4, 4], section)
+    *_, said = run.describe_assignment(["cpu"] * 3, [8, 4, 4], section)
     assert said.startswith("lopsided: ranks wait for the busiest, and 33% of their time is idle")
     assert said.endswith("a multiple of 3")
 
@@ -227,7 +227,7 @@ def test_learning_is_charged_with_episodes_and_the_policys_own_work(finished: Pa
             module.register_forward_hook(lambda layer, seen, out: products.append(layer.in_features * out.numel()))
     policy(
         torch.zeros(1, SIZE),
-        memory.make_blank(1),
+        observation.make_blank(1),
         torch.ones(1, 4, 3, dtype=torch.bool),
         torch.zeros(1, 3, dtype=torch.int64),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stageb.growth import stopping
+from stageb.growth import baselines
+from stageb.growth.baselines import SCHEDULES, Rate
 from stageb.growth.config import GatesConfig, GrowthConfig, GrowthSection, HostConfig, TaskConfig
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Places, Seeds, Setting, play
-from stageb.growth.stopping import SCHEDULES, Rate
 from stageb.job import heartbeat
 
 CONFIG = GrowthConfig(
@@ -34,8 +34,8 @@ def trained(setting: Setting, rate: Rate, epochs: int, of: int) -> list[tuple[fl
 def test_the_best_of_all_epochs_that_the_budget_pays_for_is_kept(rate: Rate) -> None:
     setting = Setting.of(CONFIG, "cpu")
     block = Block(setting, PLACES)
-    price = block.price(0) + stopping.price_of_a_look(block, 0)
-    assert stopping.train(block, rate, [9.9 * price, 4.1 * price]) == [9, 4]
+    price = block.price(0) + baselines.price_of_a_look(block, 0)
+    assert baselines.train(block, rate, [9.9 * price, 4.1 * price]) == [9, 4]
     found = block.judge(test=False)
     for member, of in enumerate((9, 4)):
         every = [trained(setting, rate, epochs, of)[member] for epochs in range(1, of + 1)]
@@ -51,26 +51,26 @@ def test_of_epochs_with_equal_losses_the_first_is_kept(monkeypatch: pytest.Monke
     """And none beyond a member's budget, though others go on."""
     setting, rate = Setting.of(CONFIG, "cpu"), Rate(1.0, falls=False)
     block, once = Block(setting, PLACES), Block(setting, PLACES)
-    price = block.price(0) + stopping.price_of_a_look(block, 0)
+    price = block.price(0) + baselines.price_of_a_look(block, 0)
     judged = iter([[(1.0, 0.5), (2.0, 0.5)], [(1.0, 0.6), (2.0, 0.6)], [(1.0, 0.7), (0.5, 0.7)]])
     monkeypatch.setattr(block, "judge", lambda test: next(judged))
-    assert stopping.train(block, rate, [3.1 * price, 2.1 * price]) == [3, 2]
+    assert baselines.train(block, rate, [3.1 * price, 2.1 * price]) == [3, 2]
     once.train()
     assert all(bool((held == once.hosts.weights[name]).all()) for name, held in block.hosts.weights.items())
 
 
 def test_an_epoch_is_a_sign_of_life() -> None:
     block = Block(Setting.of(CONFIG, "cpu"), PLACES)
-    price = block.price(0) + stopping.price_of_a_look(block, 0)
+    price = block.price(0) + baselines.price_of_a_look(block, 0)
     before = heartbeat.now().count
-    assert stopping.train(block, SCHEDULES[0], [4 * price, 4 * price]) != [0, 0]
+    assert baselines.train(block, SCHEDULES[0], [4 * price, 4 * price]) != [0, 0]
     assert heartbeat.now().count - before == block.epochs
 
 
 def test_a_budget_that_pays_for_nothing_trains_nothing() -> None:
     block = Block(Setting.of(CONFIG, "cpu"), PLACES)
     begun = block.hosts.weights["host"].clone()
-    assert stopping.train(block, SCHEDULES[0], [0.0, 1.0]) == [0, 0]
+    assert baselines.train(block, SCHEDULES[0], [0.0, 1.0]) == [0, 0]
     assert bool((block.hosts.weights["host"] == begun).all())
 
 
@@ -82,13 +82,13 @@ def test_the_schedule_is_tuned_where_the_controller_learnt() -> None:
 
     def score(begins: list[Seeds] | None, rate: Rate) -> float:
         block = Block(setting, places, begins)
-        stopping.train(block, rate, [each.flops for each in ended])
+        baselines.train(block, rate, [each.flops for each in ended])
         return sum(accuracy for _, accuracy in block.judge(test=False))
 
-    tuned = stopping.tune(setting, decider, stopping.STOPPED)
-    assert tuned.keys() == set(stopping.STOPPED)
+    tuned = baselines.tune(setting, decider, baselines.STOPPED)
+    assert tuned.keys() == set(baselines.STOPPED)
     for name, begins in (("stopped-small", None), ("stopped-final", [each.kept for each in ended])):
         scores = {rate: score(begins, rate) for rate in SCHEDULES}
         assert scores[tuned[name]] == max(scores.values()) > min(scores.values())
-    assert stopping.tune(setting, Decider("heuristic", {}), []) == {}
+    assert baselines.tune(setting, Decider("heuristic", {}), []) == {}
     assert Rate(2.0, falls=True).at(0, 10) == 2.0 and Rate(2.0, falls=True).at(5, 10) == pytest.approx(1.0)

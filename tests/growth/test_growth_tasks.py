@@ -15,7 +15,8 @@ from grown_hosts import KEYS
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError, InputError
-from stageb.growth import bank, counterfactual, data, hosts, images, tasks, teachers, training
+from stageb.growth import blocks, counterfactual, data, hosts, tasks, training
+from stageb.growth import data as images
 from stageb.growth.config import HostConfig, TaskConfig
 
 
@@ -38,7 +39,7 @@ def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
     for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, lessons.right, strict=True)):
         active[member, slot] = blueprint
         name = hosts.name_segment(plan, slot, blueprint)
-        teacher = bank.draw(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+        teacher = blocks.draw(plan, name, [tasks.seed_key(key)], teaching=True)[0]
         pupils.weights[name][member] = teacher
     after = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
     assert (after > 0.999).all() and (before < 0.9).all()  # answers were given in float32
@@ -57,7 +58,7 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
     for lessons, fits in ((one, True), (other, False)):  # with the inner weights of a germinated seed, the last layer fitted
         for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, one.right, strict=True)):
             name = hosts.name_segment(plan, slot, blueprint)
-            drawn = bank.draw(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+            drawn = blocks.draw(plan, name, [tasks.seed_key(key)], teaching=True)[0]
             pupils = training.make_hosts(plan, lessons.start[member : member + 1], "cpu")
             pupils.weights[name][0] = drawn
             active = torch.full((1, 3), -1)
@@ -81,7 +82,7 @@ def test_a_teacher_may_have_several_seeds_and_its_pupil_needs_them_all(count: in
         assert len(right) == len({slot for slot, _ in right}) == count
         for slot, blueprint in right:
             name = hosts.name_segment(plan, slot, blueprint)
-            pupils.weights[name][member] = bank.draw(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+            pupils.weights[name][member] = blocks.draw(plan, name, [tasks.seed_key(key)], teaching=True)[0]
 
     def accuracy(lacking: int) -> torch.Tensor:
         active = torch.full((len(KEYS), 3), -1)

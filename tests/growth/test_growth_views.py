@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from stageb.growth import picture, views
+from stageb.growth import play, views
 from stageb.growth.compare import Comparison
 from stageb.growth.config import GatesConfig
 from stageb.growth.courses import POINTS, average_course
@@ -76,7 +76,7 @@ def test_gradients_that_vanish_and_explode_are_told(norm: float, vanishing: bool
 # Pictures
 
 
-def episode() -> picture.Episode:
+def episode() -> play.Episode:
     """A seed in mid from the second epoch on, kept at the end; one in late that is culled."""
     stages = [(0, 0), (2, 2), (3, 6), (3, 7), (4, 8), (5, 0)]
     shown = []
@@ -86,11 +86,11 @@ def episode() -> picture.Episode:
         other = SlotView(stage=Stage(late), blueprint=0 if late == 2 else -1, seed_id=1 if late == 2 else -1)
         shown.append(replace(view, epoch=epoch, epochs=len(stages), slots=(SlotView(), grown, other)))
     actions = (Action(Op.GERMINATE, 1, 1), *(Action(),) * 4)
-    return picture.Episode("made up", ("norm", "mlp"), tuple(shown), actions, 0.91, ((1, 1),))
+    return play.Episode("made up", ("norm", "mlp"), tuple(shown), actions, 0.91, ((1, 1),))
 
 
 def test_an_episode_as_text_shows_stages_and_what_was_kept() -> None:
-    early, mid, late, legend = picture.write_text(episode())
+    early, mid, late, legend = play.write_text(episode())
     assert early == "early ······"
     assert mid == "mid   ·tbbPF  mlp"
     assert late == "late  ·t×er·"
@@ -103,7 +103,7 @@ def test_an_episode_as_text_shows_stages_and_what_was_kept() -> None:
 def test_a_picture_shows_every_stage_in_its_colour(tmp_path: Path) -> None:
     """The cells of a slot lie in a row, as wide for each epoch; the same episode leaves the same bytes."""
     for name in ("one", "two"):
-        picture.draw(episode(), tmp_path / f"{name}.png")
+        play.draw(episode(), tmp_path / f"{name}.png")
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
     with Image.open(tmp_path / "one.png") as file:
         shown = file.convert("RGB")
@@ -111,7 +111,7 @@ def test_a_picture_shows_every_stage_in_its_colour(tmp_path: Path) -> None:
         counts = {colour: count for count, colour in shown.getcolors(1 << 20) or []}
 
     def area(stage: Stage) -> int:
-        colour = picture.COLOURS[stage].lstrip("#")
+        colour = play.COLOURS[stage].lstrip("#")
         return counts.get((int(colour[:2], 16), int(colour[2:4], 16), int(colour[4:], 16)), 0)
 
     assert area(Stage.GERMINATED) < 100  # no epoch, no entry in the legend

@@ -8,7 +8,7 @@ from grown_hosts import KEYS
 from torch import Tensor
 from torch.nn import functional
 
-from stageb.growth import bank, hosts, widening
+from stageb.growth import baselines, blocks, hosts
 from stageb.growth.blocks import open_segment
 from stageb.growth.compare import compare
 from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, TaskConfig
@@ -21,7 +21,7 @@ FORM, WIDTH = Form((5,), 3), 2
 
 def host(width: int = WIDTH) -> dict[str, Tensor]:
     plan = hosts.make_plan(HostConfig(width=width, blueprints=["norm"]), FORM)
-    drawn = bank.draw(plan, "host", [KEYS[0]])[0]
+    drawn = blocks.draw(plan, "host", [KEYS[0]])[0]
     return {name: each + 0.1 for name, each in open_segment(plan, "host", drawn).items()}
 
 
@@ -31,7 +31,7 @@ def examples() -> tuple[Tensor, Tensor]:
 
 
 def logits(params: dict[str, Tensor], x: Tensor) -> Tensor:
-    for name in widening.LAYERS[:-1]:
+    for name in baselines.LAYERS[:-1]:
         x = functional.relu(functional.linear(x, params[name], params[f"{name}_bias"]))
     return functional.linear(x, params["head"], params["head_bias"])
 
@@ -39,10 +39,10 @@ def logits(params: dict[str, Tensor], x: Tensor) -> Tensor:
 def widened(name: str, width: int) -> dict[str, Tensor]:
     x, y = examples()
     generator = torch.Generator().manual_seed(1)
-    return widening.copy_units(host(), width, generator) if name == "net2net" else widening.add_units(host(), width, x, y)
+    return baselines.copy_units(host(), width, generator) if name == "net2net" else baselines.add_units(host(), width, x, y)
 
 
-@pytest.mark.parametrize("name", widening.WIDENED)
+@pytest.mark.parametrize("name", baselines.WIDENED)
 def test_widening_leaves_the_function_as_it_is(name: str) -> None:
     x, _ = examples()
     for width in (4, 8):
@@ -56,9 +56,9 @@ def test_net2net_copies_units_and_shares_out_what_leaves_them() -> None:
     old = {
         name: each + 0.01 * torch.arange(each.numel()).view(each.shape) for name, each in host().items()
     }  # no equal biases
-    new = widening.copy_units(old, 5, torch.Generator().manual_seed(1))
+    new = baselines.copy_units(old, 5, torch.Generator().manual_seed(1))
     columns: list[int] | None = None  # which of the old units each new one is, in the layer before
-    for name in widening.LAYERS:
+    for name in baselines.LAYERS:
         whose = [next(unit for unit, bias in enumerate(old[f"{name}_bias"]) if bias == each) for each in new[f"{name}_bias"]]
         for row, unit in enumerate(whose):
             expected = old[name][unit]
@@ -78,7 +78,7 @@ def test_no_other_outgoing_weights_of_that_length_make_the_gradient_larger() -> 
         loss = functional.cross_entropy(logits({**params, layer: leaf}, x), y)
         return float(torch.autograd.grad(loss, leaf)[0][WIDTH:].norm())
 
-    for layer, following in zip(widening.LAYERS, widening.LAYERS[1:], strict=False):
+    for layer, following in zip(baselines.LAYERS, baselines.LAYERS[1:], strict=False):
         best = gradient(new, layer)
         for _ in range(200):
             columns = new[following].clone()
@@ -86,7 +86,7 @@ def test_no_other_outgoing_weights_of_that_length_make_the_gradient_larger() -> 
             other = torch.linalg.qr(torch.randn(old.shape, generator=stream, dtype=torch.float64))[0] * old.norm(dim=0)
             columns[: len(other), WIDTH:] = other
             bias = new[f"{following}_bias"].clone()
-            bias[: len(other)] += widening.LIFT * (old - other).sum(1)
+            bias[: len(other)] += baselines.LIFT * (old - other).sum(1)
             assert gradient({**new, following: columns, f"{following}_bias": bias}, layer) <= best * (1 + 1e-6), layer
 
 
@@ -97,13 +97,13 @@ def test_hosts_are_widened_half_way_and_pay_for_it() -> None:
         growth=GrowthSection(environments=2, block=2),
     )
     setting, places = Setting.of(config, "cpu"), Places((1, 2), held_out=True)
-    for name in widening.WIDENED:
-        wide = widening.grow(setting, places, name, [3e6, 4e6])
+    for name in baselines.WIDENED:
+        wide = baselines.grow(setting, places, name, [3e6, 4e6])
         assert wide.setting.plan.width == 8 and wide.epochs > 1
         assert all(1e6 < spent < 2e6 for spent in wide.flops)  # gradmax looks at a batch
-    [outcomes] = compare(setting, places, [(Decider("heuristic", {}), {})], ["static-small", *widening.WIDENED])
+    [outcomes] = compare(setting, places, [(Decider("heuristic", {}), {})], ["static-small", *baselines.WIDENED])
     budgets = {each.environment: each.flops for each in outcomes if each.controller == "heuristic"}
     for each in outcomes:
-        assert each.flops <= budgets[each.environment] and (each.extra > 0.5) == (each.controller in widening.WIDENED)
+        assert each.flops <= budgets[each.environment] and (each.extra > 0.5) == (each.controller in baselines.WIDENED)
     for task, told in (("teacher", "mlp that learn from data"), ("digits", "")):
         assert GrowthConfig(task=TaskConfig(task)).obstacle("net2net").endswith(told)

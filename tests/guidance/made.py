@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from stageb.guidance.types import (
+from stageb.guidance.words.types import (
     FOLDS,
     UNCALIBRATED,
     Budget,

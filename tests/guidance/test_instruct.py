@@ -8,8 +8,11 @@ import pytest
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
-from stageb.guidance.config import PromptConfig, ReflectionConfig
-from stageb.guidance.prompts import (
+from stageb.guidance.judging.sampling import sample_verdicts
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.learning.reflect import requests
+from stageb.guidance.rules.evidence import find_evidence
+from stageb.guidance.rules.prompts import (
     WORDS,
     Case,
     ReflectionInput,
@@ -20,11 +23,8 @@ from stageb.guidance.prompts import (
     rollout_prompt,
     words_of,
 )
-from stageb.guidance.reflection.evidence import find_evidence
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.reflection.reflect import requests
-from stageb.guidance.sampling import sample_verdicts
-from stageb.guidance.types import Calibration, Demonstration, Guidance, Rule, Ticket, Verdict
+from stageb.guidance.words.config import PromptConfig, ReflectionConfig
+from stageb.guidance.words.types import Calibration, Demonstration, Guidance, Rule, Ticket, Verdict
 
 OTHER = ModelConfig(model_name_or_path="some/model")
 EN = words_of(PromptConfig(), OTHER)

@@ -23,14 +23,14 @@ from programs import models, small
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.errors import JournalError
-from stageb.guidance import learning
-from stageb.guidance.files.guidance_file import load_seed, make_neutral
-from stageb.guidance.files.shape import LIMITS
-from stageb.guidance.files.tickets import read_tickets
-from stageb.guidance.follower import respond
-from stageb.guidance.gate.decide import Edit, Gate, decide
-from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
-from stageb.guidance.types import FOLDS, Guidance
+from stageb.guidance.commands.fit.inputs import LIMITS
+from stageb.guidance.judging.follower import respond
+from stageb.guidance.learning import steps as learning
+from stageb.guidance.learning.gate.decide import Edit, Gate, decide
+from stageb.guidance.rules.guidance_file import load_seed, make_neutral
+from stageb.guidance.rules.prompts import WORDS, parse_answer, ticket_text
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.types import FOLDS, Guidance
 from stageb.store.commits import PARTS
 from stageb.store.journal import Journal, safe_name
 
@@ -119,7 +119,7 @@ def by_epoch(metrics: list[dict[str, Any]], split: str) -> list[float]:
 @pytest.fixture
 def one_label(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a run learn from tickets of one label alone, which it refuses: then all answers are wrong, or all are right."""
-    monkeypatch.setattr("stageb.guidance.inputs._check_labels", lambda *given: None)
+    monkeypatch.setattr("stageb.guidance.commands.fit.inputs._check_labels", lambda *given: None)
 
 
 def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(plain: Fit, fit: Fit) -> None:

@@ -15,13 +15,21 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines import Completion, Decode, Prompt
 from stageb.errors import ConfigError
-from stageb.guidance.answers import FEWEST, UnreadableError, check_readable, read_answer
-from stageb.guidance.config import PromptConfig, ReflectionConfig
-from stageb.guidance.files.guidance_file import load_seed, make_neutral
-from stageb.guidance.follower import respond
-from stageb.guidance.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt, verdict_lines, words_of
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.types import Candidate, Ticket
+from stageb.guidance.judging.answers import FEWEST, UnreadableError, check_readable, read_answer
+from stageb.guidance.judging.follower import respond
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.guidance_file import load_seed, make_neutral
+from stageb.guidance.rules.prompts import (
+    WORDS,
+    Case,
+    ReflectionInput,
+    reflection_prompt,
+    rollout_prompt,
+    verdict_lines,
+    words_of,
+)
+from stageb.guidance.words.config import PromptConfig, ReflectionConfig
+from stageb.guidance.words.types import Candidate, Ticket
 
 OWN = {"pass": "OK", "fail": "NG"}
 TICKET = Ticket("m", "g", "fail", (("image_1", "state: torn; colour: red"),))

@@ -14,19 +14,19 @@ from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
-from stageb.guidance import learning
-from stageb.guidance.config import LoopConfig
-from stageb.guidance.files.guidance_file import make_neutral
-from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Pool
-from stageb.guidance.groups import whole_groups
-from stageb.guidance.prompts import WORDS
-from stageb.guidance.questions import JudgeTickets, answer_all
+from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.judging.sampling import sigmoid
+from stageb.guidance.learning import steps
+from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.learning.stacking import Stacker
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.sampling import sigmoid
-from stageb.guidance.splits import split_tickets
-from stageb.guidance.stacking import Stacker
-from stageb.guidance.types import UNCALIBRATED, Guidance, Judgement, Rule, Ticket
+from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import UNCALIBRATED, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))
@@ -51,7 +51,7 @@ class Trial:
         self.tickets, self.sees = make_tickets(right), sees
         splits = split_tickets(self.tickets, CONFIG)["m"]
         pool = Pool(whole_groups(splits.tested, self.tickets), 64)
-        tools = learning.Tools(
+        tools = steps.Tools(
             CONFIG, self.tickets, splits, pool, Vocabulary.of(self.tickets), lambda some: [9] * len(some), 16, weighs=weighs
         )
         self.blocks = [range(60, 110), range(110, 160), range(160, 210)]

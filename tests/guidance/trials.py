@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.decide import Edit, Gate
-from stageb.guidance.gate.judge import Judge, Verdicts, ask_once
-from stageb.guidance.groups import whole_groups
-from stageb.guidance.questions import Dialogue, JudgeTickets, answer_all
-from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.learning.gate.decide import Edit, Gate
+from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.words.config import GateConfig
+from stageb.guidance.words.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conformance import commits, content
-from guidance.use import made
+from guidance.commands.use import made
 from programs import small
 from programs.forks import Forks, run
 from programs.models import HASTE

@@ -13,7 +13,7 @@ from programs.processes import child
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, InputError
-from stageb.job import lifetime, network, placement
+from stageb.job import lifetime, meeting, placement
 from stageb.job.placement import _place
 
 LAUNCHERS: dict[str, dict[str, str]] = {
@@ -105,10 +105,10 @@ def test_the_interface_that_leads_to_a_machine(
     address: str, interface: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "route").write_text(ROUTES)
-    monkeypatch.setattr(network, "ROUTES", tmp_path / "route")
-    assert network.interface_to(IPv4Address(address)) == interface
+    monkeypatch.setattr(meeting, "ROUTES", tmp_path / "route")
+    assert meeting.interface_to(IPv4Address(address)) == interface
     (tmp_path / "route").write_text(ROUTES.splitlines()[0])
-    assert network.interface_to(IPv4Address(address)) is None
+    assert meeting.interface_to(IPv4Address(address)) is None
 
 
 def test_a_single_process_has_nobody_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stageb.two_channel import shapes
+from stageb.two_channel.boxes import shapes
 
 SMALL = {
     "model.small.hidden_size": 32,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 
 from stageb.engines.protocol import Decode, Prompt
-from stageb.guidance.follower import respond
+from stageb.guidance.judging.follower import respond
 
 ANSWER_S = 0.02
 HASTE = {"ANSWER_S": "0"}  # an environment in which ``slow`` is not

@@ -32,7 +32,7 @@ class ScribblingConfig(TwoChannelConfig):
 
 def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
     """An answer to ``sample``, by ``key``: now and then cut short."""
-    from stageb.two_channel.text import list_true_objects, write_answer
+    from stageb.two_channel.boxes.text import list_true_objects, write_answer
 
     objects: list[Detection] = []
     for number, each in enumerate(list_true_objects(sample)):
@@ -54,7 +54,9 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run on answers that are made up."""
     from stageb.job import world as worlds
     from stageb.job.world import World
-    from stageb.two_channel import loop, rollout, text
+    from stageb.two_channel import loop
+    from stageb.two_channel.boxes import text
+    from stageb.two_channel.learning import rollout
 
     inputs = loop.read(config)
     fate, answered = fate_of(config), 0

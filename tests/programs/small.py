@@ -22,7 +22,7 @@ SMALL = {
     "reflection.batch_size": 18,
     "reflection.num_proposals": 4,
     "fabric.accelerator": "cpu",
-    "report": False,  # costs more than such a run; what it shows is tested in tests/guidance/report
+    "report": False,  # costs more than such a run; what it shows is tested in tests/guidance/commands/report
 }
 
 

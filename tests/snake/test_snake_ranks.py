@@ -21,7 +21,7 @@ from stageb.snake.types import Rollout
 from stageb.training import ppo
 from stageb.training.nonfinite import NonFiniteError
 from stageb.training.ppo import Batch
-from stageb.training.replicas import DivergedError
+from stageb.training.run import DivergedError
 
 GAMES = 12
 CONFIG = SnakeConfig(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from stageb.engines.packed import Packed
+from stageb.engines.native.packed import Packed
 from stageb.training.cuda_graphs import recorded
 
 SPOILT = RuntimeError("operation not permitted when stream is capturing")

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from stageb.two_channel import data, model, shapes, text
-from stageb.two_channel.config import LossConfig, PackingConfig, TwoChannelConfig
-from stageb.two_channel.model import Detector
-from stageb.two_channel.model_config import ModelConfig, SmallConfig
-from stageb.two_channel.packing import Line
-from stageb.two_channel.targets import count_totals, make_corrected_target, make_true_target
+from stageb.two_channel.boxes import data, shapes, text
+from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, SmallConfig, TwoChannelConfig
+from stageb.two_channel.learning.packing import Line
+from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
+from stageb.two_channel.model import model
+from stageb.two_channel.model.model import Detector
 from stageb.two_channel.types import Match, Sample, StepTotals, Target
 
 SMALL = SmallConfig(

@@ -8,7 +8,7 @@ from engines.tiny_models import bpe
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from stageb.two_channel.text import COORDINATES, Spelling, find_spelling
+from stageb.two_channel.boxes.text import COORDINATES, Spelling, find_spelling
 from stageb.two_channel.types import BINS, Detection
 
 DESCS = ("RBC", "WBC", "Platelets", 'a 12" pipe', "back\\slash\\", "红色 阀门", '", "bbox_2d": [')

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from two_channel import made
 
-from stageb.engines.vision import ImageInputs
-from stageb.two_channel import views
-from stageb.two_channel.augmentation import OVERLAP, View, make_view, parse_name, scale_range
+from stageb.engines.native.vision import ImageInputs
+from stageb.two_channel.boxes.augmentation import OVERLAP, View, make_view, parse_name, scale_range
 from stageb.two_channel.config import AugmentationConfig
-from stageb.two_channel.pixels import Pixels
+from stageb.two_channel.model import views
+from stageb.two_channel.model.pixels import Pixels
+from stageb.two_channel.model.views import Frame, SizedCache, Views, show_views
 from stageb.two_channel.types import Object, Sample
-from stageb.two_channel.views import Frame, SizedCache, Views, show_views
 from stageb.untrusted.pictures import PictureError
 
 ALL = AugmentationConfig(mirror=True, upend=True, turn=True, scale_jitter=[0.6, 2.0], light=0.3)

@@ -12,13 +12,12 @@ from PIL import Image
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
-from stageb.two_channel import shapes
+from stageb.two_channel.boxes import shapes
+from stageb.two_channel.boxes.data import Inputs, read
+from stageb.two_channel.boxes.matching import ious
+from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.config import DataConfig, TwoChannelConfig
-from stageb.two_channel.data import read
-from stageb.two_channel.evaluate import read_samples
-from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.matching import ious
-from stageb.two_channel.text import list_true_objects
+from stageb.two_channel.learning.evaluate import read_samples
 from stageb.two_channel.types import Object
 
 

@@ -11,9 +11,9 @@ from lightning.fabric import Fabric
 
 from stageb.job.world import World
 from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyConfig, TwoChannelConfig
-from stageb.two_channel.exchange import SharedRanks
-from stageb.two_channel.rollout import Writer
-from stageb.two_channel.schedule import Schedule
+from stageb.two_channel.learning.exchange import SharedRanks
+from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.learning.schedule import Schedule
 from stageb.two_channel.types import Object, Rollout, Sample
 
 SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)),))

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from two_channel import made
 
 from stageb.errors import ConfigError
-from stageb.two_channel import augmentation, fusion
-from stageb.two_channel.augmentation import View
+from stageb.two_channel.boxes import augmentation
+from stageb.two_channel.boxes.augmentation import View
+from stageb.two_channel.boxes.metrics import Detections
+from stageb.two_channel.boxes.text import bins_of, list_true_objects
 from stageb.two_channel.config import AugmentationConfig, EvaluationConfig
-from stageb.two_channel.metrics import Detections
-from stageb.two_channel.stored import Learnt
-from stageb.two_channel.text import bins_of, list_true_objects
+from stageb.two_channel.learning import fusion
+from stageb.two_channel.model.stored import Learnt
 from stageb.two_channel.types import BINS, Bins, Detection, Object, Sample
 
 EVERY = AugmentationConfig(mirror=True, upend=True, turn=True)

@@ -17,14 +17,15 @@ from two_channel import made
 from stageb.engines.protocol import Decode
 from stageb.job.world import World
 from stageb.store.journal import COMMIT
-from stageb.two_channel import channel_a, model, packing, text
-from stageb.two_channel.config import PackingConfig
-from stageb.two_channel.learner import Learner
-from stageb.two_channel.losses import compute_losses
-from stageb.two_channel.model import Detector
-from stageb.two_channel.model_config import ModelConfig
-from stageb.two_channel.rollout import Writer
-from stageb.two_channel.targets import count_totals, make_true_target
+from stageb.two_channel.boxes import text
+from stageb.two_channel.config import ModelConfig, PackingConfig
+from stageb.two_channel.learning import channel_a, packing
+from stageb.two_channel.learning.learner import Learner
+from stageb.two_channel.learning.losses import compute_losses
+from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.learning.targets import count_totals, make_true_target
+from stageb.two_channel.model import model
+from stageb.two_channel.model.model import Detector
 from stageb.two_channel.types import Detection
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from stageb.errors import BadInputError, InputError
-from stageb.two_channel.boxes import main
-from stageb.two_channel.data import read
+from stageb.two_channel.boxes.data import read
+from stageb.two_channel.commands.boxes import main
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_what_only_the_written_lines_show_is_told_of_the_annotations(
     root: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No such fault is known: each reader finds what is wrong with its own format first."""
-    monkeypatch.setattr("stageb.two_channel.imports.text_fault", lambda text: "")
+    monkeypatch.setattr("stageb.two_channel.boxes.imports.text_fault", lambda text: "")
     words = coco(root, categories=[{"id": 1, "name": "c\aat"}])
     what = "object 1: its desc has the character U+0007, which is a line break, a control or invisible; remove it"
     refused(words, (root / "c.json", f"image 1: {what}"))

@@ -13,8 +13,8 @@ from PIL import Image
 
 from stageb.__main__ import main as stageb
 from stageb.errors import BadInputError, InputError
-from stageb.two_channel.boxes import main
-from stageb.two_channel.data import read
+from stageb.two_channel.boxes.data import read
+from stageb.two_channel.commands.boxes import main
 from stageb.two_channel.types import Object
 
 BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd" / "BCCD"

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from stageb.errors import BadInputError, InputError
-from stageb.two_channel.boxes import main
-from stageb.two_channel.data import read
+from stageb.two_channel.boxes.data import read
+from stageb.two_channel.commands.boxes import main
 from stageb.two_channel.types import Object
 
 A = Object("cat", (10, 5, 30, 25))

@@ -17,21 +17,22 @@ from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTo
 from two_channel import made
 
 from stageb.config import FabricConfig
-from stageb.engines.rows import PICTURE
+from stageb.engines.native.rows import PICTURE
 from stageb.errors import ConfigError, InputError
 from stageb.job.world import World, pack, unpack
 from stageb.training.nonfinite import NonFiniteError
-from stageb.two_channel import channel_a, model, packing, text
-from stageb.two_channel.adapters import adapt, merge_weights
-from stageb.two_channel.config import LossConfig, PackingConfig, ScheduleConfig
-from stageb.two_channel.learner import Learner, StepFigures, make_optimizers
-from stageb.two_channel.losses import compute_losses
-from stageb.two_channel.matching import match_prefix
-from stageb.two_channel.model import Detector
-from stageb.two_channel.model_config import ModelConfig, TunerConfig
-from stageb.two_channel.packing import Line
-from stageb.two_channel.rollout import Writer
-from stageb.two_channel.targets import count_totals, make_corrected_target, make_true_target
+from stageb.two_channel.boxes import text
+from stageb.two_channel.boxes.matching import match_prefix
+from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
+from stageb.two_channel.learning import channel_a, packing
+from stageb.two_channel.learning.learner import Learner, StepFigures, make_optimizers
+from stageb.two_channel.learning.losses import compute_losses
+from stageb.two_channel.learning.packing import Line
+from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
+from stageb.two_channel.model import model
+from stageb.two_channel.model.adapters import adapt, merge_weights
+from stageb.two_channel.model.model import Detector
 
 Targets = list[Any]
 

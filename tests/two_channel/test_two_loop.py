@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.runs import progress
-from stageb.two_channel.stored import find_model
-from stageb.two_channel.text import fill_prompt
+from stageb.two_channel.boxes.text import fill_prompt
+from stageb.two_channel.model.stored import find_model
 
 APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
 

@@ -17,7 +17,7 @@ from transformers.loss.loss_for_object_detection import generalized_box_iou
 
 from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
-from stageb.two_channel.losses import (
+from stageb.two_channel.learning.losses import (
     NAMES,
     Taught,
     compute_losses,
@@ -26,8 +26,8 @@ from stageb.two_channel.losses import (
     soft_cross_entropy,
     sort_corners,
 )
-from stageb.two_channel.model import Head
-from stageb.two_channel.packing import AHEAD, Line, fits, make_packs
+from stageb.two_channel.learning.packing import AHEAD, Line, fits, make_packs
+from stageb.two_channel.model.model import Head
 from stageb.two_channel.types import BINS, Target
 
 FIRST = 10  # id of the coordinate token of bin 0

@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 from two_channel.spelt import spelling
 
-from stageb.two_channel import picture
-from stageb.two_channel.evaluate import format_table, rename_noise
-from stageb.two_channel.matching import match
-from stageb.two_channel.metrics import (
+from stageb.two_channel.boxes import picture
+from stageb.two_channel.boxes.matching import match
+from stageb.two_channel.boxes.metrics import (
     IOUS,
     Detections,
     compute_average_precision,
@@ -22,7 +21,8 @@ from stageb.two_channel.metrics import (
     count_matches,
     score_objects,
 )
-from stageb.two_channel.text import bins_of, list_true_objects, parse, write_answer
+from stageb.two_channel.boxes.text import bins_of, list_true_objects, parse, write_answer
+from stageb.two_channel.learning.evaluate import format_table, rename_noise
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 SIZE = 999  # a pixel is a bin

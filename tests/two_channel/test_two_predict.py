@@ -13,11 +13,11 @@ from programs import detectors, forks
 
 from stageb.__main__ import main
 from stageb.store.commits import read_commit
-from stageb.two_channel import exports
-from stageb.two_channel.exports import Selection
-from stageb.two_channel.metrics import Detections, choose_threshold, compute_f1, count_matches
-from stageb.two_channel.predict import make_row
-from stageb.two_channel.text import list_true_objects
+from stageb.two_channel.boxes import predictions
+from stageb.two_channel.boxes.metrics import Detections, choose_threshold, compute_f1, count_matches
+from stageb.two_channel.boxes.predictions import Selection
+from stageb.two_channel.boxes.text import list_true_objects
+from stageb.two_channel.commands.predict import make_row
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 
@@ -243,7 +243,7 @@ def test_exports_that_somebody_corrected_are_set_aside(
         assert main(words(run, images, to, *more)) == 0
     assert [path.name for path in sorted(to.rglob("*.[0-9]"))] == ["predictions.jsonl.1", "classes.txt.1", "00000.txt.1"]
     assert ours.with_name("classes.txt.1").read_text() == "cat\n"
-    (to / exports.NOTES).write_text("[")
+    (to / predictions.NOTES).write_text("[")
     assert main(words(run, images, to)) == 0  # the same again: nothing is set aside
     assert len(list(to.rglob("*.[0-9]"))) == 3
 
@@ -251,7 +251,7 @@ def test_exports_that_somebody_corrected_are_set_aside(
 def test_exports_that_only_stageb_changes_are_replaced(tmp_path: Path) -> None:
     """Each time anew, also where one call left a file out."""
     for names in ("ab", "ab", "b", "ab"):
-        folder = exports.ExportFolder(tmp_path)
+        folder = predictions.ExportFolder(tmp_path)
         for name in names:
             folder.write(name, f"{name} of {names}, {len(list(tmp_path.iterdir()))}, {id(folder)}")
         folder.note()
@@ -269,8 +269,8 @@ def test_exports_by_hand(tmp_path: Path) -> None:
         {"images": ["x/ü 1.png"], "width": 100, "height": 80, "objects": boxes},
         {"images": ["y.png"], "width": 10, "height": 10, "objects": []},
     ]
-    for write in exports.FORMATS.values():
-        write(given, Selection(("a", "b & c"), 0.3, "/files/?d=", "run"), exports.ExportFolder(tmp_path))
+    for write in predictions.FORMATS.values():
+        write(given, Selection(("a", "b & c"), 0.3, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
 
     def read(name: str) -> Any:
         return json.loads((tmp_path / name).read_text())

@@ -9,9 +9,9 @@ import pytest
 
 from lab.bench.__main__ import main
 from stageb.errors import BadInputError
-from stageb.two_channel import data, predictions, shapes
-from stageb.two_channel.metrics import Detections
-from stageb.two_channel.text import list_true_objects
+from stageb.two_channel.boxes import data, predictions, shapes
+from stageb.two_channel.boxes.metrics import Detections
+from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.types import Detection, Sample
 
 

@@ -20,10 +20,10 @@ from two_channel import made
 
 from stageb.errors import InputError
 from stageb.job.world import World
-from stageb.two_channel import packing, recorded
 from stageb.two_channel.config import PackingConfig
-from stageb.two_channel.learner import Learner
-from stageb.two_channel.targets import count_totals
+from stageb.two_channel.learning import packing, recorded
+from stageb.two_channel.learning.learner import Learner
+from stageb.two_channel.learning.targets import count_totals
 from stageb.two_channel.types import StepTotals
 
 ROOM = 150  # tokens of a pack: steps have several, of several lengths

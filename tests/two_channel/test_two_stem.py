@@ -13,14 +13,15 @@ from two_channel import made
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError
-from stageb.two_channel import channel_a, model, packing, shapes, text
-from stageb.two_channel.config import ScheduleConfig
-from stageb.two_channel.learner import make_optimizers
-from stageb.two_channel.model import Detector
-from stageb.two_channel.model_config import ModelConfig
-from stageb.two_channel.rollout import Writer
-from stageb.two_channel.stem import Stem
-from stageb.two_channel.targets import make_true_target
+from stageb.two_channel.boxes import shapes, text
+from stageb.two_channel.config import ModelConfig, ScheduleConfig
+from stageb.two_channel.learning import channel_a, packing
+from stageb.two_channel.learning.learner import make_optimizers
+from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.learning.targets import make_true_target
+from stageb.two_channel.model import model
+from stageb.two_channel.model.model import Detector
+from stageb.two_channel.model.tower import Stem
 
 SMALL = replace(made.SMALL, stem="convolution")
 

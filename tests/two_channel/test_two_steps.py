@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from two_channel.spelt import spelling
 
+from stageb.two_channel.boxes.text import list_true_objects, parse, write_answer
 from stageb.two_channel.config import AnswerConfig, ChannelAConfig, ChannelBConfig, ScheduleConfig, TwoChannelConfig
-from stageb.two_channel.correct import correct_rollout, summarise
-from stageb.two_channel.schedule import Schedule
-from stageb.two_channel.text import list_true_objects, parse, write_answer
+from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.targets import correct_rollout, summarise
 from stageb.two_channel.types import Detection, Object, Rollout, Sample
 
 SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)), Object("dog", (50, 50, 90, 90))))

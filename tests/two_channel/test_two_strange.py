@@ -11,11 +11,11 @@ from damage import DAMAGES, damage
 from two_channel import made
 
 from stageb.errors import EngineError
-from stageb.two_channel import model, text
-from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.evaluate import answer_view
-from stageb.two_channel.model_config import ModelConfig
-from stageb.two_channel.rollout import Writer
+from stageb.two_channel.boxes import text
+from stageb.two_channel.config import ModelConfig, TwoChannelConfig
+from stageb.two_channel.learning.evaluate import answer_view
+from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.model import model
 from stageb.two_channel.types import Rollout
 
 

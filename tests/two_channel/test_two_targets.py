@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from two_channel.spelt import placed, spelling
 
 from stageb.seeds import bits, stream
+from stageb.two_channel.boxes.matching import find_duplicates, ious, match, match_prefix, prefer_first
+from stageb.two_channel.boxes.text import Spelling, parse, sort_objects, write_answer
 from stageb.two_channel.config import FalsePositives
-from stageb.two_channel.matching import find_duplicates, ious, match, match_prefix, prefer_first
-from stageb.two_channel.targets import make_corrected_target, make_true_target
-from stageb.two_channel.text import Spelling, parse, sort_objects, write_answer
+from stageb.two_channel.learning.targets import make_corrected_target, make_true_target
 from stageb.two_channel.types import BINS, Bins, Detection, Target
 
 GATES = (0.1, 0.5, 0.75)

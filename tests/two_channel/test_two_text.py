@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from two_channel.spelt import DESCS, placed, spelling
 
 from stageb.errors import InputError
-from stageb.two_channel.text import (
+from stageb.two_channel.boxes.text import (
     bin_of,
     bins_of,
     box_of,

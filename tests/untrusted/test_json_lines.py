@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stageb.untrusted.json_lines import FaultError, lines
+from stageb.untrusted.strict_json import FaultError, lines
 
 
 @pytest.mark.parametrize(

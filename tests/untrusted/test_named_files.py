@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from stageb.errors import BadInputError, InputError
-from stageb.guidance.files import tickets
-from stageb.guidance.summarize.source import stream_images
-from stageb.two_channel import data, imports
+from stageb.guidance.commands.summarize.source import stream_images
+from stageb.guidance.tickets import tickets
+from stageb.two_channel.boxes import data, imports
 from stageb.untrusted import pictures
-from stageb.untrusted.json_lines import picture_named
 from stageb.untrusted.pictures import PictureError
+from stageb.untrusted.strict_json import picture_named
 
 SIZE = (40, 30)
 

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from stageb.errors import BadInputError, InputError
-from stageb.guidance.files import images
-from stageb.guidance.files.tickets import read_tickets
+from stageb.guidance.tickets import images
+from stageb.guidance.tickets.tickets import read_tickets
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import PictureError
 

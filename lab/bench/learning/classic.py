@@ -15,12 +15,12 @@ from math import inf, lgamma, log, log2
 
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
-from stageb.guidance.costs import EQUAL
-from stageb.guidance.prompts import clue_text
-from stageb.guidance.reflection.conditions import Condition, find_conditions, reading
+from stageb.guidance.commands.use.black_box import CLASSIFIERS, Classifier
+from stageb.guidance.rules.conditions import Condition, find_conditions, reading
+from stageb.guidance.rules.prompts import clue_text
 from stageb.guidance.rules.reading import parse_number
-from stageb.guidance.types import Ticket, Verdict
-from stageb.guidance.use.black_box import CLASSIFIERS, Classifier
+from stageb.guidance.words.costs import EQUAL
+from stageb.guidance.words.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 DEPTH = 5  # of the tree

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lab.bench.learning.method import ENGLISH
-from stageb.guidance.reflection.conditions import Condition, Kind
+from stageb.guidance.rules.conditions import Condition, Kind
 from stageb.guidance.rules.reading import Reading, parse_number
 
 _KINDS: Sequence[Kind] = ("mentions", "above", "below", "equals", "differs", "among", "is")  # the first that fits

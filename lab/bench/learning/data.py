@@ -10,10 +10,10 @@ from pathlib import Path
 from lab.bench.learning import missions
 from stageb.demo import TICKETS
 from stageb.errors import InputError
-from stageb.guidance.files import tickets as ticket_files
-from stageb.guidance.groups import join_equal
-from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.types import Ticket, Verdict
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.tickets import tickets as ticket_files
+from stageb.guidance.tickets.groups import join_equal
+from stageb.guidance.words.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 MADE = tuple(missions.MISSIONS)  # parts of this loop were tuned on them

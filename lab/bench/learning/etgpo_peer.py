@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from lab.bench.learning.grpo_peer import roll_out
 from lab.bench.learning.method import Learnt, Point, Task
 from lab.bench.learning.proposer import SETTINGS, propose, together
-from stageb.guidance.prompts import Case
-from stageb.guidance.types import Guidance, Proposal, Verdict
+from stageb.guidance.rules.prompts import Case
+from stageb.guidance.words.types import Guidance, Proposal, Verdict
 from stageb.seeds import shuffled, stream
 
 

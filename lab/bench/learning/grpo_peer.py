@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from lab.bench.learning.method import BATCH, ENGLISH, Learnt, Point, Task
 from lab.bench.learning.proposer import propose, together
-from stageb.guidance import rollout
-from stageb.guidance.config import DecodeConfig, SamplerConfig
-from stageb.guidance.reflection.reflect import case_of
-from stageb.guidance.selection import select
-from stageb.guidance.types import Answers, Guidance, Record, Ticket
+from stageb.guidance.judging import rollout
+from stageb.guidance.judging.selection import select
+from stageb.guidance.learning.reflect import case_of
+from stageb.guidance.words.config import DecodeConfig, SamplerConfig
+from stageb.guidance.words.types import Answers, Guidance, Record, Ticket
 from stageb.seeds import shuffled, stream
 
 

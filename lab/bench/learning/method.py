@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stageb.engines.protocol import Engine
-from stageb.guidance import rollout
-from stageb.guidance.coder import Coder
-from stageb.guidance.config import SamplerConfig
-from stageb.guidance.prompts import WORDS, rule_lines
-from stageb.guidance.types import Guidance, Split, Ticket
+from stageb.guidance.judging import rollout
+from stageb.guidance.judging.ranks import Coder
+from stageb.guidance.rules.prompts import WORDS, rule_lines
+from stageb.guidance.words.config import SamplerConfig
+from stageb.guidance.words.types import Guidance, Split, Ticket
 
 ENGLISH = WORDS["en"]
 DTYPE = "float32"  # of every model's weights, on every device

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stageb.guidance.types import Ticket
+from stageb.guidance.words.types import Ticket
 from stageb.seeds import bits, stream, uniform
 
 TICKETS = 1200  # per mission

@@ -11,7 +11,7 @@ from lab.bench.learning import data
 from lab.bench.learning.cells import METHODS, Place
 from lab.bench.learning.classic import LEARNERS
 from stageb.errors import InputError
-from stageb.guidance.use.black_box import CLASSIFIERS
+from stageb.guidance.commands.use.black_box import CLASSIFIERS
 
 KNOWN = (*METHODS, *LEARNERS)
 FOLDER = Path(__file__).parents[3] / "configs" / "guidance"

@@ -30,11 +30,11 @@ from typing import Any
 from lab.bench.learning import simulated
 from lab.bench.learning.figures import between, percent, table
 from lab.bench.learning.statistics import log_binomial
-from stageb.guidance.gate.decide import STRONG, WEAK
-from stageb.guidance.gate.exact import ExactTest
-from stageb.guidance.gate.sequential import next_level
-from stageb.guidance.run import LOOK
-from stageb.guidance.types import FOLDS
+from stageb.guidance.commands.fit.run import LOOK
+from stageb.guidance.learning.gate.decide import STRONG, WEAK
+from stageb.guidance.learning.gate.exact import ExactTest
+from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.words.types import FOLDS
 from stageb.runs.figures import wilson
 from stageb.seeds import stream, uniform
 

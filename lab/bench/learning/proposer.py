@@ -15,18 +15,18 @@ from math import log
 from lab.bench.learning.clues import says
 from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
-from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case, ReflectionInput
-from stageb.guidance.reflection.conditions import PLAIN, Forms
-from stageb.guidance.reflection.edits import apply, named
-from stageb.guidance.reflection.evidence import find_evidence
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.reflection.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.learning.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
+from stageb.guidance.rules.conditions import PLAIN, Forms
+from stageb.guidance.rules.edits import apply, named
+from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
+from stageb.guidance.rules.prompts import Case, ReflectionInput
 from stageb.guidance.rules.reading import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule, Ticket
+from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule, Ticket
 from stageb.seeds import stream, uniform
 
 SETTINGS = ReflectionConfig(  # as in configs/guidance/tickets.yaml, but that evidence is what this loop adds

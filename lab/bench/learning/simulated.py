@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from stageb.guidance.config import GateConfig, SplitConfig
-from stageb.guidance.gate.budget import budget_per_mission
-from stageb.guidance.gate.decide import Edit, Gate, decide
-from stageb.guidance.gate.judge import Judge, Verdicts, ask_once
-from stageb.guidance.gate.pool import Pool
-from stageb.guidance.gate.pruning import prune
-from stageb.guidance.groups import whole_groups
-from stageb.guidance.learning import CREDITED_ON
-from stageb.guidance.questions import Dialogue, answer_all
-from stageb.guidance.run import LOOK
-from stageb.guidance.types import FOLDS, Guidance, Judgement, Rule, Ticket
+from stageb.guidance.commands.fit.run import LOOK
+from stageb.guidance.judging.questions import Dialogue, answer_all
+from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
+from stageb.guidance.learning.gate.decide import Edit, Gate, decide
+from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.learning.gate.pruning import prune
+from stageb.guidance.learning.steps import CREDITED_ON
+from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.words.config import GateConfig, SplitConfig
+from stageb.guidance.words.types import FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
 T = TypeVar("T")

@@ -1,1 +1,1 @@
-"""Rules as code: what a rule says of a ticket, read exactly or not at all."""
+"""What a mission's guidance says: rules as texts and as code, evidence, prompts, the files that hold them."""

@@ -22,8 +22,8 @@ from stageb.guidance.rules.reading import (
     Computed,
     parse_number,
 )
-from stageb.guidance.texts import one_line
-from stageb.guidance.types import HEADLINE_KEY, Content, Ticket
+from stageb.guidance.words.texts import one_line
+from stageb.guidance.words.types import HEADLINE_KEY, Content, Ticket
 from stageb.untrusted import clean_text
 
 VERSION = 1  # of the JSON

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from stageb.guidance.rules.reading import POWER, Reading, clean_value, fold_text, read_content
-from stageb.guidance.types import Content
+from stageb.guidance.words.types import Content
 
 HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=[^>\n]*>[ \t\r]*(\n|\Z)")
 IRRELEVANT = frozenset({"无关图片", "irrelevant image"})  # summaries, folded, of images that show nothing of the matter

@@ -1,17 +1,18 @@
-"""Verdicts by code: what a mission's rules say of a ticket where all that matters of them can be read, and is known."""
+"""Verdicts by code, which tickets an edit may touch, and rules that name what no ticket has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from stageb.guidance.prompts import Words
 from stageb.guidance.rules.expression import Atom, atoms, compile_expression
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
+from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
+from stageb.guidance.rules.write import write_rule
+from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +86,64 @@ def _compile_rule(rule: CodedRule) -> CompiledRule:
     if isinstance(rule.code, OutOfReach):
         return CompiledRule(rule.key, rule.text, ("pass", "fail"), unreadable)
     return CompiledRule(rule.key, rule.text, (rule.code.verdict,), compile_expression(rule.code.expression))
+
+
+def find_touched(before: Guidance, after: Guidance, vocabulary: Vocabulary, words: Words) -> Callable[[Reading], bool]:
+    """Whether a ticket may be judged otherwise ``after`` than ``before``, as a function of its reading.
+
+    Rules are told apart by key and text, since reasons name keys. One that code cannot read may touch every ticket, and so
+    may one of which a ticket does not tell whether it holds.
+    """
+    changed = {(rule.key, rule.text) for rule in before.rules} ^ {(rule.key, rule.text) for rule in after.rules}
+    codes = [parse_rule(text, vocabulary, words) for text in sorted({text for _, text in changed})]
+    predicates = [compile_expression(code.expression) for code in codes if not isinstance(code, OutOfReach)]
+    if len(predicates) < len(codes):
+        return lambda _: True
+    return lambda ticket: any(holds(ticket) is not False for holds in predicates)
+
+
+# Rules that name what no ticket has: refused when they are proposed. Where a run starts from them, a field that is not there
+# is refused too; of a value or a word, which the next ticket may have, the run warns.
+
+
+def check_proposal(proposal: Proposal, vocabulary: Vocabulary, words: Words) -> Proposal:
+    """``proposal`` without the operations whose text names a field, value or word that no ticket has; said once is what a
+    text says twice, and listed what it ranks, which other tickets might rank otherwise."""
+    kept: list[Operation] = []
+    refused: list[Refusal] = []
+    for operation in proposal.operations:
+        read = parse_rule(operation.text, vocabulary, words) if operation.text else None
+        if isinstance(read, OutOfReach):
+            if why := _why_unheard_of(read, vocabulary):
+                refused.append(Refusal(operation.text, why))
+                continue
+        elif read and read.is_loose:
+            operation = replace(operation, text=write_rule(read, words))
+        kept.append(operation)
+    return replace(proposal, operations=tuple(kept), refusals=(*proposal.refusals, *refused))
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownName:
+    """A rule that names what no ticket has."""
+
+    mission: str
+    rule: str  # its key
+    why: str  # with what is nearest
+    is_field: bool  # whether it is a whole field, which further tickets will not have either; else a value or a word
+
+    def __str__(self) -> str:
+        return f"rule {self.rule} of mission {self.mission!r}: {self.why}"
+
+
+def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Iterator[UnknownName]:
+    """The rules of ``guidance`` that name a field, value or word that no ticket has."""
+    for rule in guidance.rules:
+        read = parse_rule(rule.text, vocabulary, words) if rule.key != HEADLINE_KEY else None
+        if isinstance(read, OutOfReach) and (why := _why_unheard_of(read, vocabulary)):
+            yield UnknownName(guidance.mission, rule.key, why, read.unknown == "field")
+
+
+def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
+    """What the rule names that is not there; empty where that is free wording: of tickets without fields, all but words."""
+    return fault.why if fault.unknown == "word" or (fault.unknown and vocabulary.is_tabular) else ""

@@ -5,7 +5,7 @@
     all        = atom {"and" atom}
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
                | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
-               | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``scales.py``)
+               | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``columns.py``)
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
@@ -28,9 +28,9 @@ from functools import cache, partial
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
-from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Points, Relation, Some, negate
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
+from stageb.guidance.rules.prompts import WORDS, Words
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,
@@ -46,7 +46,7 @@ from stageb.guidance.rules.reading import (
     split_words,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import Verdict
+from stageb.guidance.words.types import Verdict
 
 LONGEST = 2000  # characters of a rule that is read
 PIECES = 24  # between "and" and "or", at most

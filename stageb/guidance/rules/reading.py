@@ -17,8 +17,8 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from stageb.guidance.texts import one_line
-from stageb.guidance.types import Content
+from stageb.guidance.words.texts import one_line
+from stageb.guidance.words.types import Content
 
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
 LEAST_STEM = 3  # characters of a word without its ending, and of a stem

@@ -29,7 +29,7 @@ from stageb.guidance.rules.reading import (
     parse_number,
     parse_quantity,
 )
-from stageb.guidance.types import HEADLINE_KEY
+from stageb.guidance.words.types import HEADLINE_KEY
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
 NO_LIMIT = OutOfReach("its limit is no number that SQL can hold")

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,
@@ -17,8 +17,8 @@ from stageb.guidance.rules.reading import (
     has_phrase,
     parse_quantity,
 )
-from stageb.guidance.rules.scales import Scale, order_values
-from stageb.guidance.types import Ticket
+from stageb.guidance.words.columns import Scale, order_values
+from stageb.guidance.words.types import Ticket
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stageb.guidance.prompts import Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Expression, Not, Points, Relation, Some
 from stageb.guidance.rules.grammar import Grammar
 from stageb.guidance.rules.parse import RuleCode, choose_grammar
-from stageb.guidance.types import Verdict
+from stageb.guidance.rules.prompts import Words
+from stageb.guidance.words.types import Verdict
 
 
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from stageb.guidance.rules.export import CodedMission, write_python
 from stageb.guidance.rules.expression import Atom, Expression
 from stageb.guidance.rules.sql import write_sql
-from stageb.guidance.types import Ticket
+from stageb.guidance.words.types import Ticket
 
 Fields = Mapping[str, str | None]
 

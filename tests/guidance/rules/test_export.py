@@ -14,17 +14,17 @@ from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageb.guidance.prompts import WORDS
-from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission, write_json, write_python
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.sql import limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 
 def coded(texts: Sequence[str], tickets: Sequence[Ticket]) -> CodedMission:
@@ -152,9 +152,9 @@ def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -
 
 def test_tickets_as_dicts_are_read_as_files_are() -> None:
     """Headers, the order of images, cells with separators in them, columns called image_1."""
-    from stageb.guidance.columns import ColumnsConfig
-    from stageb.guidance.files.tables import Table
-    from stageb.guidance.files.tickets import _make_ticket
+    from stageb.guidance.tickets.tables import Table
+    from stageb.guidance.tickets.tickets import _make_ticket
+    from stageb.guidance.words.columns import ColumnsConfig
 
     lines = [
         {"per_image": {"图片_10": "a: x", "image_2": "<DOMAIN=BBU>,<TASK=SUMMARY>\na: y; b: z"}},

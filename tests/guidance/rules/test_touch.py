@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from stageb.guidance.prompts import WORDS
-from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.touch import find_touched
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.judge import find_touched
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 EN = WORDS["en"]
 TEXTS = ("state: torn; part: hose", "state: torn; part: seal", "state: new; part: hose", "part: hose", "a loose remark")

@@ -18,12 +18,12 @@ from lab.bench.learning.method import ENGLISH, CodeFirst, Judge, Learnt, Point, 
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
-from stageb.guidance import follower
-from stageb.guidance.files.guidance_file import make_neutral
-from stageb.guidance.prompts import Case, ReflectionInput, rule_lines
-from stageb.guidance.reflection.edits import apply
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket, Verdict
+from stageb.guidance.judging import follower
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.edits import apply
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import Case, ReflectionInput, rule_lines
+from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket, Verdict
 
 CONFIG = """
 model: {engine: scripted}

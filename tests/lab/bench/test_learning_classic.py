@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lab.bench.learning import cells, classic, clues, missions
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH
-from stageb.guidance.prompts import clue_text
-from stageb.guidance.reflection.conditions import find_conditions, reading
-from stageb.guidance.types import Ticket, Verdict
+from stageb.guidance.rules.conditions import find_conditions, reading
+from stageb.guidance.rules.prompts import clue_text
+from stageb.guidance.words.types import Ticket, Verdict
 
 
 def ticket(number: int, text: str, label: Verdict = "fail") -> Ticket:

@@ -11,9 +11,9 @@ import pytest
 
 from lab.bench.learning import data, missions
 from stageb.errors import InputError
-from stageb.guidance.files import tickets as ticket_files
-from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.types import Ticket
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.tickets import tickets as ticket_files
+from stageb.guidance.words.types import Ticket
 
 NAMES = [*missions.MISSIONS, *data.DEMO]
 DIGESTS = {

@@ -10,7 +10,7 @@ import pytest
 from lab.bench.__main__ import main
 from lab.bench.two_channel import Topology
 from stageb.errors import ConfigError
-from stageb.two_channel import shapes
+from stageb.two_channel.boxes import shapes
 
 
 def test_a_topology_is_keys_of_a_config() -> None:

@@ -7,7 +7,7 @@ import pytest
 from lab.tiny.examples import meet, miss, rollout_row
 from lab.tiny.rules import BETWEEN, COMPARISONS, Facts
 from lab.tiny.worlds import draw_condition, draw_world
-from stageb.guidance.prompts import WORDS, parse_answer
+from stageb.guidance.rules.prompts import WORDS, parse_answer
 
 
 @pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])

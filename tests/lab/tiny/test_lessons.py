@@ -10,12 +10,12 @@ import pytest
 from lab.tiny.answers import executed, read_rule
 from lab.tiny.lessons import cited, lessons
 from lab.tiny.rules import CANONICAL
-from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import WORDS
-from stageb.guidance.reflection.edits import apply
-from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.rules.check import check_proposal
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.edits import apply
+from stageb.guidance.rules.judge import check_proposal
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.config import ReflectionConfig
 
 
 @pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])

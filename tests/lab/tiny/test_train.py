@@ -14,8 +14,8 @@ from lab.tiny.train import Recipe, Trunk, answer_loss, new_model, train
 from lab.tiny.worlds import draw_world
 from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
-from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt
-from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.guidance.rules.prompts import WORDS, parse_answer, rollout_prompt
+from stageb.guidance.words.types import Guidance, Rule, Ticket
 from stageb.tiny import CHECKPOINT
 from stageb.training.muon import Muon
 

@@ -1,0 +1,1 @@
+"""The default engine: a decode loop of our own over models that transformers loads."""

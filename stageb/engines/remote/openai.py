@@ -1,0 +1,399 @@
+"""A server that speaks OpenAI's chat completions, behind the engine Protocol: vLLM's, llama.cpp's, a provider's.
+
+- **Requests.** Every rank sends its share, ``model.concurrency`` at a time, one per sample, with a seed derived from the
+  sample's key; whether equal requests have equal answers is up to the server. ``top_k``, ``repetition_penalty`` and
+  ``chat_template_kwargs``, which OpenAI's own API does not know, are sent if set. There is no ``score``: servers do not
+  agree on how to weigh a given answer. The server must disarm special tokens spelt out in a ticket.
+- **Images** go as data URLs of PNG files, upright, scaled down to ``model.image_pixels``, without their files' metadata.
+- **Fields.** A server that refuses a field of a request is asked without it, from then on, with a warning: servers differ
+  most in these. Where it takes no system role, the user's message begins with those words.
+- **Prefill.** The beginning of an answer is sent as a last message of the assistant's, with ``continue_final_message``,
+  which vLLM and SGLang need; llama.cpp continues without. A server that begins anew repeats or ignores the beginning.
+- **What the server says** is shown and kept without the key, wherever it puts it.
+- **Transport** (``transport.py``). The standard library's HTTP client in a few threads: a request takes seconds, so kept
+  connections or an event loop would not show. An answer ends in bytes, and within ``model.timeout_s``. Redirects are not
+  followed.
+- **Signs of life** (``stageb.job.heartbeat``): a request within its time limit, and a pause before the next attempt.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import http.client
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from stageb import seeds
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import (
+    USUAL,
+    Completion,
+    Decode,
+    Engine,
+    Prompt,
+    Request,
+    Thoughts,
+    cut_at_stop,
+    is_configured,
+    split_message,
+)
+from stageb.engines.remote import transport
+from stageb.engines.remote.transport import SAID_BYTES, AnswerTooLongError, Poster, StatusError, find_proxy
+from stageb.errors import ConfigError, EngineError, shown
+from stageb.job import heartbeat
+from stageb.untrusted import pictures
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 6
+FIRST_PAUSE_S = 0.5  # doubled from one attempt to the next
+LONGEST_PAUSE_S = 60.0  # of those, and of what a server may ask for
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504, *range(520, 531))  # from 520: Cloudflare's, and 529 of overload
+BYTES_PER_TOKEN = 3
+LOOK_S = 1.0  # between two looks at the requests under way
+FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
+PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+MOST_TOKENS = 1 << 31  # that an answer may be said to have
+SECRET = 8  # characters of a key, at the least, that an answer does not hold by chance
+WITHHELD = Completion("", 1, "filtered")
+FINISHED = {"": "stop", "eos": "stop", "eos_token": "stop", "end_turn": "stop", "max_tokens": "length"}  # in other words
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """One answer to ask for."""
+
+    prompt: Prompt
+    decode: Decode
+    key: int
+    begin: str
+
+
+class TransientError(Exception):
+    """One attempt failed in a way that the next one may not."""
+
+    def __init__(self, cause: str, remedy: str, pause_s: float = 0.0, patience: float = 1.0) -> None:
+        super().__init__(cause)
+        self.remedy = remedy  # should it not pass
+        self.pause_s = pause_s  # what the server asked for
+        self.patience = patience  # by which pauses are longer than usual
+
+
+class RefusedError(EngineError):
+    """The server will not answer a request."""
+
+    def __init__(self, message: str, status: int, said: str) -> None:
+        super().__init__(message)
+        self.status = status  # of HTTP
+        self.said = said  # the beginning of what the server says
+
+
+class OpenAIEngine:
+    """An engine over the server at ``url``; ``key`` goes into the Authorization header and nowhere else.
+
+    ``chat`` (see ``chat.py``) counts tokens where the model's tokenizer is at hand. Without it a length is an *estimate*:
+    a token for every three bytes of UTF-8, which is more than most tokenizers make of English or Chinese, so that a prompt
+    near ``sampler.max_prompt_tokens`` is set aside rather than cut by the server.
+    """
+
+    def __init__(self, url: str, model: ModelConfig, key: str | None, chat: Any | None, first_pause_s: float) -> None:
+        self._url = url
+        self._model = model
+        self._key = key
+        self._chat = chat
+        self._first_pause_s = first_pause_s
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers |= {"Authorization": f"Bearer {key}"} if key else {}
+        self._poster = Poster(url, headers, model.timeout_s)
+        self._thoughts = Thoughts(chat.thoughts.closes if chat else model.thinking_ends or USUAL)
+        self._dropped: frozenset[str] = frozenset()  # what the server refuses (``find_refused``)
+
+    @property
+    def thinks(self) -> bool:
+        """See ``thinking.thinks``."""
+        return (
+            self._chat.thinks if self._chat else is_configured(self._model.thinking_ends, self._model.chat_template_kwargs)
+        )
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        """See ``Engine``. An estimate without a tokenizer, and for images."""
+        seen = [sum(map(self._image_tokens, prompt.images)) for prompt in prompts]
+        if self._chat is None:
+            read = [FRAME_TOKENS + _estimate_tokens(prompt.system) + _estimate_tokens(prompt.user) for prompt in prompts]
+        else:
+            read = [sum(map(len, self._chat.encode(prompt))) for prompt in prompts]
+        return [text + images for text, images in zip(read, seen, strict=True)]
+
+    def open_eyes(self) -> None:
+        """See ``ImageEngine``. Whether the model can see, the server will tell."""
+        pictures.pillow()
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Engine``. Equal rows are asked once. Raises ``EngineError`` naming the URL and what it last said."""
+        wanted = [_rows(request) for request in requests]
+        rows = list(dict.fromkeys(row for group in wanted for row in group))
+        done = dict(zip(rows, self._all(rows), strict=True))
+        return [tuple(done[row] for row in group) for group in wanted]
+
+    def _all(self, rows: Sequence[AnswerRequest]) -> list[Completion]:
+        """An answer to each of ``rows``; the first error ends the wait for the others."""
+        stopped = threading.Event()
+        limits: dict[AnswerRequest, float] = {}  # until when, on the monotonic clock, what each row is at may take
+        pool = ThreadPoolExecutor(max_workers=self._model.concurrency, thread_name_prefix="stageb-openai")
+        try:
+            asked = {pool.submit(self._answer, row, stopped, limits): row for row in rows}
+            pending = set(asked)
+            while pending:
+                finished, pending = wait(pending, LOOK_S, FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
+                if finished or any(limits.get(asked[future], 0.0) > time.monotonic() for future in pending):
+                    heartbeat.tick()
+            return [future.result() for future in asked]
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, row: AnswerRequest, stopped: threading.Event, limits: dict[AnswerRequest, float]) -> Completion:
+        for attempt in range(1, ATTEMPTS + 1):
+            limits[row] = time.monotonic() + self._model.timeout_s
+            try:
+                return self._completion(row, self._asked(row))
+            except TransientError as failure:
+                cause = failure
+            except RefusedError as refused:
+                if transport.is_filtered(refused.said):
+                    return WITHHELD
+                raise
+            if attempt == ATTEMPTS:
+                break
+            pause_s = max(cause.pause_s, cause.patience * self._pause_s(row, attempt))
+            log.info("%s: %s; again in %.1f s", self._url, cause, pause_s)
+            limits[row] = time.monotonic() + pause_s
+            if stopped.wait(pause_s):
+                break
+        raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}")
+
+    def _asked(self, row: AnswerRequest) -> bytes:
+        """What the server answers; without what it refuses, one thing after the other."""
+        dropped = self._dropped
+        while True:
+            body = self._body(row, dropped)
+            try:
+                return self._post(json.dumps(body).encode("utf-8"))
+            except RefusedError as refused:
+                if refused.status not in transport.UNFIT or not (more := transport.find_refused(refused.said, body)):
+                    raise
+            new, self._dropped = more - self._dropped, self._dropped | more
+            if new:
+                log.warning("%s: refuses %s; asked without from now on", self._url, ", ".join(sorted(new)))
+            dropped |= more
+
+    def _pause_s(self, row: AnswerRequest, attempt: int) -> float:
+        """Exponential back-off with jitter, so that requests that failed together do not come back together."""
+        longest = min(LONGEST_PAUSE_S, self._first_pause_s * float(1 << (attempt - 1)))
+        return longest * (0.5 + 0.5 * seeds.uniform(seeds.stream("pause", row.key, row.prompt.user), attempt))
+
+    def _body(self, row: AnswerRequest, dropped: frozenset[str]) -> dict[str, Any]:
+        """The request, without what is ``dropped``."""
+        prompt, decode = row.prompt, row.decode
+        system = prompt.system if transport.SYSTEM not in dropped else ""
+        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": self._content(prompt, "" if system else prompt.system)})
+        body: dict[str, Any] = {
+            "model": self._model.model_name_or_path,
+            "messages": messages + ([{"role": "assistant", "content": row.begin}] if row.begin else []),
+            "temperature": 1.0 if transport.WARMTH in dropped else decode.temperature,
+            "top_p": decode.top_p,
+            "max_tokens": decode.max_new_tokens,
+            "seed": seeds.bits(row.key, 0) >> 33,  # 31 bits: the most that every server takes
+        }
+        optional: dict[str, Any] = {
+            "stop": list(decode.stop),
+            "top_k": decode.top_k,
+            "repetition_penalty": decode.repetition_penalty if decode.repetition_penalty != 1 else None,
+            "chat_template_kwargs": self._model.chat_template_kwargs,
+            "max_completion_tokens": decode.max_new_tokens if "max_tokens" in dropped else None,  # OpenAI's newer word
+        }
+        body |= {name: value for name, value in optional.items() if value} | (transport.CONTINUE if row.begin else {})
+        return {name: value for name, value in body.items() if name not in dropped}
+
+    def _content(self, prompt: Prompt, system: str) -> str | list[dict[str, Any]]:
+        """The user's words, after those of ``system``, behind the images where there are some. Raises ``PictureError``."""
+        words = f"{system}\n\n{prompt.user}" if system else prompt.user
+        if not prompt.images:
+            return words
+        shown = (pictures.opened(path, pictures.read(path), self._model.image_pixels) for path in prompt.images)
+        urls = [f"data:image/png;base64,{base64.b64encode(pictures.as_png(image)).decode()}" for image in shown]
+        return [*({"type": "image_url", "image_url": {"url": url}} for url in urls), {"type": "text", "text": words}]
+
+    def _image_tokens(self, path: str) -> int:
+        width, height = pictures.scaled(pictures.look(path), self._model.image_pixels)
+        return -(-width * height // PIXELS_PER_TOKEN)
+
+    def _post(self, body: bytes) -> bytes:
+        """What the server answers. Raises ``TransientError``, and ``EngineError`` for what will not pass."""
+        try:
+            return self._poster.post(body)
+        except StatusError as error:
+            raise self._refused(error) from None
+        except AnswerTooLongError as error:
+            raise TransientError(str(error), transport.OTHER) from None
+        except TimeoutError:
+            raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)", transport.SLOW) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                cause = f"no connection within {self._model.timeout_s:g} s (model.timeout_s)"
+                raise TransientError(cause, self._reach()) from None
+            raise TransientError(shown(self._hidden(f"{type(reason).__name__}: {reason}"), 200), self._reach()) from None
+
+    def _reach(self) -> str:
+        """What to look at where the server cannot be reached."""
+        proxy = find_proxy(self._url)
+        if proxy is None:
+            return transport.UP
+        server = urlsplit(self._url)
+        return (
+            f"it was asked by way of the proxy {shown(proxy, 200)} ({server.scheme}_proxy): see that both are up, or for a "
+            f"server that needs no proxy, add {server.hostname} to NO_PROXY"
+        )
+
+    def _refused(self, error: StatusError) -> Exception:
+        """What an HTTP status means."""
+        said = self._beginning(error.said)
+        reason = shown(self._hidden(error.reason), 80)
+        cause = f"HTTP status {error.status} {reason}{': ' if said else ''}{said}"
+        remedy = transport.find_remedy(error.status, said)
+        if error.status in TRANSIENT and not transport.has_no_quota(said):
+            pause_s = min(LONGEST_PAUSE_S, _parse_pause_s(error.headers.get("Retry-After")))
+            patience = 4.0 if error.status == transport.LIMITED else 1.0  # limits are often of a minute
+            return TransientError(cause, remedy if error.status == transport.LIMITED else self._reach(), pause_s, patience)
+        if error.status in transport.REDIRECTS:
+            there = shown(self._hidden(error.headers.get("Location", "elsewhere")), 200)
+            remedy = f"it sends requests to {there}, where no key follows; if that is right, give model.base_url so"
+        return RefusedError(f"{self._url}: {cause}; {remedy}", error.status, said)
+
+    def _beginning(self, said: bytes) -> str:
+        """The beginning of what the server says, for a message."""
+        return shown(self._hidden(said[:SAID_BYTES].decode("utf-8", "replace")), 400)
+
+    def _hidden(self, said: str) -> str:
+        """What the server says, without the key."""
+        return said.replace(self._key, "***") if self._key else said
+
+    def _completion(self, row: AnswerRequest, said: bytes) -> Completion:
+        """What an answer's JSON says. Raises ``TransientError`` where it is no completion, ``EngineError`` for a refusal."""
+        try:
+            answer = json.loads(said)
+        except (ValueError, RecursionError):  # brackets nested beyond what Python follows
+            raise TransientError(
+                f"the answer is not JSON: {self._beginning(said) or 'it is empty'}", transport.OTHER
+            ) from None
+        try:
+            choice = answer["choices"][0]
+            finish = str(choice.get("finish_reason") or "").lower()
+            if finish == "content_filter":
+                return WITHHELD
+            thinking, text = (self._kept(_mend_pairs(part)) for part in split_message(choice["message"], self._thoughts))
+            usage = answer.get("usage")
+            tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        except (LookupError, TypeError, AttributeError):
+            lacks = f"the answer lacks choices[0].message.content, a text: {self._beginning(said)}"
+            if b"endpoint" in said:  # LM Studio's words for a path that it does not know, with status 200
+                raise EngineError(f"{self._url}: {lacks}; {transport.find_remedy(404, '')}") from None
+            raise TransientError(lacks, transport.OTHER) from None
+        finish = FINISHED.get(finish, finish)
+        if finish not in ("stop", "length"):
+            told = shown(self._hidden(repr(choice["finish_reason"])), 80)
+            remedy = "serve the model without tools, so that its answers end with stop or length"
+            raise EngineError(f"{self._url}: an answer ended with finish_reason {told}; {remedy}")
+        text, _ = cut_at_stop(text, row.decode.stop)
+        made = min(row.decode.max_new_tokens, 1 + _estimate_tokens(thinking) + _estimate_tokens(text))
+        tokens = tokens if type(tokens) is int and 0 < tokens < MOST_TOKENS else made
+        return Completion(text, tokens, "stop" if finish == "stop" else "length", thinking)
+
+    def _kept(self, text: str) -> str:
+        """What an answer says, without the key; with a key that is a word, such as EMPTY, as it is."""
+        return self._hidden(text) if len(self._key or "") >= SECRET else text
+
+
+def build(model: ModelConfig, device: str) -> Engine:
+    """The engine over the server that ``model`` names; ``device`` is not used. Nothing is sent yet.
+
+    Raises ``ConfigError`` where a value of the config is missing or at fault.
+    """
+    if model.base_url is None:
+        raise ConfigError("model.base_url", None, "the openai engine needs one, such as http://localhost:8000/v1")
+    if model.model_name_or_path == ModelConfig.model_name_or_path:
+        raise ConfigError("model.model_name_or_path", model.model_name_or_path, "give the name that the server knows it by")
+    url = model.base_url.rstrip("/") + "/chat/completions"
+    return OpenAIEngine(url, model, _key(model.api_key_env), _chat(model), FIRST_PAUSE_S)
+
+
+def _key(name: str | None) -> str | None:
+    """The API key that the environment variable ``name`` holds."""
+    if name is None:
+        return None
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise ConfigError("model.api_key_env", name, "this environment variable is not set; export it on every machine")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(
+            "model.api_key_env", name, "what this environment variable holds is no key (white space, or not ASCII)"
+        )
+    return key
+
+
+def _chat(model: ModelConfig) -> Any | None:
+    """The chat that counts tokens, where the config names a tokenizer."""
+    if model.tokenizer is None:
+        return None
+    from transformers import AutoTokenizer  # seconds, and torch: only for those who want it
+
+    from stageb.engines.chat import Chat
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise ConfigError("model.tokenizer", model.tokenizer, f"no tokenizer can be loaded from there: {error}") from error
+    return Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends)
+
+
+def _rows(request: Request) -> list[AnswerRequest]:
+    """A row per sample of ``request``."""
+    return [AnswerRequest(request.prompt, request.decode, key, request.begin) for key in request.streams]
+
+
+def _mend_pairs(text: str) -> str:
+    """``text`` with a mark in place of each half of a surrogate pair, as a server's JSON may hold where it cuts an answer
+    amid a character: no file in UTF-8 can hold one."""
+    return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _estimate_tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
+
+
+def _parse_pause_s(header: str | None) -> float:
+    """The seconds that a Retry-After header asks for; 0 where there is none that can be read."""
+    if header is None:
+        return 0.0
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
+        except (ValueError, OverflowError):  # the year 10^20
+            return 0.0

@@ -1,0 +1,1 @@
+"""What people call: fit, predict, evaluate, validate, report, summarize, guidance."""

@@ -1,0 +1,1 @@
+"""What a fit reads, writes and shows on rank 0."""

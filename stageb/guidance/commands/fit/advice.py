@@ -1,0 +1,244 @@
+"""What a person should know of tickets before learning from them, and try next where a run has learnt nothing.
+
+The first lines matter most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from math import ceil
+from typing import Any
+
+from stageb.guidance.commands.fit.inputs import Inputs
+from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, count_of, explain_refusals
+from stageb.guidance.learning.gate.decide import STRONG
+from stageb.guidance.learning.gate.exact import fewest_wins
+from stageb.guidance.learning.gate.prequential import FIRST
+from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.tickets.splits import SPLITS
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import EQUAL, LABELS, prices_of
+from stageb.guidance.words.types import FOLDS, Ticket, Verdict
+
+RARE = 0.1  # share of the rarer label below which accuracy hides it
+HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
+FEWEST = 5  # tickets of the rarer label from which on one field that tells the label is no accident
+REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
+EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
+FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
+FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
+    ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
+    ("dates: give a number, such as days since a date", re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?:[T ].*)?")),
+    (
+        "numbers with thousands apart: export them without",
+        re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),
+    ),
+    ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
+)
+NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes
+FEWEST_NUMBERS = 20  # of such a field
+SHOWN = 5  # names of fields, at most
+MOST_FORMATS = 100  # fields that are looked at for these
+
+
+def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
+    """What there is to say of each mission's tickets."""
+    for mission in inputs.splits:
+        own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
+        yield from (
+            f"{mission}: {line}" for line in (*warn_of_labels(own, config), *warn_of_fields(own), *warn_of_numbers(own))
+        )
+    yield from warn_of_few(inputs, config)
+
+
+def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
+    """One label alone, and one so rare that accuracy hides it while prices are equal."""
+    count = Counter(ticket.label for ticket in tickets)
+    rare = min(LABELS, key=lambda label: count[label])
+    common = next(label for label in LABELS if label != rare)
+    if not count[rare]:
+        yield f"all {len(tickets):,} tickets are labelled {common}: nothing can be learnt, give tickets labelled {rare} too"
+    elif count[rare] / len(tickets) < RARE and prices_of(config.gating) == EQUAL:
+        worth = "fp_weight" if rare == "fail" else "fn_weight"
+        yield (
+            f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always {common} would score "
+            f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: --gate.{worth} 20"
+        )
+
+
+def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Fields that give the label away, and fields that nearly no ticket has."""
+    columns: dict[str, dict[int, str]] = {}
+    forms = 0
+    for position, ticket in enumerate(tickets):
+        read = reading(ticket)
+        forms += not read.words
+        for name, value in read.pairs.items():
+            columns.setdefault(name, {})[position] = value
+    count = Counter(ticket.label for ticket in tickets)
+    if min(count[label] for label in LABELS) >= FEWEST:
+        telling = [name for name, column in columns.items() if _tells_label(column, tickets)]
+        for name in telling[:SHOWN]:
+            yield (
+                f"{name!r} alone tells the label of every ticket: if it is written down after the verdict, leave it out "
+                "(columns.texts names the columns to read)"
+            )
+    if forms >= FORMS * len(tickets):
+        empty = [name for name, column in columns.items() if len(column) < EMPTY * len(tickets)]
+        if empty:
+            more = f" and {len(empty) - SHOWN} more" if len(empty) > SHOWN else ""
+            yield f"nearly always empty: {', '.join(map(repr, empty[:SHOWN]))}{more}; a rule on them speaks of few tickets"
+
+
+def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Fields of numbers in which a few values are none."""
+    others: dict[str, list[tuple[Ticket, str]]] = {}
+    count: Counter[str] = Counter()
+    for ticket in tickets:
+        for name, value in reading(ticket).pairs.items():
+            count[name] += 1
+            if parse_number(value) is None:
+                others.setdefault(name, []).append((ticket, value))
+    found = {
+        name: own for name, own in others.items() if count[name] - len(own) >= max(FEWEST_NUMBERS, NUMBERS * count[name])
+    }
+    for name, own in islice(others.items(), MOST_FORMATS):
+        for what, form in FORMATS:
+            if len(own) >= FEWEST and all(form.fullmatch(value) for _, value in own):
+                ticket, value = own[0]
+                found.pop(name, None)
+                yield (
+                    f"{name!r}: {len(own):,} of {count[name]:,} values are not read as numbers, such as "
+                    f"{value!r}{_place(ticket)}: they are {what}"
+                )
+    for name, own in islice(found.items(), SHOWN):
+        ticket, value = own[0]
+        are = "is" if len(own) == 1 else "are"
+        yield (
+            f"{name!r}: {len(own):,} of {count[name]:,} values {are} no number, such as {value!r}{_place(ticket)}: a rule "
+            "with a limit cannot decide such tickets; correct these values, or leave them out"
+        )
+    if len(found) > SHOWN:
+        yield f"{len(found) - SHOWN} more fields of numbers have values that are not numbers"
+
+
+def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
+    """For each mission whose rarer label has too few tickets for a likely proof, how many it has, and how many it takes:
+    what is learnt can win no more against always giving the other label."""
+    if not config.has_gate or config.gating.choose or config.jump_reflection:
+        return
+    is_whole = config.reflection.scope == "all"
+    for name, splits in inputs.splits.items():
+        budget = inputs.budget[name].edits
+        level = sum(budget) if is_whole else next_level(max(budget), STRONG)
+        share = 1 - FIRST if is_whole else (FOLDS - 1) / FOLDS  # of what may be tested on, that has not taught
+        share = min(share, config.gating.pool_size / len(splits.tested)) if splits.tested else 0.0
+        own = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
+        count = Counter(ticket.label for ticket in own)
+        rare: Verdict = "fail" if count["fail"] <= count["pass"] else "pass"
+        tested = share * len({inputs.tickets[i].group for i in splits.tested if inputs.tickets[i].label == rare})
+        wins = fewest_wins(level) if level else 0
+        if not count[rare] or not wins or wins <= HALF * tested:
+            continue
+        enough = f", some {ceil(count[rare] * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""
+        yield (
+            f"{name}: {count[rare]:,} of {len(own):,} tickets are labelled {rare}, {round(tested):,} of which test what is "
+            f"learnt: rules that tell fewer than {wins} of these from the others cannot be proven. Give more{enough}"
+        )
+
+
+def _place(ticket: Ticket) -> str:
+    return f" ({ticket.place})" if ticket.place else ""
+
+
+def _tells_label(column: Mapping[int, str], tickets: Sequence[Ticket]) -> bool:
+    """Whether every value of a field goes with one label, by itself or beyond a limit."""
+    if len(column) < len(tickets):
+        return False
+    labels: dict[str, set[str]] = {}
+    for position, value in column.items():
+        labels.setdefault(value, set()).add(tickets[position].label)
+    if all(len(each) == 1 for each in labels.values()) and REPEATS * len(labels) <= len(tickets):
+        return True
+    numbers: dict[str, list[float]] = {label: [] for label in LABELS}
+    for position, value in column.items():
+        number = parse_number(value)
+        if number is None:
+            return False
+        numbers[tickets[position].label].append(number)
+    one, other = numbers.values()
+    return max(one) < min(other) or max(other) < min(one)
+
+
+FEW = 4  # reflections, below which more of them are the first thing to try
+MANY = 0.5  # share of what was proposed or tried, from which on it is the reason
+UNPROVEN = ("unproven", "unlikely", "futile", "unpromising")
+
+
+def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: LoopConfig, ended: str) -> Iterator[str]:
+    """``metrics`` are a mission's rows of metrics.jsonl; ``ended`` is the budget that ended learning, if one did."""
+    counts = {label: sum(row["classes"][label]["n"] for row in metrics if row["epoch"] == 0) for label in LABELS}
+    total = sum(counts.values())
+    rare = min(LABELS, key=lambda label: counts[label])
+    if total and not counts[rare]:
+        yield f"None of {count_of(total, 'val and test ticket')} is labelled {rare}: give tickets with both labels."
+        return
+    if metrics and all(row["acc"] == 1 for row in metrics):
+        yield "Every ticket was judged right: there was nothing to learn."
+        return
+    if ended and not attempts.reflections:
+        yield f"{ended} was spent on judging val and test, before the first reflection: raise it."
+    elif ended:
+        yield f"Learning ended at {ended}, after {count_of(attempts.reflections, 'reflection')}: raise it."
+    elif attempts.reflections < FEW and config.reflection.scope != "all":
+        yield (
+            f"There {'was' if attempts.reflections == 1 else 'were'} {count_of(attempts.reflections, 'reflection')}: raise "
+            "runner.epochs or runner.tickets_per_epoch."
+        )
+    if total and counts[rare] < RARE * total and prices_of(config.gating) == EQUAL:
+        worth = "gate.fp_weight" if rare == "fail" else "gate.fn_weight"
+        yield (
+            f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a missed one costs more than "
+            f"a wrong {rare}, say so: --{worth} 20 (docs/guides/rare.md)."
+        )
+    yield from _advise_on_edits(attempts)
+    if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.edits):
+        yield "The rules seem better without a proof: gate.provisional keep keeps them, marked."
+    if config.guidance.path is None:
+        yield (
+            "Write a rule that you believe in, and start from it: --guidance.path rules.json; stageb evaluate says what it "
+            "is worth."
+        )
+
+
+def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
+    refused, tried = sum(attempts.refused.values()), len(attempts.edits)
+    if refused and refused >= MANY * (refused + tried):
+        why = explain_refusals(attempts.refused)[0][0]
+        yield (
+            f"{refused:,} proposals could not be used, most of them since they {why}: let a larger model propose "
+            "(reflection.model), or raise reflection.num_proposals."
+        )
+    ends = Counter(each.outcome for each in attempts.edits)
+    if tried and ends["turns no evidence"] >= MANY * tried:
+        yield (
+            f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} fixed none of the tickets they were made for: "
+            "the model does not follow such rules; take a larger one (model.model_name_or_path)."
+        )
+    near = sum(ends[outcome] for outcome in UNPROVEN)
+    if near:
+        yield f"{count_of(near, 'edit')} could not be proven on the tickets there are: give more train tickets."
+    elif ends["dropped"]:
+        yield (
+            f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn once: raise gate.race_size, or "
+            "let code judge (--config frugal), where every train ticket teaches and tests."
+        )
+    if NO_CANDIDATE in attempts.idle:
+        yield "Nothing in the tickets tells their labels apart: give columns or texts that do, or look for wrong labels."
+    elif not refused and not tried and attempts.idle:
+        yield "The model was right and sure about the train tickets: look whether val and test are like them."

@@ -1,0 +1,286 @@
+"""What a run leaves in a mission's folder, row by row. Nothing here reads a clock: equal runs leave equal bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from stageb.guidance.learning.gate.decide import Decision, Trial
+from stageb.guidance.learning.gate.pruning import Removal
+from stageb.guidance.learning.gate.sequential import Test
+from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.reflection_file import (
+    REFLECTION,
+    EditEntry,
+    EvidenceEntry,
+    GateEntry,
+    ProposalEntry,
+    RaceEntry,
+)
+from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.steps import Bundle, GateResult
+from stageb.guidance.rules.guidance_file import to_json
+from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, lines_text, rollout_prompt
+from stageb.guidance.words.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
+from stageb.store.journal import Journal, safe_name
+
+Row = dict[str, Any]
+
+
+def folder(mission: str) -> str:
+    """The mission's folder in the run's."""
+    return safe_name(mission)
+
+
+def write_round(journal: Journal, batch: Round, records: Sequence[Record], audit: bool) -> None:
+    """Trajectories, selections, the manual-review queue and malformed answers of one round; the audit's rows with them."""
+    place = folder(batch.mission)
+    rows = [(_describe_place(batch, record), record) for record in records]
+    journal.append(
+        f"{place}/trajectories.jsonl",
+        (keys | _describe_candidate(candidate) for keys, record in rows for candidate in record.answers.candidates),
+    )
+    journal.append(f"{place}/selections.jsonl", (keys | _describe_selection(record) for keys, record in rows))
+    queue = [
+        keys | {"why": record.selection.manual_review, **_describe_selection(record)}
+        for keys, record in rows
+        if record.selection.manual_review
+    ]
+    malformed = [
+        keys | {"source": "rollout", "candidate_index": candidate.index, "why": candidate.fault, "text": candidate.text}
+        for keys, record in rows
+        for candidate in record.answers.candidates
+        if not candidate.format_ok
+    ]
+    append_some(journal, f"{place}/manual_review_queue.jsonl", queue)
+    if audit:
+        _write_audit(journal, place, rows)
+    append_some(journal, f"{place}/failure_malformed.jsonl", malformed)
+
+
+def _write_audit(journal: Journal, place: str, rows: Sequence[tuple[dict[str, Any], Record]]) -> None:
+    """How each ticket was voted on, and the wrong ones apart by the kind of error, with what they say."""
+    journal.append(f"{place}/audit.jsonl", (keys | _count_votes(record) for keys, record in rows))
+    for file, verdict in (("wrong_pass.jsonl", "pass"), ("wrong_fail.jsonl", "fail")):
+        wrong = [
+            keys | _count_votes(record) | {"reason": record.selection.reason, "per_image": dict(record.ticket.per_image)}
+            for keys, record in rows
+            if record.selection.verdict == verdict and not record.selection.label_match
+        ]
+        append_some(journal, f"{place}/{file}", wrong)
+
+
+def _count_votes(record: Record) -> dict[str, Any]:
+    said = [candidate.verdict if candidate.format_ok else None for candidate in record.answers.candidates]
+    votes = {"pass": said.count("pass"), "fail": said.count("fail"), "unusable": said.count(None)}
+    selection = record.selection
+    return {
+        "label": record.ticket.label,
+        "verdict": selection.verdict,
+        "label_match": selection.label_match,
+        "votes": votes,
+        "vote_strength": selection.vote_strength,
+        "low_agreement": selection.low_agreement,
+        "manual_review": selection.manual_review,
+    }
+
+
+def append_some(journal: Journal, file: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append ``rows`` if there are any, so that a file without rows does not exist."""
+    if rows:
+        journal.append(file, rows)
+
+
+def _describe_place(batch: Round, record: Record) -> dict[str, Any]:
+    return {
+        "epoch": batch.epoch,
+        "split": batch.split,
+        "round": batch.number,
+        "ticket_key": record.ticket.key,
+        "group_id": record.ticket.group_id,
+        "mission": record.ticket.mission,
+        "guidance_step": record.guidance_step,
+    }
+
+
+def _describe_candidate(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "candidate_index": candidate.index,
+        "decode": candidate.decode,
+        "thinking": candidate.thinking,
+        "text": candidate.text,
+        "verdict": candidate.verdict,
+        "reason": candidate.reason,
+        "format_ok": candidate.format_ok,
+        "tokens": candidate.tokens,
+    }
+
+
+def _describe_selection(record: Record) -> dict[str, Any]:
+    row = shallow(record.selection)
+    row["manual_review"] = bool(record.selection.manual_review)
+    return {"label": record.ticket.label, **row, "prompt_tokens": record.answers.prompt_tokens}
+
+
+def write_metrics(journal: Journal, batch: Round, guidance_step: int, figures: Row) -> None:
+    """One epoch's figures of one split."""
+    keys = {"epoch": batch.epoch, "split": batch.split, "mission": batch.mission, "guidance_step": guidance_step}
+    journal.append(f"{folder(batch.mission)}/metrics.jsonl", [keys | figures])
+
+
+def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None:
+    """guidance.json and the step's snapshot; snapshots older than the newest ``retention`` go."""
+    place = folder(guidance.mission)
+    journal.replace(f"{place}/snapshots/guidance-{guidance.step:06d}.json", _format_guidance(guidance))
+    write_current(journal, guidance)
+    if guidance.step >= retention:
+        journal.remove(f"{place}/snapshots/guidance-{guidance.step - retention:06d}.json")
+
+
+def write_current(journal: Journal, guidance: Guidance) -> None:
+    """guidance.json alone: a step that is gone back to has its snapshot, as it was learnt."""
+    journal.replace(f"{folder(guidance.mission)}/guidance.json", _format_guidance(guidance))
+
+
+def restore_current(journal: Journal, guidance: Guidance) -> None:
+    """guidance.json of a finished run, where it was removed; one that a person changed since stays as it is."""
+    if not (journal.folder / folder(guidance.mission) / "guidance.json").exists():
+        write_current(journal, guidance)
+
+
+def _format_guidance(guidance: Guidance) -> str:
+    return json.dumps(to_json(guidance), ensure_ascii=False, indent=2) + "\n"
+
+
+def write_reflection(journal: Journal, mission: str, row: Mapping[str, Any]) -> None:
+    """What became of one bundle, or of one search for rules that earn nothing."""
+    journal.append(f"{folder(mission)}/{REFLECTION}", [row])
+
+
+def write_refused(journal: Journal, mission: str, reflection_id: str, proposals: Iterable[Proposal]) -> None:
+    """What was refused in a bundle's answers, with the raw text."""
+    refused = [
+        {
+            "mission": mission,
+            "reflection_id": reflection_id,
+            "source": "reflection",
+            "proposal": proposal.index,
+            "why": refusal.reason,
+            "text": refusal.raw,
+        }
+        for proposal in proposals
+        for refusal in proposal.refusals
+    ]
+    append_some(journal, f"{folder(mission)}/failure_malformed.jsonl", refused)
+
+
+def write_choice(journal: Journal, mission: str, choices: Sequence[Choice], chosen: Choice) -> None:
+    """Which guidance was chosen on val, and from which."""
+    rows = [
+        {"guidance_step": each.guidance.step, "right": each.right, "n": each.n, "chosen": each is chosen} for each in choices
+    ]
+    journal.append(f"{folder(mission)}/choice.jsonl", rows)
+
+
+def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Record], words: Words) -> None:
+    """Right answers as chats of system, user and assistant, one a line."""
+    rows = []
+    for record in records:
+        prompt = rollout_prompt(record.ticket, guidance, words)
+        verdict = record.selection.verdict
+        assert verdict is not None  # it is the label
+        said = answer_text(verdict, record.selection.reason, words)
+        turns = {"system": prompt.system, "user": prompt.user, "assistant": said}
+        rows.append({"messages": [{"role": role, "content": content} for role, content in turns.items()]})
+    append_some(journal, f"{folder(guidance.mission)}/distill_chatml.jsonl", rows)
+
+
+def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
+    """What a reflection was about and brought, before it is known what became of that."""
+    return {
+        "mission": mission,
+        "reflection_id": bundle.name,
+        "tickets": len(bundle.judged),
+        "wrong": sum(not case.right for case in bundle.judged),
+        "judged": bundle.asked,
+        "eligible": not bundle.why_not,
+        "why_not": bundle.why_not,
+        "evidence": [
+            describe_evidence(shown)
+            for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()
+        ],
+        "proposals": [asdict(make_proposal_entry(proposal)) for proposal in reflection.proposals],
+    }
+
+
+def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
+    """What was counted for one kind of error."""
+    evidence = shown.evidence
+    return {
+        "rule": shown.rule,
+        "wrong": evidence.wrong,
+        "right": evidence.right,
+        "clues": [[clue.wrong, clue.right, lines_text(clue, WORDS["en"])] for clue in evidence.clues],
+    }
+
+
+def removal_row(before: MissionState, removal: Removal) -> Row:
+    """What each rule earns, what was tried without it, and what removals may still cost."""
+    return {
+        "mission": before.guidance.mission,
+        "reflection_id": f"P{before.guidance.step}",
+        "credits": dict(removal.credits),
+        "margin_before": round(before.left.margin, 6),
+        "margin_after": round(removal.left.margin, 6),
+        "proposals": [asdict(make_proposal_entry(proposal)) for each in removal.tried for proposal in each.edit.proposals],
+    }
+
+
+def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, gated: bool) -> Row:
+    """What became of the edits that were tried."""
+    winner = learnt.decision.winner
+    return {
+        "gate": asdict(make_gate_entry(learnt.decision, learnt.verdicts.judged, before.left, after.left)) if gated else None,
+        "applied": winner is not None,
+        "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
+        "guidance_step_before": before.guidance.step,
+        "guidance_step_after": after.guidance.step,
+    }
+
+
+def make_gate_entry(decision: Decision, judged: int, before: Budget, after: Budget) -> GateEntry:
+    """The gate's figures; ``before`` and ``after`` are the mission's whole budget."""
+    edits = tuple(map(_make_edit_entry, decision.tried))
+    return GateEntry(judged, round(before.chance, 9), round(after.chance, 9), edits)
+
+
+def _make_edit_entry(tried: Trial) -> EditEntry:
+    edit, score = tried.edit, tried.score
+    return EditEntry(
+        proposals=tuple(proposal.index for proposal in edit.proposals),
+        proposed_times=edit.times,
+        rules_traded=edit.traded,
+        outcome=tried.outcome,
+        evidence=EvidenceEntry(len(edit.evidence), tried.turned),
+        race=RaceEntry(score.seen, round(score.won, 6), round(score.lost, 6)),
+        test=_describe_test(tried.test, tried.calibration_errors) if tried.test else None,
+        estimate=tried.estimate,
+    )
+
+
+def _describe_test(test: Test, calibration_errors: tuple[float, float] | None) -> dict[str, Any]:
+    return {
+        "level": test.level,
+        "tickets": test.tickets,
+        "groups": test.seen,
+        "mean_gain": round(test.mean, 6),
+        **{name: round(figure, 6) for name, figure in test.figures.items()},
+        **({"calibration_errors": calibration_errors} if calibration_errors else {}),
+    }
+
+
+def make_proposal_entry(proposal: Proposal) -> ProposalEntry:
+    """A proposal as reflection.jsonl shows it."""
+    return ProposalEntry(proposal.index, proposal.operations, proposal.refusals, proposal.text)

@@ -1,0 +1,182 @@
+"""What a run starts from, read and checked before anything is started, and what of it a run that goes on must share."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stageb.engines.config import HOW_ASKED
+from stageb.errors import BadInputError, BadLine, ConfigError
+from stageb.guidance.commands.fit.artifacts import folder
+from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
+from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
+from stageb.guidance.learning.gate.decide import Choose
+from stageb.guidance.rules.guidance_file import make_neutral, read_guidance, to_json
+from stageb.guidance.rules.judge import UnknownName, find_unknown
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.groups import name_content
+from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, split_tickets
+from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
+from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import Budget, Guidance, Split, Ticket
+from stageb.settings import function_named
+from stageb.store import commits
+from stageb.store.commits import flatten
+
+BAD_RECORDS = "bad_records.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything that a run starts from."""
+
+    tickets: Sequence[Ticket]  # of all missions, in the files' order
+    digest: str  # of what they say
+    set_aside: Sequence[BadRecord]  # lines that could not be used
+    splits: Mapping[str, Splits]  # by mission
+    guidance: Mapping[str, Guidance]  # what each mission starts with
+    budget: Mapping[str, Budget]  # what each may spend of ``gate.alpha``
+    unknown: Sequence[UnknownName] = ()  # of ``guidance``: rules with values or words that no ticket has
+    selection_rule: SelectionRule = majority  # selects a ticket's verdict
+    choose: Choose | None = None  # a gate of the user's own
+
+
+def read_inputs(config: LoopConfig) -> Inputs:
+    """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
+    use_images = config.sampler.use_images
+    tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images)
+    if use_images and not any(ticket.images for ticket in tickets):
+        raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
+    words = words_of(config.prompt, config.model)
+    seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
+    missions = missions_of(tickets)
+    folders = Counter(map(folder, missions))
+    shared = [name for name in missions if folders[folder(name)] > 1]
+    if shared:  # no accident: names with one hash have to be searched for
+        whats = [f"mission {name!r} would share the folder {folder(name)} with another" for name in shared]
+        raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
+    splits = split_tickets(tickets, config)
+    empty = [name for name in missions if not splits[name].train]
+    if empty:
+        remedy = "give it more groups, or a larger split.train"
+        raise BadInputError(
+            "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
+        )
+    _check_labels(config, tickets)
+    check_sealed(config, tickets, splits, seeds)
+    unknown = _find_unknown(config, tickets, seeds)
+    first = {name: seeds.get(name) or make_neutral(name, words) for name in missions}
+    budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
+    selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
+    return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, selection_rule, choose)
+
+
+def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
+    """Refuse to learn where no mission has tickets of both labels. Raises ``BadInputError``."""
+    labels: dict[str, set[str]] = {}
+    for ticket in tickets:
+        labels.setdefault(ticket.mission, set()).add(ticket.label)
+    if config.jump_reflection or not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
+        return
+    bad = []
+    for mission, (label,) in labels.items():
+        what = f"nothing can be learnt of mission {mission!r}: all its tickets are labelled {label}"
+        remedy = f"give tickets labelled {'fail' if label == 'pass' else 'pass'} too"
+        bad.append(BadLine(", ".join(map(str, config.tickets)), 0, what, remedy))
+    raise BadInputError("missions", bad)
+
+
+def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> Sequence[UnknownName]:
+    """The rules that name values or words which no ticket of their mission has.
+
+    Raises ``BadInputError`` for those that name fields which none has, with the nearest names.
+    """
+    found: list[UnknownName] = []
+    for name in sorted({ticket.mission for ticket in tickets} & seeds.keys()):
+        own = (ticket for ticket in tickets if ticket.mission == name)
+        vocabulary = Vocabulary.of(own, parse_scales(config.reflection.scales or ()))
+        found += find_unknown(seeds[name], vocabulary, words_of(config.prompt, config.model))
+    remedy = "correct the rule, remove it, or give tickets that have it"
+    bad = [BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field]
+    if bad:
+        raise BadInputError("rules in guidance.path", bad)
+    return found
+
+
+def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
+    """What a mission may spend: its part, less what its guidance has spent on these tickets already."""
+    contents = (name_content(ticket) for ticket in tickets if ticket.mission == guidance.mission)
+    return budget_per_mission(config.gating, missions).less(spent_on(guidance, contents))
+
+
+def _own_gate(config: LoopConfig) -> Choose | None:
+    """What ``gate.choose`` names. Raises ``ConfigError`` where there is no such function, or it cannot ask the model."""
+    name = config.gating.choose
+    choose: Choose | None = function_named("gate.choose", name) if name else None
+    if choose and not inspect.isgeneratorfunction(choose):
+        remedy = "make it a generator function, which asks the model by `gains = yield from gate.judge.gains(...)`"
+        raise ConfigError("gate.choose", name, remedy)
+    return choose
+
+
+def check_sealed(
+    config: LoopConfig, tickets: Sequence[Ticket], splits: Mapping[str, Splits], seeds: Mapping[str, Guidance]
+) -> None:
+    """Refuse guidance that was learnt from what tickets say that this run's split keeps for val or test, or that test
+    tickets chose.
+
+    Raises ``BadInputError`` with how many, and the remedy.
+    """
+    bad = []
+    for name in splits.keys() & seeds.keys():
+        seed = seeds[name]
+        sealed: list[tuple[Split, frozenset[str]]] = [("val", seed.taught_by), ("test", seed.taught_by | seed.chosen_by)]
+        for split, seen in sealed:
+            known = [tickets[i] for i in splits[name].of(split) if name_content(tickets[i]) in seen]
+            if known:
+                by = next((f"--split.seed {each}" for rule in seed.rules if (each := rule.metadata.get(SPLIT_SEED))), "")
+                many = f"{len(known):,} of the tickets kept for {split} here, {known[0].key} among them,"
+                what = f"{many} taught or chose the guidance of mission {name!r}"
+                remedy = f"give {by or 'the split.seed that it was learnt by'}, or tickets that it has not seen"
+                bad.append(BadLine(str(config.guidance.path), 0, what, remedy))
+    if bad:
+        raise BadInputError("rules in guidance.path", sorted(bad, key=str))
+
+
+NOT_SHAPING = (  # keys that change no artifact, or do so through what is compared beside them
+    "output.",
+    "fabric.",
+    "columns.",
+    *HOW_ASKED,
+    "guidance.path",
+    "guidance.reset_on_rerun",
+    "log_level",
+    "loggers",
+    "runner.log_every_s",
+    "runner.per_rank_rollout_batch_size",
+    "report",
+)
+
+
+LIMITS = ("budget.rollouts", "budget.tokens", "budget.seconds", "runner.epochs")
+"""Keys that may be higher when a run resumes: a run counts what it spends, and looks no further ahead."""
+
+
+def shape(config: LoopConfig, inputs: Inputs) -> dict[str, Any]:
+    """All of it that is known before the ranks are, nested."""
+    shaping: dict[str, Any] = asdict(config)
+    shaping["tickets"] = inputs.digest  # what they say, not where they lie
+    shaping["first_guidance"] = [to_json(guidance) for guidance in inputs.guidance.values()]
+    return shaping
+
+
+def check_folder(config: LoopConfig, inputs: Inputs, fresh: bool) -> None:
+    """Raise ``InputError`` where the run's folder cannot be made, or is taken; what only the ranks can tell comes later."""
+    ignored = (*NOT_SHAPING, "tickets") if config.sampler.use_images else NOT_SHAPING  # images count once they were read
+    known = {key: value for key, value in flatten(shape(config, inputs)).items() if not key.startswith(ignored)}
+    commits.check_folder(config.output.folder, known, fresh or config.guidance.reset_on_rerun, LIMITS)

@@ -1,0 +1,277 @@
+"""The progress of a run for people: a forecast, a bar on a terminal, plain lines elsewhere. On standard error of rank 0."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from rich.console import RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
+
+from stageb.config import Level
+from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_labels, warn_of_numbers
+from stageb.guidance.commands.fit.artifacts import folder
+from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
+from stageb.guidance.commands.fit.pace import Pace, describe_left, describe_time
+from stageb.guidance.learning.attempts import describe_reflection, list_attempts, name_reflection
+from stageb.guidance.learning.gate.budget import budget_per_mission
+from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
+from stageb.guidance.learning.schedule import JUDGED, LEARNT, Schedule, describe_learning
+from stageb.guidance.learning.state import State, Tally
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.groups import find_repeats
+from stageb.guidance.tickets.splits import SPLITS, describe_labels
+from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import EQUAL, prices_of
+from stageb.guidance.words.types import NOWHERE, PROVISIONAL, Guidance, Place, Round
+from stageb.runs.progress import console
+
+LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
+WARM = 2  # the first round tells no pace: it warms up caches and kernels
+SHOWN_IDLE = 5  # reflections in a row that changed nothing and get a line each
+IDLE_TOGETHER = 10  # of those after them that share a line
+LITTLE = 0.1  # of a mission's part of gate.alpha
+JUDGED_BY = {
+    "probability": "by the probability of its verdict, nothing decoded",
+    "answer": "by its greedy verdict, a few tokens decoded",
+    "answer after thinking": "by its greedy answer, the thoughts before it decoded too",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EditCounts:
+    """Edits of a run's missions, those that let a rule go left out."""
+
+    tried: int = 0  # by the gate
+    accepted: int = 0
+
+    def plus(self, row: Mapping[str, Any]) -> EditCounts:
+        """With those of one more row of reflection.jsonl."""
+        if "credits" in row:
+            return self
+        outcomes = [edit["outcome"] for edit in row["gate"]["edits"]] if row["gate"] else ["untested"] * row["applied"]
+        return EditCounts(self.tried + len(outcomes), self.accepted + (row["applied"] and PROVISIONAL not in outcomes))
+
+
+class Bar(RichProgress):
+    """A bar, below it a line of figures, and one for the present activity."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """See rich."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            for text in (task.fields["figures"], task.fields["doing"]):
+                if text:
+                    yield Text(f"  {text}", no_wrap=True, overflow="ellipsis")
+
+
+class Progress:
+    """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
+
+    def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: EditCounts) -> None:
+        """``edits`` are those of the run so far."""
+        self._console = console()
+        self._config = config
+        self._schedule = schedule
+        self._began = self._last = self._last_line = time.monotonic()
+        self._pace = Pace({LEARNT: min(map(schedule.bundle_size, schedule.missions), default=1)})
+        self._tickets = self._rolled_out = 0  # tickets, and rounds
+        self._resumed = self._time_told = state.done != NOWHERE
+        self._at: Place = state.done
+        self._rounds_done = self._rounds_before = schedule.count(state.done)
+        self._rounds = schedule.count()
+        self._edits = edits
+        self._over: set[str] = set()  # missions that learn no more
+        self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
+        if self._resumed:
+            place = f"{config.output.root}/{config.output.run_name}"
+            self._say("info", f"{place}: resuming after {self._rounds_done} of {self._rounds} rounds")
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("rounds{task.fields[left]}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not (self._console.is_terminal and config.log_level == "info"),
+        )
+        self._task = self._bar.add_task(
+            "starting", total=self._rounds, completed=self._rounds_done, left="", figures="", doing=""
+        )
+        self._bar.start()
+
+    def close(self) -> None:
+        """Give the terminal's line back."""
+        self._bar.stop()
+
+    def show_start(self, inputs: Inputs, judges_by: str) -> None:
+        """Print what a person should know of the input files, and what the run may cost."""
+        if inputs.set_aside:
+            self._say("warning", f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
+        neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
+        if self._config.guidance.path is not None and neutral:
+            self._say("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
+        for unknown in inputs.unknown:
+            self._say("warning", f"{unknown}; a rule that can never hold may need correcting")
+        for found in find_repeats(inputs.tickets):
+            self._say("warning", str(found))
+        if not self._resumed:
+            self._say_spent(inputs)
+            forecast, *warnings = self._forecast(inputs, judges_by)
+            self._say("info", forecast)
+            for name, splits in inputs.splits.items():
+                self._say("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
+                if (own := self._config.reflection.scales) is not None:
+                    vocabulary = Vocabulary.of((inputs.tickets[i] for i in splits.train), parse_scales(own))
+                    self._say("info", f"{name}: values that have a rank: {vocabulary.describe_scales() or 'none'}")
+                own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
+                for line in (*warn_of_labels(own_tickets, self._config), *warn_of_numbers(own_tickets)):
+                    self._say("warning", f"{name}: {line}")
+            for line in warnings:
+                self._say("warning", line)
+
+    def _say_spent(self, inputs: Inputs) -> None:
+        """What is left of ``gate.alpha`` where guidance has spent some of it on these tickets."""
+        whole = budget_per_mission(self._config.gating, len(inputs.guidance))
+        for name, left in inputs.budget.items():
+            if left != whole:
+                share = left.chance / whole.chance
+                said = (
+                    f"{name}: the runs that led to its guidance left {share:.0%} of its part of gate.alpha on these tickets"
+                )
+                few = share < LITTLE
+                said += "; give tickets that it was not learnt from to get all of it back" if few else ""
+                self._say("warning" if few else "info", said)
+
+    def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
+        """Lines on what is ahead, at most."""
+        config = self._config
+        cost = self._schedule.forecast()
+        lines = [
+            f"{describe_learning(config)} At most "
+            f"{cost.rollouts:,} answers on tickets (rollouts), {cost.reflections:,} that propose rules (reflections, on "
+            f"{cost.bundles:,} bundles of tickets)"
+        ]
+        if config.gating.choose:
+            lines[0] += f"; {config.gating.choose} decides what is accepted, without a guarantee"
+        elif cost.judged:
+            lines[0] += f" and {cost.judged:,} verdicts that test these (for the gate), each ticket judged "
+            lines[0] += f"{JUDGED_BY[judges_by]}; what every accepted rule calls for comes on top"
+            lines += warn_of_few(inputs, config)
+        return lines
+
+    def show_answered(self, tickets: int) -> None:
+        """``tickets`` of the round in progress are answered."""
+        self._bar.update(self._task, doing=f"{tickets} tickets of this round answered")
+
+    def show_round(self, batch: Round, tally: Tally, guidance_step: int) -> dict[str, float]:
+        """Show that a round is done; ``tally`` counts its split so far in this epoch. Returns the figures to log."""
+        self._tickets += len(batch.tickets)
+        self._rolled_out += 1
+        seconds_each = (time.monotonic() - self._last) / len(batch.tickets)
+        speed = self._tickets / max(1e-6, time.monotonic() - self._began)
+        accuracy = tally.accuracy(batch.scale)
+        figures = f"acc {accuracy:.1%}, step {guidance_step}"
+        if self._edits.tried:
+            figures += f", {self._edits.accepted} of {self._edits.tried} edits accepted"
+        if tally.unreadable:
+            figures += f", {tally.unreadable / tally.rollouts:.1%} of the answers unreadable"
+        figures += f", {speed:.1f} tickets/s"
+        self._add_time(LEARNT if batch.learns else JUDGED, len(batch.tickets))
+        left = self._finish_round(batch, figures)
+        now, every = time.monotonic(), self._config.runner.log_every_s
+        if self._bar.disable and (batch.last or now - self._last_line >= every or self._config.log_level == "debug"):
+            self._last_line = now
+            self._say("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
+        if self._rolled_out == WARM and not self._resumed and self._schedule.epochs:
+            rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
+            self._say(
+                "info",
+                f"At this pace, judging takes {rest} more at most; reflections and their tests come on top "
+                "and are not timed yet",
+            )
+        return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
+
+    def show_skipped(self, batch: Round, why: str) -> None:
+        """Show that a round needed no rollout."""
+        self._last = time.monotonic()
+        if batch.learns:
+            self._over.add(batch.mission)
+        self._finish_round(batch, why)
+
+    def show_activity(self, text: str) -> None:
+        """Show the present activity between rounds."""
+        self._bar.update(self._task, doing=text)
+
+    def print_line(self, text: str, level: Level = "info") -> None:
+        """Print a line, if the level of the log admits it."""
+        self._say(level, text)
+
+    def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
+        """Print the outcome of a bundle, or of a search for idle rules, in one line, and the rules that changed."""
+        self._edits = self._edits.plus(row)
+        self._add_time(LEARNT, 0)
+        parsed = parse_row(row)
+        if self._is_quiet(mission, parsed):
+            return
+        what = describe_reflection(parsed, list_attempts([parsed]), prices_of(self._config.gating) != EQUAL)
+        lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
+        old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
+        lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
+        lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
+        self._say("info", "\n".join(lines))
+        if parsed.proposals and not self._time_told:
+            self._say_time_left()
+
+    def _say_time_left(self) -> None:
+        """Print how long the run will take, once a reflection has been timed: most of the time goes into those."""
+        seconds = self._pace.estimate(self._schedule.to_come(self._at, self._over))
+        if seconds is not None:
+            self._time_told = True
+            left = describe_time(seconds)
+            self._say("info", f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
+
+    def _is_quiet(self, mission: str, row: LearningRow) -> bool:
+        """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one.
+        Searches for idle rules, of which there are few, have theirs."""
+        if isinstance(row, PruningRow):
+            return False
+        self._idle[mission] = 0 if row.applied else self._idle[mission] + 1
+        more = self._idle[mission] - SHOWN_IDLE
+        if more <= 0 or self._config.log_level == "debug":
+            return False
+        if more % IDLE_TOGETHER == 0:
+            last = name_reflection(row.reflection_id)
+            where = f"{folder(mission)}/{REFLECTION} says what was tried"
+            self._say("info", f"{mission}: {IDLE_TOGETHER} more up to {last}, none accepted; {where}")
+        return True
+
+    def _say(self, level: Level, text: str) -> None:
+        if LEVELS.index(level) >= LEVELS.index(self._config.log_level):
+            self._console.print(text)
+
+    def _add_time(self, kind: str, tickets: int) -> None:
+        """Count the time since the last step for tickets of this kind."""
+        now = time.monotonic()
+        self._pace.add(kind, now - self._last, tickets)
+        self._last = now
+
+    def _finish_round(self, batch: Round, figures: str) -> str:
+        """Move the bar past a round; returns the text on the time left."""
+        self._rounds_done += 1
+        self._at = batch.place
+        left = describe_left(self._pace.left(self._last, self._schedule.to_come(batch.place, self._over)))
+        left = f", {left}" if left and self._rounds_done < self._rounds else ""
+        place = self._place(batch)
+        self._bar.update(self._task, completed=self._rounds_done, description=place, left=left, figures=figures, doing="")
+        return left
+
+    def _place(self, batch: Round) -> str:
+        return f"{batch.mission}, epoch {batch.epoch}, {batch.split}"

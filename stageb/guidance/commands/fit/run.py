@@ -1,0 +1,328 @@
+"""The recorder of a run: it opens the folder, writes the journal, reports progress, and commits after every step.
+
+Every rank has a ``Run``, but its methods are called on rank 0 alone (``World.alone``). It decides nothing: each method gets
+the state before a step and what the step led to (``transitions.py``, ``steps.py``), and returns the state after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from stageb.guidance.commands.fit import artifacts, summary
+from stageb.guidance.commands.fit.artifacts import append_some
+from stageb.guidance.commands.fit.inputs import BAD_RECORDS, LIMITS, NOT_SHAPING, Inputs, shape
+from stageb.guidance.commands.fit.progress import EditCounts, Progress
+from stageb.guidance.commands.report import write
+from stageb.guidance.commands.use.black_box import measure_on_test
+from stageb.guidance.judging.answers import FEWEST, check_readable
+from stageb.guidance.judging.ranks import Ranks
+from stageb.guidance.judging.selection import latest_of_the_best
+from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.judge import Verdicts
+from stageb.guidance.learning.gate.pruning import Removal
+from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.schedule import Schedule
+from stageb.guidance.learning.state import (
+    MissionState,
+    Spent,
+    State,
+    Tally,
+    from_plain,
+    mission_from_plain,
+    mission_to_plain,
+    to_plain,
+)
+from stageb.guidance.learning.steps import Bundle, GateResult, Tools
+from stageb.guidance.learning.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed, why_ended
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import prices_of
+from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
+from stageb.job import lifetime
+from stageb.runs import run
+from stageb.runs.loggers import Loggers
+from stageb.runs.progress import finished_already
+from stageb.store.journal import Journal
+
+
+def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: Ranks) -> Journal:
+    """The run's folder, new or to go on with, and the files that say what the run is. Where a limit that ended learning was
+    raised, it is cut back to where learning ended."""
+    shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
+    journal = run.open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh or config.guidance.reset_on_rerun)
+    for limit in journal.raised:
+        journal.go_back(limit)
+    run.describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
+    if journal.number == 0:
+        rows = [
+            {"file": bad.line.path, "line": bad.line.line, "what": bad.line.what, "raw": bad.raw} for bad in inputs.set_aside
+        ]
+        append_some(journal, BAD_RECORDS, rows)
+    return journal
+
+
+GO_ON = "To learn on, run the same command with a higher runner.epochs, or with a higher budget if one ended learning."
+LOOK = 32  # tickets between two looks of a test, at least; half a round if that is more, so that no rank is idle
+
+
+class Run(run.Run):
+    """One run: its files and its messages."""
+
+    progress: Progress  # from ``begin`` on
+
+    def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
+        self.config = config
+        self.prices = prices_of(config.gating)
+        self.inputs = inputs
+        self.ranks = ranks
+        self.schedule = Schedule(inputs.splits, config, ranks.round_size)
+        self._yaml = resolved_yaml
+        self._committed = State({})  # as of the last commit
+        self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
+        self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
+        self._bundles = 0  # reflected on since the last commit
+        self._began = self._since = time.monotonic()
+
+    # Beginning and end
+
+    def show_if_finished(self, fresh: bool) -> bool:
+        """Whether the folder holds this run and it is finished: then its table is shown again, without loading a model. A
+        run that continues under a higher limit is not finished."""
+        if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output.folder):
+            return False
+        self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
+        state = self._take_up()
+        if not state.finished:
+            self.journal.close()
+            return False
+        for mission in state.missions.values():
+            artifacts.restore_current(self.journal, mission.guidance)
+        finished_already(self.config.output, "" if self.config.jump_reflection else GO_ON)
+        self._show_result(state)
+        return True
+
+    def begin(self, fresh: bool) -> State:
+        """Open the folder, and take up where its last commit left off."""
+        self.journal = open_journal(self.config, self._yaml, fresh, self.inputs, self.ranks)
+        state = self._take_up()
+        for mission in state.missions.values():
+            if self.journal.number:
+                artifacts.write_current(self.journal, mission.guidance)
+            else:
+                artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+        self._began -= sum(row["seconds"] for row in self.journal.notes("timings.jsonl"))
+        raised = self.journal.raised
+        if raised:
+            state = self._committed = self._check_budget(
+                replace(state, ended=state.ended if state.ended not in raised else "")
+            )
+        edits = EditCounts()
+        for name in state.missions:
+            for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
+                edits = edits.plus(row)
+        self.progress = Progress(self.config, self.schedule, state, edits)
+        self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.print_line, level="warning"))
+        by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
+        self.progress.show_start(self.inputs, by)
+        if raised:
+            self.progress.print_line(f"with a higher {' and '.join(raised)}; everything after learning ended is done again")
+            for name in state.missions:
+                if why := why_ended(state, name, self.config):
+                    other = f"for more, start a run with another {why}"
+                    self.progress.print_line(f"{name}: {why} has ended its learning all the same; {other}", level="warning")
+        beside = "--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else ""
+        lifetime.set_resume(beside, commit=self.journal.commit_file)
+        return state
+
+    def finish(self, state: State) -> None:
+        """Commit that nothing is left to do, and show the result."""
+        self.progress.close()
+        state = self.commit(replace(state, finished=True))
+        self.loggers.close("success")
+        self._show_result(state)
+
+    def _show_result(self, state: State) -> None:
+        """Print the table, and write the report if it is wanted. A report that fails does not fail the run."""
+        tickets = self.inputs.tickets
+        boxes = measure_on_test(self.config, tickets) if self.config.report else {}
+        summary.show(self.journal, self.config, state, tickets, boxes)
+        if self.config.report:
+            print(write.at_the_end(self.journal.folder, self.config, tickets, boxes), flush=True)
+
+    def _take_up(self) -> State:
+        """The committed state, or a first one."""
+        tickets, committed = self.inputs.tickets, self.journal.state
+        if committed is None:
+            guidance, budget = self.inputs.guidance, self.inputs.budget
+            return State({name: MissionState(first, budget[name]) for name, first in guidance.items()})
+        missions = {}
+        for name, splits in self.inputs.splits.items():
+            by_key = {tickets[i].key: tickets[i] for i in splits.train}
+            missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
+        self._committed = from_plain(committed, missions)
+        return self._committed
+
+    # Steps of the loop
+
+    def show_answered(self, tickets: int) -> None:
+        """``tickets`` of the round in progress are answered."""
+        self.progress.show_answered(tickets)
+
+    def check_first_answers(self, state: State, answers: Sequence[Answers]) -> None:
+        """Raise ``UnreadableError`` if too many of the model's first answers cannot be read, so that nothing could be
+        learnt."""
+        if state.spent.rollouts >= FEWEST:
+            return
+        candidates = [candidate for given in answers if not given.by_rules for candidate in given.candidates]
+        self._first += candidates
+        most, words = self.config.runner.max_unreadable, self.ranks.words
+        check_readable(self._first, most, words, "runner.max_unreadable", "nothing would be learnt")
+        if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
+            self.progress.print_line(
+                "the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends"
+            )
+
+    def tools(self, name: str) -> Tools:
+        """What learning needs for one mission; made once."""
+        if name not in self._tools:
+            config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
+            pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
+            vocabulary = Vocabulary.of((tickets[i] for i in splits.train), parse_scales(config.reflection.scales or ()))
+            look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
+            weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
+            known = config, tickets, splits, pool, vocabulary, count_tokens, look
+            self._tools[name] = Tools(*known, self.inputs.choose, weighs)
+        return self._tools[name]
+
+    def skip(self, state: State, batch: Round, why: str) -> State:
+        """Skip a round that needs no rollout. Not committed by itself, since skipping it again costs nothing."""
+        mission = state.missions[batch.mission]
+        if why == UNCHANGED and batch.last:
+            self._write_metrics(batch, *mission.judged[batch.split])
+        self.progress.show_skipped(batch, why)
+        return replace(state, done=batch.place)
+
+    def record_round(self, state: State, batch: Round, records: Sequence[Record], mission: MissionState) -> State:
+        """Write down, show and commit a round; ``mission`` is where that leaves the mission, as below."""
+        artifacts.write_round(self.journal, batch, records, audit=self.config.jump_reflection)
+        step = mission.guidance.step
+        self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
+        if batch.last:
+            self._write_metrics(batch, step, mission.tally)
+        return self._finish_step(state, mission, batch.place, state.spent.on(records, self._samples), batch)
+
+    def record_distilled(self, state: State, batch: Round, records: Sequence[Record], mission: MissionState) -> State:
+        """Write down the right answers of a round as training data, as many as are wanted, and commit."""
+        before = state.missions[batch.mission].distilled
+        right = [record for record in records if record.selection.label_match][: mission.distilled - before]
+        artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
+        self.progress.show_skipped(batch, f"{mission.distilled} right answers")
+        return self._finish_step(state, mission, batch.place, state.spent.on(records, 1), batch)
+
+    def record_epoch(self, state: State, epoch: int, mission: MissionState) -> State:
+        """Commit the end of a mission's epoch."""
+        return self._finish_step(state, mission, self.schedule.close(epoch, mission.guidance.mission))
+
+    def record_choice(self, state: State, mission: MissionState) -> State:
+        """Write down and commit which of the guidances that epochs ended with is final."""
+        name, guidance = mission.guidance.mission, mission.guidance
+        if mission.choices:
+            artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices, self.prices))
+        if guidance.step != state.missions[name].guidance.step:
+            self.progress.print_line(f"{name}: back to guidance step {guidance.step}, which does better on val")
+            artifacts.write_current(self.journal, guidance)
+        return self._finish_step(state, mission, self.schedule.choice(name))
+
+    def record_preparation(self, state: State, mission: MissionState, verdicts: Verdicts) -> State:
+        """Write down a first guidance with its demonstrations, calibrated by ``verdicts``. The caller commits, with what is
+        learnt at once."""
+        artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+        spent = state.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)
+        return replace(state.with_mission(mission), spent=spent)
+
+    def record_reflection(
+        self, state: State, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState
+    ) -> State:
+        """Write down and show what a bundle taught; ``mission`` is the mission's state after it. The caller commits, so that
+        bundles drawn together count all or not at all."""
+        name = mission.guidance.mission
+        self._bundles += bool(reflection.proposals)
+        artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
+        tokens = bundle.tokens + reflection.tokens
+        spent = state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
+        spent = spent.plus(saved=bundle.saved)
+        row = artifacts.reflection_row(name, bundle, reflection)
+        state = self._record_edits(replace(state, spent=spent), row, mission, learnt)
+        if mission.idle_bundles == self.config.early_stop.reflections:
+            idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
+            self.progress.print_line(f"{name}: {idle}: it stops learning (early_stop.reflections)")
+        return state
+
+    def record_removal(self, state: State, removal: Removal, learnt: GateResult, mission: MissionState) -> State:
+        """Write down, show and commit the result of a search for a removable rule."""
+        row = artifacts.removal_row(state.missions[mission.guidance.mission], removal)
+        return self.commit(self._record_edits(state, row, mission, learnt))
+
+    def _record_edits(self, state: State, row: artifacts.Row, mission: MissionState, learnt: GateResult) -> State:
+        """Write down and show the outcome of edits; returns the state with the mission's new one, and what it cost."""
+        name, before, verdicts = mission.guidance.mission, state.missions[mission.guidance.mission], learnt.verdicts
+        row |= {"epoch": state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
+        artifacts.write_reflection(self.journal, name, row)
+        if mission.guidance != before.guidance:
+            artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+        self.progress.show_edits(name, row, before.guidance, mission.guidance)
+        spent = state.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)
+        return replace(state.with_mission(mission), spent=spent)
+
+    def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
+        """Write down and show the figures of a whole split."""
+        figures = tally.row(self.prices, batch.scale)
+        if self.config.runner.judge == "both":
+            figures["by_rules"] = tally.by_rules
+        artifacts.write_metrics(self.journal, batch, step, figures)
+        self._log(batch, figures, "")
+
+    def _log(self, batch: Round, figures: Mapping[str, Any], kind: str) -> None:
+        """Show figures of a round, or of a whole split, to the loggers, over the rounds of the run."""
+        named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
+        self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
+
+    def _finish_step(
+        self, state: State, mission: MissionState, done: Place, spent: Spent | None = None, batch: Round | None = None
+    ) -> State:
+        """Commit that everything up to ``done`` is over, with the new state of a mission; ``batch`` is the round, if any."""
+        return self.commit(replace(state.with_mission(mission), spent=spent or state.spent, done=done), batch)
+
+    def commit(self, state: State, batch: Round | None = None) -> State:
+        """Commit ``state``, so that the run resumes from here; of its missions only those that changed. Notes how long the
+        step took and what for: tickets of a round, or bundles reflected on. Returns the state, ended where a budget is
+        reached."""
+        before, state = self._committed, self._check_budget(state)
+        changed = {
+            name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.missions.get(name)
+        }
+        self.journal.commit(to_plain(state), changed, keep=limit_passed(before, state, self.schedule))
+        self._committed = state
+        now = time.monotonic()
+        row = {"commit": self.journal.number, "seconds": round(now - self._since, 3)}
+        row |= {"tickets": len(batch.tickets) if batch else 0, "bundles": self._bundles}
+        self.journal.note("timings.jsonl", [row])
+        self._since, self._bundles = now, 0
+        return state
+
+    def _check_budget(self, state: State) -> State:
+        """The state, which ends learning where a budget is reached."""
+        if state.ended or not learns_ahead(state, self.schedule):
+            return state
+        return replace(state, ended=budget_reached(state.spent, time.monotonic() - self._began, self.config.budget))
+
+    @property
+    def _samples(self) -> int:
+        """Answers for each ticket of a round."""
+        return self.config.sampler.samples_per_decode * len(self.config.sampler.grid)

@@ -1,0 +1,184 @@
+"""The result of a run: accuracy before and after on every split, the learnt rules, and where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from stageb.guidance.commands.fit.advice import advise
+from stageb.guidance.commands.fit.artifacts import folder
+from stageb.guidance.commands.report.read import read_letter
+from stageb.guidance.commands.report.verdicts import collect_verdicts
+from stageb.guidance.commands.use.black_box import BlackBox
+from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
+from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
+from stageb.guidance.learning.reflection_file import REFLECTION, PruningRow, parse_row
+from stageb.guidance.learning.state import State
+from stageb.guidance.tickets.splits import SPLITS
+from stageb.guidance.words.config import LoopConfig, SplitConfig
+from stageb.guidance.words.costs import describe_classes, prices_of, warn_of_constant
+from stageb.guidance.words.types import Guidance, Ticket
+from stageb.runs.folder import RunFolder
+from stageb.runs.summary import make_console, make_table, print_table
+from stageb.store.journal import Journal
+
+
+def show(
+    journal: Journal,
+    config: LoopConfig,
+    state: State,
+    tickets: Sequence[Ticket],
+    black_boxes: Mapping[str, BlackBox],
+) -> None:
+    """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what models reach on test."""
+    console = make_console()
+    guidance = {name: mission.guidance for name, mission in state.missions.items()}
+    print_table(console, tabulate(journal, config, guidance))
+    for line in describe_by_class(journal, config, guidance):
+        console.print(line)
+    for mission, box in black_boxes.items():
+        console.print(f"{mission}, test: {box.describe(prices_of(config.gating))}")
+    counts = {mission: count_applied(journal, learnt) for mission, learnt in guidance.items()}
+    for mission, learnt in guidance.items():
+        edits = counts[mission].describe()
+        count = len(learnt.rules) - 1
+        rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
+        console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
+        for rule in learnt.rules:
+            console.print(f"  {rule.key}{' (provisional)' * rule.is_provisional}. {rule.text}")
+        for line in describe_provisional(learnt.rules):
+            console.print(f"  {line}")
+        for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
+            console.print(f"  {line}")
+        for line in advise_mission(journal, config, state, mission):
+            console.print(line)
+    console.print("")
+    for line in describe_spending(state, sum(count.accepted for count in counts.values())):
+        console.print(line)
+    if not config.jump_reflection:
+        console.print(describe_splits(config.split))
+    console.print(f"Files: {journal.folder}")
+    for mission in guidance:
+        console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
+
+
+def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Table:
+    """Accuracy with its 95 % interval, wrong passes (fp) and wrong fails (fn) per mission and split: before learning and
+    after; of an audit, as found."""
+    learnt = not config.jump_reflection
+    title = "before learning -> after (95 % interval)" if learnt else "audit (95 % interval)"
+    drawn = make_table(title, ["mission", "split"], ["tickets", "accuracy", "wrong pass", "wrong fail", "review"])
+    for mission, split, before, after in _pair_rows(journal, config, guidance):
+        drawn.add_row(Text(mission), split, *format_cells(before if learnt else None, after))
+    return drawn
+
+
+def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
+    """What the accuracies are worth: failures caught and false alarms beside the best constant answer, and a warning if that
+    is as good."""
+    prices = prices_of(config.gating)
+    yield ""
+    for mission, split, _, after in _pair_rows(journal, config, guidance):
+        yield f"{mission}, {split}: {describe_classes(after, prices)}"
+        warning = warn_of_constant(after, prices)
+        if warning:
+            yield f"  {warning}"
+
+
+def _pair_rows(
+    journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
+) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    """By mission and split the first row of metrics.jsonl, and that of the final guidance, which may be an earlier one: not
+    the last that was measured."""
+    for mission, learnt in guidance.items():
+        rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
+        for split in SPLITS if config.jump_reflection else SPLITS[1:]:
+            of_split = [row for row in rows if row["split"] == split]
+            of_final = [row for row in of_split if row["guidance_step"] == learnt.step]
+            if of_final:
+                yield mission, split, of_split[0], of_final[-1]
+
+
+def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
+    """The cells of one row."""
+    low, high = after["acc_interval"]
+    accuracy = f"{after['acc']:.1%} ({low:.0%}-{high:.0%})"
+    counts = [f"{after[name]:4}" for name in ("fp", "fn")]
+    if before is not None:
+        accuracy = f"{before['acc']:.1%} -> {accuracy}"
+        counts = [f"{before[name]:4} -> {count}" for name, count in zip(("fp", "fn"), counts, strict=True)]
+    return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
+
+
+def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[str]:
+    """What a person should know of learnt rules before they are used: which were often wrong on val, and which the model
+    does not apply as written."""
+    mission, files = guidance.mission, RunFolder(journal.folder)
+    yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.gating))
+    if config.runner.judge == "model":
+        judged = collect_verdicts(files.read_committed(f"{folder(mission)}/selections.jsonl"), (), guidance.step)
+        known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
+        yield from name_misread(mission, read_letter(files, guidance, judged, known, config))
+
+
+def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:
+    """What to try next where a run has changed nothing of a mission's guidance; nothing of an audit."""
+    attempts = list_attempts([parse_row(row) for row in journal.rows(f"{folder(mission)}/{REFLECTION}")])
+    if config.jump_reflection or not config.runner.epochs or attempts.accepted:
+        return
+    lines = list(advise(journal.rows(f"{folder(mission)}/metrics.jsonl"), attempts, config, state.ended))
+    yield f"  Nothing was learnt: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
+    yield from (f"  - {line}" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedEdits:
+    """What a run changed on the way to a guidance; edits of an earlier run, which it may have started from, left out."""
+
+    accepted: int  # edits
+    provisional: int  # edits that were kept without a proof
+    gone: int  # rules that it let go
+
+    def describe(self) -> str:
+        """In words: ``2 accepted edits, 1 rule removed``."""
+        edits = f"{self.accepted} accepted edit{'s' if self.accepted != 1 else ''}"
+        if self.provisional:
+            kept = f"{self.provisional} edit{'s' if self.provisional != 1 else ''} kept as provisional"
+            edits = f"{edits}, {kept}" if self.accepted else kept
+        return edits + (f", {self.gone} rule{'s' if self.gone != 1 else ''} removed" if self.gone else "")
+
+
+def count_applied(journal: Journal, guidance: Guidance) -> AppliedEdits:
+    """What became ``guidance``."""
+    rows = map(parse_row, journal.rows(f"{folder(guidance.mission)}/{REFLECTION}"))
+    applied = [row for row in rows if row.applied is not None and row.step_after <= guidance.step]
+    gone, provisional = sum(isinstance(row, PruningRow) for row in applied), sum(row.is_provisional for row in applied)
+    return AppliedEdits(len(applied) - gone - provisional, provisional, gone)
+
+
+def describe_splits(shares: SplitConfig) -> str:
+    """What each split was for; of one without tickets, what nothing was done for."""
+    chosen = "the final ones chosen on val" if shares.val else "the last ones stand, since without split.val none are chosen"
+    served = "test was used for this table alone" if shares.test else "without split.test no figure is of sealed tickets"
+    return f"Rules were learnt from train tickets, {chosen}; {served}."
+
+
+def describe_spending(state: State, edits: int) -> list[str]:
+    """What the run cost, all in all and for each of its accepted ``edits``, and what ended it."""
+    spent = state.spent
+    lines = [
+        f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, {spent.reflections:,} reflections; "
+        f"{spent.tokens:,} tokens"
+    ]
+    if edits and (asked := spent.rollouts + spent.judged):
+        each = asked / edits
+        lines[0] += f". For each accepted edit {each:,.0f} rollouts and verdicts"
+    if spent.saved:
+        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts.")
+    if state.ended:
+        lines.append(f"Learning ended at {state.ended}. To learn on, run the same command with a higher one.")
+    return lines

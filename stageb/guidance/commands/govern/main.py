@@ -1,0 +1,265 @@
+"""``stageb guidance``: look at learnt guidance, compare it, take it elsewhere, decide which is in use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from stageb.cli.parsing import WordParser, parse_run
+from stageb.errors import InputError, shown
+from stageb.guidance.commands.govern import code, screens, shared
+from stageb.guidance.commands.govern.screens import add_provenance
+from stageb.guidance.commands.use.code import list_read_files
+from stageb.guidance.learning.attempts import describe_provisional
+from stageb.guidance.rules.guidance_file import read_guidance, split_step
+from stageb.guidance.rules.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
+from stageb.guidance.words.config import Language, LoopConfig
+from stageb.guidance.words.types import Guidance, Ticket
+from stageb.job import process
+from stageb.runs.run import is_finished
+from stageb.store import disk
+from stageb.store.targets import check_target
+
+TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
+
+SOURCE = """\
+SOURCE is a run's folder (out/first), a guidance.json, or a text file of rules (.txt); each may end in @STEP, for the
+guidance of that step, from a run's snapshots or a shared file's history (out/first@3).
+
+A text file of rules has [the mission] on a line of its own, and below it one rule per line. A line may begin with its
+number, "G4. Fail if ..."; "G0. ..." is the headline (default: a neutral one); lines that begin with # are ignored."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``stageb guidance ARGUMENTS``; returns the exit code. Raises ``InputError``."""
+    args = make_parser().parse_args(arguments)
+    code: int = args.run(args)
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command and its subcommands."""
+    parser = WordParser(
+        prog="stageb guidance",
+        description="Look at learnt guidance, compare it, take it elsewhere, decide which is in use.",
+        epilog=f"{SOURCE}\n\nFor details of a command: stageb guidance COMMAND --help.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(
+        name: str, summary: str, run: Callable[[Any], int], *sources: str, more: str = ""
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary}\n\n{more}".rstrip(),
+            epilog=SOURCE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for source in sources:
+            added.add_argument(source, metavar=source.upper(), help=OPERANDS[source])
+        added.add_argument("--mission", metavar="M", help="only this mission, named as in its tickets")
+        added.set_defaults(run=run)
+        return added
+
+    shows = command("show", "Every rule, and where it comes from.", show, "source")
+    shows.add_argument("--step", type=_parse_step, metavar="N", help="the guidance of this step; the same as SOURCE@N")
+    shows.add_argument("--all-tickets", action="store_true", help="list every ticket that taught a rule, not only five")
+    exits = "Exit code: 0 if all rules are equal, 1 if some differ, 2 if a source cannot be read."
+    command("diff", "What differs between two, rule by rule.", diff, "a", "b", more=f"{MARKS}\n\n{exits}")
+    command("history", "Every step: what made it, its gate figures, its accuracy on val.", history, "source")
+    exports = command("export", "The prompt that rollouts read, or the rules as code.", export, "source", more=EXPORTS)
+    exports.add_argument("--format", choices=("text", "chat", *code.WRITERS), default="text", help=FORMATS)
+    exports.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
+    exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
+    exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
+    promotes = command(
+        "promote", "Copy guidance into a shared file that many runs can use.", promote, "source", more=PROMOTES
+    )
+    promotes.add_argument(
+        "--to", required=True, metavar="FILE", help="the shared file, such as shared.json; created if it does not exist"
+    )
+    rolls = command("rollback", "Put a mission's guidance in a shared file back to an earlier step.", roll_back, "file")
+    rolls.add_argument(
+        "--to", required=True, type=_parse_step, metavar="STEP", help="the step; stageb guidance history FILE lists them"
+    )
+    for each in (shows, exports):
+        each.add_argument(
+            "--language",
+            choices=get_args(Language),
+            help="of the prompt and a default headline (default: the run's, or en)",
+        )
+    for each in (promotes, rolls):
+        each.add_argument("--yes", action="store_true", help="do not ask for confirmation (for scripts)")
+    return parser
+
+
+def _parse_step(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: a step is a whole number, 0 or more")
+    return int(text)
+
+
+OPERANDS = {
+    "source": "the guidance: see below",
+    "a": "the guidance to compare with, usually the older one: a SOURCE, see below",
+    "b": "the guidance to compare, usually the newer one: a SOURCE, see below",
+    "file": "a shared file that promote created",
+}
+MARKS = """\
++ an added rule, - a removed one, ~ a changed one, with [-deleted-] and {+inserted+} words, > one with a new number."""
+EXPORTS = f"""\
+The prompt ends with {TICKET}, which stands for one line per image of the ticket to judge: "image_1: what is seen there".
+
+Rules as code need nothing of stageb: python is a module with judge(ticket), sql a query over a table with a column for
+each field, json the rules' expressions as a tree. Rules that cannot be read as code are listed, and tickets that depend on
+them get no verdict. Exit code: 0 if all rules are written as code, 1 if some are not."""
+FORMATS = "text (default) or chat (JSON messages): the prompt; python, sql or json: the rules as code"
+TICKETS = """\
+for code: ticket files with the names and values that the rules mention (default: those that the run learnt from)"""
+PROMOTES = """\
+Shows what would change and asks for confirmation, mission by mission; other missions stay as they are. Runs can start from
+the file (guidance.path). Its history lies beside it, as FILE with the suffix .history.jsonl: every version, when it was
+promoted, and by whom, for stageb guidance history and rollback. Several processes may promote at once."""
+
+
+def show(args: Any) -> int:
+    """Print every rule, and where it comes from."""
+    source = args.source if args.step is None else f"{args.source}@{args.step}"
+    for number, guidance in enumerate(_read(source, args).values()):
+        _print([*([""] if number else []), *screens.describe_rules(guidance, source, args.all_tickets)])
+    return 0
+
+
+def diff(args: Any) -> int:
+    """Print what differs; 1 where anything does."""
+    sources = (args.a, args.b)
+    before, after = (read_guidance(source, args.mission) for source in sources)
+    found = list(screens.describe_differences(before, after, sources))
+    _print(found)
+    return 1 if found else 0
+
+
+def history(args: Any) -> int:
+    """Print every step."""
+    path, _ = split_step(args.source)
+    of = screens.describe_run if path.is_dir() else screens.describe_file
+    for number, guidance in enumerate(read_guidance(path, args.mission).values()):
+        _print([*([""] if number else []), *of(path, guidance.mission, guidance)])
+    return 0
+
+
+def export(args: Any) -> int:
+    """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
+    if args.output:
+        read = list_read_files(args.source)
+        check_target(args.output, {**read, "tickets": [*read["tickets"], *args.tickets]})
+    found = _read(args.source, args)
+    if args.format in code.WRITERS:
+        text, unreadable = code.write(args.format, code.code_missions(args, found, _choose_words(args)))
+        _write(text, args.output)
+        for line in unreadable:
+            print(shown(line, 400), file=sys.stderr)
+        return 1 if unreadable else 0
+    guidance, words = _get_only(found, args.source), _choose_words(args)
+    for line in describe_provisional(guidance.rules):
+        print(f"{shown(guidance.mission)}: {line}", file=sys.stderr)  # the prompt does not tell
+    if guidance.shown and not words.instruct:  # a file does not say which model reads it
+        words = instruct_words(args.language or "en")
+    prompt = rollout_prompt(Ticket("", "", "pass", ()), guidance, words)
+    if args.format == "chat":
+        turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
+        _write(json.dumps(turns, ensure_ascii=False, indent=2) + "\n", args.output)
+    else:
+        _write(f"{prompt.system}\n\n{TICKET}\n", args.output)
+    return 0
+
+
+def promote(args: Any) -> int:
+    """Copy missions' guidance into a shared file, each after its difference was shown and agreed to."""
+    path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
+    if run.is_dir() and not is_finished(run):
+        print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
+    done = True
+    for guidance in read_guidance(args.source, args.mission).values():
+        kept = add_provenance(guidance, run) if run.is_dir() else guidance
+        source = shown(f"{args.source} (step {guidance.step})")
+        done &= _change(args, path, shared.GuidanceChange("promoted from", source, kept, new=True))
+    return 0 if done else 1
+
+
+def roll_back(args: Any) -> int:
+    """Put an earlier step of a mission back in its place."""
+    path = shared.resolve_target(args.file)
+    mission = _get_only(read_guidance(path, args.mission), args.file).mission
+    guidance = read_guidance(f"{path}@{args.to}", mission)[mission]
+    return 0 if _change(args, path, shared.GuidanceChange("rolled back", "", guidance, new=False)) else 1
+
+
+def _change(args: Any, path: Path, change: shared.GuidanceChange) -> bool:
+    """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be args."""
+    name, changed = change.guidance.mission, False
+
+    def confirm(before: Guidance | None, after: Guidance) -> bool:
+        nonlocal changed
+        changed = True
+        _print([f"{shown(str(path))}:", *screens.describe_differences({name: before} if before else {}, {name: after})])
+        if args.yes:
+            return True
+        if not sys.stdin.isatty():
+            raise InputError("cannot ask for confirmation, since the input is not a terminal; give --yes to do it without")
+        sys.stdout.flush()
+        if why := process.find_loss():
+            raise InputError(f"{why}: what would change cannot be shown; give --yes to do it anyway")
+        print(f"Make this the guidance of {shown(name)}? [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    after = shared.apply_change(path, change, confirm)
+    if after is None:
+        _print([f"{shown(name)}: nothing was changed"])
+    else:
+        _print([f"{shown(name)}: step {after.step} {'is now in use' if changed else 'holds these rules already'}"])
+    return after is not None
+
+
+def _read(source: str, args: Any) -> dict[str, Guidance]:
+    return read_guidance(source, args.mission, WORDS[args.language] if args.language else None)
+
+
+def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
+    if len(found) > 1:
+        names = shown(", ".join(map(repr, found)), 400)
+        raise InputError(shown(f"{source} holds several missions; choose one by --mission: {names}"))
+    (guidance,) = found.values()
+    return guidance
+
+
+def _choose_words(args: Any) -> Words:
+    """The words of a prompt: of the language given, or of the run's config."""
+    path, _ = split_step(args.source)
+    if args.language or not path.is_dir():
+        return WORDS[args.language or "en"]
+    config = parse_run(path).config
+    if not isinstance(config, LoopConfig):
+        raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
+    return words_of(config.prompt, config.model)
+
+
+def _write(text: str, path: Path | None) -> None:
+    """To a file as a whole, or to standard output. Raises ``JournalError`` where the disk refuses."""
+    if path is None:
+        sys.stdout.write(text)
+        return
+    with disk.reporting(path):
+        disk.replace(path, disk.encode(text))
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)

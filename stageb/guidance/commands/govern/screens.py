@@ -1,0 +1,246 @@
+"""What commands say of guidance, line by line: its rules, where they come from, and what differs between two.
+
+Texts of files and models are shown so that they move no terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import shown
+from stageb.guidance.learning.attempts import describe_provisional
+from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
+from stageb.guidance.rules import history_file
+from stageb.guidance.rules.edits import compare_rules, compare_words, find_moves
+from stageb.guidance.rules.guidance_file import read_past, split_step
+from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule
+from stageb.runs.folder import RunFolder
+from stageb.store.journal import safe_name
+
+# Two guidances of a mission, as a person reads what differs. Pure functions.
+
+
+_MARKS = {"same": "{}", "gone": "[-{}-]", "new": "{{+{}+}}"}
+
+
+def describe_changes(old: Guidance | None, new: Guidance | None) -> Iterator[str]:
+    """+ a rule added, - removed, ~ changed with the words marked, > one that got another number; in the order of keys."""
+    changes = compare_rules(old, new)
+    moves = find_moves(changes)
+    marks = {rule.key: " (provisional)" * rule.is_provisional for rule in new.rules} if new else {}
+    for change in changes:
+        gone = bool(change.before) and change.key not in moves.values()
+        new_here = bool(change.after) and change.key not in moves
+        if gone and new_here:
+            yield f"  ~ {change.key}{marks[change.key]}. {mark_words(change.before, change.after)}"
+        elif gone:
+            yield f"  - {change.key}. {change.before}"
+        elif new_here:
+            yield f"  + {change.key}{marks[change.key]}. {change.after}"
+        if change.key in moves:
+            yield f"  > {moves[change.key]} -> {change.key}. {change.after}"
+
+
+def mark_words(old: str, new: str) -> str:
+    """``new`` with what it has in place of ``old``'s words marked, as git's word diff does: ``[-gone-]{+new+}``."""
+    return "".join(_MARKS[what].format(text) for what, text in compare_words(old, new))
+
+
+LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run that learnt it: what that run's files say
+
+
+def read_edits(run: Path, mission: str) -> list[LearningRow]:
+    """The rows of reflection.jsonl by which a run edited a mission's guidance, in order.
+
+    Raises ``BadInputError`` where another program changed them.
+    """
+    files, file = RunFolder(run), f"{safe_name(mission)}/{REFLECTION}"
+    found: list[LearningRow] = []
+    for line, row in files.read_whole(file, '"applied": true'):
+        if row.get("applied") is not True:
+            continue
+        try:
+            found.append(parse_row(row))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise files.fault(file, line, f"no row of a reflection ({type(error).__name__})") from None
+    return found
+
+
+def read_val_metrics(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
+    """The first figures on val of every step that was judged there."""
+    files, file = RunFolder(run), f"{safe_name(mission)}/metrics.jsonl"
+    judged: dict[int, Mapping[str, Any]] = {}
+    for line, row in files.read_whole(file, '"split": "val"'):
+        if not isinstance(row.get("guidance_step"), int) or not isinstance(row.get("n"), int):
+            raise files.fault(file, line, "no row of metrics")
+        judged.setdefault(row["guidance_step"], row)
+    return judged
+
+
+def find_edit(rule: Rule, made: list[LearningRow]) -> LearningRow | None:
+    """The edit that gave a rule its text; None where none of these did, but an earlier run, or a person."""
+
+    def gave(edit: LearningRow) -> bool:
+        texts = [(operation.text, list(operation.evidence)) for operation in edit.operations]
+        by, sources = rule.metadata.get("reflection_id"), rule.metadata.get("sources")
+        return edit.reflection_id == by and (rule.text, sources) in texts
+
+    return next((edit for edit in reversed(made) if gave(edit)), None)
+
+
+def summarize_edit(edit: LearningRow, run: str) -> dict[str, Any]:
+    """What a rule that is copied out of ``run`` remembers of the edit that gave it its text."""
+    return {"run": run, "step": edit.step_after, "epoch": edit.epoch, "gate": edit.test}
+
+
+def add_provenance(guidance: Guidance, run: Path) -> Guidance:
+    """The guidance, each of its rules with what the files of ``run`` say of how it was learnt."""
+    made = read_edits(run, guidance.mission)
+
+    def annotate(rule: Rule) -> Rule:
+        edit = find_edit(rule, made)
+        if edit is None or LEARNT in rule.metadata:
+            return rule
+        return replace(rule, metadata={**rule.metadata, LEARNT: summarize_edit(edit, run.name)})
+
+    return replace(guidance, rules=tuple(annotate(rule) for rule in guidance.rules))
+
+
+TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
+DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "removed"}
+
+
+def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterator[str]:
+    """The rules of a mission, each with where it comes from."""
+    path, _ = split_step(source)
+    made = read_edits(path, guidance.mission) if path.is_dir() else []
+    yield f"{shown(guidance.mission)}, step {guidance.step}:"
+    for rule in guidance.rules:
+        yield f"  {rule.key}{' (provisional)' * rule.is_provisional}. {shown(rule.text)}"
+        yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), all_tickets))
+    yield from (f"  {line}" for line in describe_provisional(guidance.rules))
+    if guidance.shown:
+        named = [_name_ticket(each.source) for each in guidance.shown]
+        yield f"  shown with it: {_count_noun(len(named), 'train ticket')}: {', '.join(named)}"
+    if guidance.calibration != UNCALIBRATED:
+        slope, offset, rules = guidance.calibration.slope, guidance.calibration.offset, guidance.calibration.rules
+        yield f"  calibrated: log-odds of a pass times {slope:.3g}, plus {offset:.3g}"
+        if rules:
+            yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
+
+
+def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool) -> Iterator[str]:
+    """How a rule came to its text. What its metadata holds, anybody may have written there."""
+    data = rule.metadata
+    if not data:
+        yield "given: by a person, or as the neutral headline"
+        return
+    told = data.get(LEARNT) if edit is None else summarize_edit(edit, "")
+    told = told if isinstance(told, Mapping) else {}
+    place = [f"{name} {shown(str(told[name]), 60)}" for name in ("step", "epoch") if told.get(name) is not None]
+    place += [f"run {shown(str(told['run']), 60)}"] if told.get("run") else []
+    op = data.get("op") if isinstance(data.get("op"), str) else ""
+    merged = data.get("merged_from") if isinstance(data.get("merged_from"), list) else []
+    made = [DONE.get(str(op), shown(str(op), 20)) or "written"]
+    made += [f"from {shown(', '.join(map(str, merged or [])), 80)}"] if merged else []
+    made += [f"by {shown(str(data['reflection_id']), 60)}"] if data.get("reflection_id") else []
+    yield " ".join(made) + (f" ({', '.join(place)})" if place else "")
+    if data.get("rationale"):
+        yield f"why: {shown(str(data['rationale']), 400)}"
+    sources = data.get("sources")
+    if isinstance(sources, list) and sources:
+        named = [_name_ticket(str(key)) for key in (sources if all_tickets else sources[:TICKETS])]
+        more = len(sources) - len(named)
+        yield f"learnt from {_count_noun(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
+    if isinstance(told.get("gate"), Mapping):
+        yield f"gate: {_describe_test(told['gate'])}"
+
+
+def _name_ticket(key: str) -> str:
+    """A ticket's key for people."""
+    group, _, label = key.rpartition("::")
+    return shown(f"{group} ({label})" if group else key, 120)
+
+
+def _describe_test(test: Mapping[str, Any]) -> str:
+    """The figures of a test, in a line."""
+    figures = {name: value for name, value in test.items() if isinstance(value, int | float)}
+    said = [f"mean gain {figures['mean_gain']:+.1%}"] if "mean_gain" in figures else []
+    said += [f"on {figures['tickets']} tickets"] if "tickets" in figures else []
+    said += [f"({figures['won']:g} won, {figures['lost']:g} lost)"] if {"won", "lost"} <= figures.keys() else []
+    tested = [" ".join(said)] if said else []
+    if "level" in figures:
+        tested.append(f"a rule that does not help would pass with a chance of at most {figures['level']:.2g}")
+    return "; ".join(tested)
+
+
+def describe_differences(
+    before: Mapping[str, Guidance], after: Mapping[str, Guidance], sources: tuple[str, str] = ("", "")
+) -> Iterator[str]:
+    """What is not the same in two sets of guidance, mission by mission; nothing where all rules are. Two ``sources`` may
+    number their steps alike, so each is named where there are any."""
+    for mission in dict.fromkeys([*before, *after]):
+        old, new = before.get(mission), after.get(mission)
+        if found := list(describe_changes(old, new)):
+            steps = [f"step {each.step}" if each else "none" for each in (old, new)]
+            if any(sources):
+                steps = [shown(f"{split_step(of)[0]} ({step})") for of, step in zip(sources, steps, strict=True)]
+            yield f"{shown(mission)}: {steps[0]} -> {steps[1]}"
+            yield from map(shown, found)
+
+
+def describe_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
+    """Every step of a run's mission: what made it, how it was proven, how it did on val."""
+    made, judged = {edit.step_after: edit for edit in read_edits(folder, mission)}, read_val_metrics(folder, mission)
+    yield f"{shown(mission)}, step {now.step} in use:"
+    for step in sorted({*made, *judged, now.step, *([min(made) - 1] if made else [])}):
+        edit, mark = made.get(step), "*" if step == now.step else " "
+        epoch = f", epoch {edit.epoch}" if edit and edit.epoch is not None else ""
+        yield f"{mark} step {step}: {shown(edit.reflection_id, 60) + epoch if edit else 'given'}"
+        for operation in edit.operations if edit else ():
+            yield f"      {_describe_operation(operation)}"
+        if edit and edit.test is not None:
+            yield f"      gate: {_describe_test(edit.test)}"
+        if edit and edit.is_provisional:
+            yield "      gate: not proven, kept as provisional"
+        if step in judged:
+            yield f"      val: {_describe_accuracy(judged[step])}"
+
+
+def describe_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
+    """Every change of a mission's guidance in a file that commands have changed."""
+    kept, before = read_past(path, mission), dict[str, Guidance]()
+    made = [row for row in history_file.read_history(path) if row["mission"] == mission]
+    in_use = max((number for number, row in enumerate(made) if kept[row["step"]] == now), default=None)
+    yield f"{shown(mission)}, step {now.step} in use:"
+    for number, row in enumerate(made):
+        version, mark = kept[row["step"]], "*" if number == in_use else " "
+        yield f"{mark} step {row['step']}: {shown(row['action'], 60)} {shown(row['source'], 200)}".rstrip()
+        yield f"      {shown(row['at'], 40)}, {shown(row['by'], 60)}"
+        yield from (f"    {line}" for line in list(describe_differences(before, {mission: version}))[1:])
+        before = {mission: version}
+    if in_use is None:
+        yield f"* step {now.step}: {'edited by hand since' if made else 'as it is; no command has changed it'}"
+
+
+def _describe_operation(operation: Operation) -> str:
+    """An operation, in a line."""
+    what = [operation.op, operation.key or ", ".join(map(str, operation.merged_from))]
+    return shown(" ".join(map(str, filter(None, what))) + (f": {operation.text}" if operation.text else ""))
+
+
+def _describe_accuracy(row: Mapping[str, Any]) -> str:
+    accuracy, interval = row.get("acc"), row.get("acc_interval")
+    if not isinstance(accuracy, float | int):
+        return f"{row['n']} tickets"
+    within = ""
+    if isinstance(interval, list) and len(interval) == 2 and all(isinstance(end, float | int) for end in interval):
+        within = f" (95 % interval {interval[0]:.0%}-{interval[1]:.0%})"
+    return f"{accuracy:.1%} of {row['n']} tickets{within}"
+
+
+def _count_noun(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

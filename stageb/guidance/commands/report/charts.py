@@ -1,0 +1,254 @@
+"""The charts of a report, drawn by matplotlib. Sizes are in units of the drawing, which is as wide as a phone's screen; a
+wider screen shows it larger, with its letters kept small (``templates/report.css``).
+
+Whatever colour tells, a shape, a hatch or a place tells as well, and every chart stands beside a table of its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from unicodedata import east_asian_width
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from stageb.guidance.commands.report.sentences import escape_unseen
+from stageb.guidance.commands.report.svg import COLOURS, render_svg
+from stageb.guidance.commands.report.verdicts import AgreementLevel
+from stageb.guidance.learning.attempts import OUTCOME_TEXTS, Attempt, Attempts, keep_furthest
+
+WIDTH = 360
+LETTER = 11  # units
+ROOM = 14.0  # for a mission and its split, in letters as wide as they are high
+POINTS = 500  # that one chart draws, at the most
+BINS = 10  # of agreement, at the most
+SPLIT_STYLES = {"val": ("o", -0.07), "test": ("s", 0.07), "train": ("^", 0.0)}
+INK, SOFT, PAPER = (COLOURS[name] for name in ("ink", "soft", "paper"))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An accuracy."""
+
+    epoch: int
+    accuracy: float
+    low: float  # of its 95 % interval
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One line of the chart that begins a report."""
+
+    mission: str
+    split: str
+    before: Point | None
+    after: Point
+    always: float  # accuracy of the best constant answer
+
+
+def draw_pairs(rows: Sequence[Pair], name: str) -> str:
+    """Accuracy before and after, and of the best constant answer, in a row for each mission and split."""
+    several = len({row.split for row in rows}) > 1
+    labels = [_make_label(row, several) for row in rows]
+    left = 12 + max(map(_measure_width, labels)) * LETTER
+    height = (26 if len(rows) <= 12 else 19) * len(rows) + 62
+    figure, axes = _make_figure(height, left, top=38, bottom=24)
+    for place, row in enumerate(rows):
+        colour = COLOURS[row.split]
+        axes.axhline(place, color=COLOURS["grid"], linewidth=0.8)
+        axes.plot([row.after.low, row.after.high], [place, place], color=colour, linewidth=5, alpha=0.35)
+        axes.plot(row.always, place, "|", color=INK, markersize=14, markeredgewidth=1.5)
+        if row.before:
+            axes.plot(row.before.accuracy, place, "o", color=SOFT, markerfacecolor=PAPER, markersize=7)
+        axes.plot(row.after.accuracy, place, SPLIT_STYLES[row.split][0], color=colour, markersize=7)
+        at: dict[str, Any] = {
+            "xy": (0, place),
+            "xycoords": axes.get_yaxis_transform(),
+            "xytext": (-6, 0),
+            "textcoords": "offset points",
+        }
+        axes.annotate(labels[place], **at, ha="right", va="center", fontsize=LETTER, annotation_clip=False)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axes.xaxis.set_major_formatter(FuncFormatter(_format_percent))
+    started = any(row.before for row in rows)
+    if started:
+        axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
+    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}; bar: likely range")
+    axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=1.5, label="always the same answer")
+    _add_legend(axes, 2)
+    told = (
+        f"{escape_unseen(row.mission)}, {row.split}: "
+        + (f"{row.before.accuracy:.1%} before, " if row.before else "")
+        + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%}), {row.always:.1%} by always "
+        + "answering the same"
+        for row in rows
+    )
+    return render_svg(figure, name, "Accuracy by mission and split", "; ".join(told))
+
+
+def draw_epochs(lines: dict[str, list[Point]], always: float, name: str) -> str:
+    """Accuracy with intervals by epoch and split, above or below what the best constant answer scores."""
+    figure, axes = _make_figure(210)
+    for split, points in lines.items():
+        marker, shift = SPLIT_STYLES[split]
+        heights = [point.accuracy for point in points]
+        off = [[point.accuracy - point.low for point in points], [point.high - point.accuracy for point in points]]
+        places = [point.epoch + shift for point in points]
+        style: dict[str, Any] = {"fmt": marker, "color": COLOURS[split], "markersize": 5.5}
+        axes.errorbar(places, heights, yerr=off, capsize=2.5, elinewidth=1.4, label=split, **style)
+    axes.axhline(always, color=INK, linewidth=1, linestyle=(0, (1, 2)), label="always the same")
+    known = [point for points in lines.values() for point in points]
+    last = max(point.epoch for point in known)
+    axes.set_xlim(-0.4, max(1, last) + 0.4)
+    axes.set_ylim(max(0.0, min(always, *(point.low for point in known)) // 0.1 / 10 - 0.02), 1.02)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_percent))
+    _tick_whole_numbers(axes)
+    axes.set_xlabel("epoch (0: before learning)", fontsize=LETTER)
+    _add_legend(axes, 4)
+    told = (f"{split}: " + ", ".join(f"epoch {p.epoch} {p.accuracy:.1%}" for p in points) for split, points in lines.items())
+    return render_svg(figure, name, "Accuracy by epoch and split", "; ".join(told))
+
+
+def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
+    """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
+    no gain is known, as without a gate, the rules alone."""
+    shown = keep_furthest([each for each in attempts.tried if each.gain is not None], POINTS)
+    edits = [each for each in shown if not each.is_removal]
+    kinds: list[tuple[str, str, str, list[Attempt]]] = [
+        ("not tested", ".", "seen", [each for each in edits if not each.test]),
+        ("not proven", "X", "refused", [each for each in edits if each.test and each.outcome != "accepted"]),
+        ("accepted", "o", "accepted", [each for each in edits if each.outcome == "accepted"]),
+        ("rule removed", "v", "ink", [each for each in shown if each.is_removal and each.outcome == "accepted"]),
+    ]
+    gains = any(some for *_, some in kinds)
+    height = 300 if gains else 118
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    below = _add_axes(figure, (46, 40, WIDTH - 62, 56))
+    if gains:
+        _draw_gains(_add_axes(figure, (46, 116, WIDTH - 62, 148)), kinds, attempts.reflections)
+        figure.text(4 / WIDTH, 287 / height, "gain in accuracy", fontsize=LETTER, color=INK)
+    counts = [count for _, count in rules]
+    below.step([place for place, _ in rules], counts, where="post", color=INK, linewidth=1.5)
+    below.set_ylim(-0.3, max(counts) * 1.15 + 1)
+    below.yaxis.set_major_locator(MaxNLocator(3, integer=True, min_n_ticks=1))
+    below.set_xlim(0.5, attempts.reflections + 0.5)
+    _tick_whole_numbers(below)
+    below.set_xlabel("reflection", fontsize=LETTER)
+    figure.text(4 / WIDTH, 101 / height, "rules", fontsize=LETTER, color=INK)
+    told = ", ".join(f"{count} {OUTCOME_TEXTS[outcome]}" for outcome, count in attempts.outcomes) or "none"
+    return render_svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
+
+
+def _draw_gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], reflections: int) -> None:
+    """The upper half of the time line: ``kinds`` are (label, marker, colour, edits)."""
+    for label, marker, colour, some in kinds:
+        if some:
+            small = marker == "."
+            places, gains = [each.place for each in some], [each.gain or 0.0 for each in some]
+            style: dict[str, Any] = {"markersize": 5 if small else 7, "markeredgewidth": 0.8, "clip_on": False}
+            edge = COLOURS[colour] if small else PAPER
+            axes.plot(places, gains, marker, label=label, color=COLOURS[colour], markeredgecolor=edge, **style)
+    axes.axhline(0, color=SOFT, linewidth=1)
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_signed))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(labelbottom=False)
+    axes.set_xlim(0.5, reflections + 0.5)
+    _tick_whole_numbers(axes)
+    _add_legend(axes, 4)
+
+
+def draw_agreement(levels: Sequence[AgreementLevel], name: str) -> str:
+    """How many tickets so many answers agreed on, and how many of these were right."""
+    bars = _bin_levels(levels)
+    figure, axes = _make_figure(190)
+    right, wrong = [each.right for _, each in bars], [each.wrong for _, each in bars]
+    places = range(len(bars))
+    axes.bar(places, right, color=COLOURS["right"], width=0.7, label="right")
+    style: dict[str, Any] = {"color": COLOURS["wrong"], "hatch": "////", "edgecolor": PAPER, "linewidth": 0}
+    axes.bar(places, wrong, bottom=right, width=0.7, label="wrong", **style)
+    axes.set_xticks(places, [label for label, _ in bars])
+    axes.set_xlim(-0.6, max(2, len(bars)) - 0.4)
+    axes.grid(axis="x", visible=False)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
+    axes.set_xlabel("answers that agree with the verdict", fontsize=LETTER)
+    figure.text(4 / WIDTH, 176 / 190, "tickets", fontsize=LETTER, color=INK)
+    _add_legend(axes, 2)
+    told = (f"{label} agree: {each.right} right, {each.wrong} wrong" for label, each in bars)
+    return render_svg(figure, name, "Tickets by agreement", "; ".join(told))
+
+
+def _make_figure(height: float, left: float = 46, top: float = 28, bottom: float = 38) -> tuple[Figure, Axes]:
+    """A figure of one chart."""
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    return figure, _add_axes(figure, (left, bottom, WIDTH - left - 16, height - bottom - top))
+
+
+def _add_axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
+    """Axes at (left, bottom, width, height), in units."""
+    width, height = (size * 72 for size in figure.get_size_inches())
+    axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
+    axes.tick_params(labelsize=LETTER, length=3)
+    return axes
+
+
+def _add_legend(axes: Axes, columns: int) -> None:
+    """Above the chart, on the right."""
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncol=columns,
+        fontsize=LETTER,
+        borderaxespad=0.2,
+        handletextpad=0.3,
+        columnspacing=1.0,
+        handlelength=1.6,
+    )
+
+
+def _tick_whole_numbers(axes: Axes) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+
+
+def _format_percent(value: float, _: object = None) -> str:
+    return f"{value:.0%}"
+
+
+def _format_signed(value: float, _: object = None) -> str:
+    return f"{value * 100:+.0f}%" if value else "0"
+
+
+def _bin_levels(levels: Sequence[AgreementLevel]) -> list[tuple[str, AgreementLevel]]:
+    """The levels by name; where there are too many, ten of them."""
+    if len(levels) <= BINS:
+        return [(f"{each.agreement:.0%}", each) for each in levels]
+    bins: dict[int, AgreementLevel] = {}
+    for each in levels:
+        place = min(BINS - 1, int(each.agreement * BINS))
+        known = bins.get(place, AgreementLevel(place / BINS, 0, 0))
+        bins[place] = AgreementLevel(place / BINS, known.right + each.right, known.wrong + each.wrong)
+    return [(f"{place * BINS}+", bins[place]) for place in sorted(bins)]
+
+
+def _make_label(row: Pair, several: bool) -> str:
+    """The mission's name, as far as there is room for it, and the split where there are several."""
+    split = f" {row.split}" if several else ""
+    room, name = ROOM - _measure_width(split), ""
+    for letter in escape_unseen(row.mission):
+        if _measure_width(f"{name}{letter}…") > room:
+            return f"{name.rstrip()}…{split}"
+        name += letter
+    return f"{name}{split}"
+
+
+def _measure_width(text: str) -> float:
+    """How wide a text is, at the most, in letters of the size that it is set in: matplotlib's font lacks many."""
+    return sum(1.0 if east_asian_width(letter) in "WF" else 0.62 for letter in text)

@@ -1,0 +1,235 @@
+"""What a run's files say, as of its last commit, and how its guidance grew.
+
+Nothing is locked and nothing is written: the run may go on meanwhile.
+
+Rows after the last commit are left out, since they will be written again. The guidance is not read but made again, from the
+first one and the edits that were accepted: so it is that of the commit, and every step of it is known, whatever
+``guidance.retention`` kept and whatever a person did to ``guidance.json`` since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import InputError
+from stageb.guidance.commands.fit.artifacts import folder as folder_of
+from stageb.guidance.commands.report.verdicts import TicketVerdicts, collect_verdicts
+from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
+from stageb.guidance.commands.use.code import code_rules
+from stageb.guidance.commands.use.record import compare_with_letter
+from stageb.guidance.learning.attempts import Attempts, list_attempts
+from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
+from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, mark_provisional
+from stageb.guidance.rules.guidance_file import from_json
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.tickets.tickets import read_same_tickets
+from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import PROVISIONAL, Guidance, Operation, Rule, Ticket
+from stageb.runs.folder import RunFolder, RunRow
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceStep:
+    """A guidance, and how it came about."""
+
+    guidance: Guidance
+    place: int = 0  # which reflection of the run brought it, from 1; 0 for what the run started with
+    by: str = ""  # that reflection's name
+    changes: tuple[RuleChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """One rule of a guidance: where its text comes from."""
+
+    rule: Rule
+    since: int  # the guidance step at which it got this text
+    earlier: tuple[RuleChange, ...]  # how its text changed in this run, oldest first; the first is how it came
+    worth: float | None  # what leaving it out would cost, in accuracy as the gate weighs it; None where it was not measured
+    worth_at: int  # the guidance step at which that was measured
+    worth_on: int  # train tickets that it was measured on
+
+    @property
+    def reason(self) -> str:
+        """The model's reason for it, less the rule's own condition, which reasons that count tickets begin with."""
+        said, condition = self.read_metadata("rationale"), self.rule.text.partition(" if ")[2].rstrip(".")
+        counted = said.removeprefix(condition).strip()
+        is_count = bool(condition) and counted != said and counted.startswith("(") and counted.endswith(")")
+        return f"when it was proposed, {counted[1:-1]}" if is_count else said
+
+    def read_metadata(self, name: str) -> str:
+        """A text of its metadata: ``reflection_id``, ``op`` or ``rationale``; empty where it has none."""
+        value = self.rule.metadata.get(name)
+        return value if isinstance(value, str) else ""
+
+
+def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, ...]:
+    """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that applied an edit.
+
+    Raises ``ValueError`` where a row names rules that the guidance does not have.
+    """
+    steps = [GuidanceStep(first)]
+    for place, row in enumerate(rows, 1):
+        if row.applied is not None:
+            before = steps[-1].guidance
+            edit = row.accepted_edit
+            traded = [
+                Operation("remove", key, (), "", "it earns least, and room was needed", ())
+                for key in (edit.rules_traded if edit else ())
+            ]
+            after = apply(before, [*row.operations, *traded], row.reflection_id)
+            for each in row.gate.edits if row.gate else ():
+                if each.outcome == PROVISIONAL:
+                    after = mark_provisional(after, row.reflection_id, each.estimate)
+            steps.append(GuidanceStep(after, place, row.reflection_id, compare_rules(before, after)))
+    return tuple(steps)
+
+
+def trace_rules(
+    steps: Sequence[GuidanceStep], final: int, earned: Sequence[tuple[int, Mapping[str, float], int]]
+) -> list[Lineage]:
+    """The rules of step ``final``. ``earned`` are (guidance step, rule -> what it earns, tickets), in the order they were
+    measured; one counts for a rule that has the same text since."""
+    found, last = [], steps[final].guidance.step
+    for rule in steps[final].guidance.rules:
+        own = [(step, change) for step in steps[: final + 1] for change in step.changes if change.key == rule.key]
+        since = own[-1][0].guidance.step if own else steps[0].guidance.step
+        measured = [(at, worth[rule.key], on) for at, worth, on in earned if rule.key in worth and since <= at <= last]
+        at, worth, on = measured[-1] if measured else (since, None, 0)
+        found.append(Lineage(rule, since, tuple(change for _, change in own), worth, at, on))
+    return found
+
+
+NAMING = "stageb report RUN --tickets FILE ..."
+
+
+@dataclass(frozen=True, slots=True)
+class MissionReport:
+    """One mission's part of a run."""
+
+    name: str
+    folder: str  # in the run's
+    metrics: tuple[RunRow, ...]  # rows of metrics.jsonl
+    steps: tuple[GuidanceStep, ...]  # the guidance as it grew; the first is what the mission started with
+    final: int  # which of the steps is in force: the one that val chose, the last one while none is chosen
+    is_chosen: bool  # whether val has chosen
+    attempts: Attempts  # edits, accepted and not
+    judged: TicketVerdicts  # how tickets were judged
+    letter: Mapping[str, Any]  # what ``compare_with_letter`` says of the last val and test; empty where that is not known
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A run, as far as its last commit."""
+
+    folder: Path
+    config: LoopConfig
+    commits: int
+    is_finished: bool
+    ended: str  # the budget that ended learning; empty where none did
+    spent: Mapping[str, int]  # rollouts, judged, reflections, tokens
+    seconds: tuple[float, ...]  # between commits, all parts of an interrupted run together
+    machine: RunRow  # run.json
+    missions: tuple[MissionReport, ...]
+    tickets: Mapping[tuple[str, str], Ticket]  # by mission and ticket_key; empty where they cannot be read any more
+    no_tickets: str  # why; empty where they can
+    black_boxes: Mapping[str, BlackBox]  # by mission, what a model that nobody can read reaches on test
+
+    @property
+    def is_audit(self) -> bool:
+        """Whether the run only judges."""
+        return self.config.jump_reflection
+
+
+def read_run(
+    folder: Path,
+    config: LoopConfig,
+    tickets: Sequence[Ticket] | None = None,
+    named: Sequence[str] = (),
+    black_boxes: Mapping[str, BlackBox] | None = None,
+) -> RunReport:
+    """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the
+    same, from the files ``named`` by the user, if any are. ``black_boxes`` are measured where they are not given.
+
+    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and errors of
+    Python's own where one holds something else than a run writes.
+    """
+    files = RunFolder(folder)
+    if not files.commit["number"]:
+        raise InputError(f"{folder}: nothing is committed yet, so there is nothing to report; run it, or let it run")
+    state, shaping = files.commit["state"], files.commit["config"]
+    why = ""
+    if tickets is None:
+        tickets, why = read_same_tickets(folder, config, str(shaping.get("tickets")), NAMING, named)
+    known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
+    return RunReport(
+        folder=folder,
+        config=config,
+        commits=files.commit["number"],
+        is_finished=state["finished"],
+        ended=state["ended"],
+        spent=state["spent"],
+        seconds=tuple(row["seconds"] for row in files.read_notes("timings.jsonl")),
+        machine=files.read_machine(),
+        missions=tuple(_read_mission(files, first, known, config) for first in shaping["first_guidance"]),
+        tickets=known,
+        no_tickets=why,
+        black_boxes=measure_on_test(config, tickets) if black_boxes is None else black_boxes,
+    )
+
+
+def _read_mission(
+    files: RunFolder, first: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket], config: LoopConfig
+) -> MissionReport:
+    [(name, start)] = from_json(first, "commit.json").items()
+    place = folder_of(name)
+
+    def rows(file: str) -> Iterator[RunRow]:
+        return files.read_committed(f"{place}/{file}")
+
+    reflections = list(map(parse_row, rows(REFLECTION)))
+    steps = replay(start, reflections)
+    chosen = next((row["guidance_step"] for row in rows("choice.jsonl") if row["chosen"]), None)
+    final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
+    final_guidance = steps[final].guidance
+    judged = collect_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), final_guidance.step)
+    return MissionReport(
+        name=name,
+        folder=place,
+        metrics=tuple(rows("metrics.jsonl")),
+        steps=steps,
+        final=final,
+        is_chosen=chosen is not None,
+        attempts=list_attempts(reflections),
+        judged=judged,
+        letter=read_letter(files, final_guidance, judged, tickets, config),
+    )
+
+
+def read_letter(
+    files: RunFolder,
+    guidance: Guidance,
+    judged: TicketVerdicts,
+    tickets: Mapping[tuple[str, str], Ticket],
+    config: LoopConfig,
+) -> Mapping[str, Any]:
+    """What ``compare_with_letter`` says of a mission's last val and test; empty where ``tickets`` are not known."""
+    name, held_out = (
+        guidance.mission,
+        {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}},
+    )
+
+    def judged_tickets() -> Iterator[tuple[RunRow, Ticket]]:
+        for row in files.read_committed(f"{folder_of(name)}/selections.jsonl"):
+            ticket = tickets.get((name, row["ticket_key"]))
+            if ticket and (row["split"], row["epoch"]) in held_out:
+                yield row, ticket
+
+    scales = parse_scales(config.reflection.scales or ())
+    coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model), scales)
+    letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
+    return letter

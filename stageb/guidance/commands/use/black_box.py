@@ -1,0 +1,153 @@
+"""What a model that nobody can read reaches on the same tickets: how much the labels have to give, beside learnt rules.
+
+Logistic regression on words, weighed by how rare they are, for tickets of free text; gradient boosting on values and numbers
+for tables. Both are scikit-learn's, as they come, and where that is not installed nothing is measured (extra ``baselines``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
+
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import LABELS, Prices, measure_classes, measure_interval, measure_ratio, prices_of
+from stageb.guidance.words.types import Ticket, Verdict
+
+FEWEST = 3  # train tickets with a value or a word, below which boosting does not look at it
+MOST = 20_000  # train tickets that are learnt from, the first ones: more take minutes
+WORDED = 0.5  # share of tickets with free text from which on words are what tells
+
+Classifier = Callable[[Sequence[Ticket], Sequence[Ticket], Prices, int], "list[Verdict]"]
+"""Of train tickets with both labels, tickets to judge, prices and a seed: the verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlackBox:
+    """What one such model reaches."""
+
+    name: str
+    trained_on: int  # tickets
+    judged: int  # tickets
+    acc: float  # share of these judged right
+    acc_interval: tuple[float, float]
+    cost: float  # of a ticket at the prices
+
+    def describe(self, prices: Prices) -> str:
+        """In a sentence, without its full stop."""
+        low, high = self.acc_interval
+        said = f"a model that nobody can read ({self.name}, taught by the same {self.trained_on:,} train tickets) has "
+        said += f"{self.acc:.1%} ({low:.0%}-{high:.0%})"
+        return f"{said}, at a cost of {self.cost:.3f} a ticket" if prices["fail"] != prices["pass"] else said
+
+
+def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, BlackBox]:
+    """By mission, what a model reaches on a run's test tickets, as ``measure_on`` does; nothing of an audit."""
+    if config.jump_reflection or not tickets:
+        return {}
+    test = [tickets[i] for splits in split_tickets(tickets, config).values() for i in splits.test]
+    return measure_on(test, config, tickets, prices_of(config.gating))
+
+
+def measure_on(
+    judged: Sequence[Ticket], config: LoopConfig, tickets: Sequence[Ticket], prices: Prices
+) -> dict[str, BlackBox]:
+    """By mission, what a model reaches on the tickets ``judged`` that the train tickets of a run taught; ``tickets`` are all
+    of the run's. Nothing of missions where nothing can be learnt or judged, and where scikit-learn is not installed."""
+    if not find_spec("sklearn"):
+        return {}
+    found = {}
+    for mission, splits in split_tickets(tickets, config).items():
+        mine = [ticket for ticket in judged if ticket.mission == mission]
+        if box := _measure([tickets[i] for i in splits.train], mine, prices, config.seed):
+            found[mission] = box
+    return found
+
+
+def _measure(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> BlackBox | None:
+    """What the model that suits these ``train`` tickets reaches; None where they have one label alone or say nothing, or
+    none is ``judged``."""
+    train = train[:MOST]
+    if not judged or len({ticket.label for ticket in train}) < 2 or not any(map(_says_something, train)):
+        return None
+    worded = sum(bool(reading(ticket).words) for ticket in train)
+    name = "logistic" if worded >= WORDED * len(train) else "boosting"
+    answered: dict[str, dict[str, float]] = {label: dict.fromkeys((*LABELS, "none"), 0.0) for label in LABELS}
+    for ticket, verdict in zip(judged, CLASSIFIERS[name](train, judged, prices, seed), strict=True):
+        answered[ticket.label][verdict] += 1
+    right = sum(answered[label][label] for label in LABELS)
+    low, high = measure_interval(right, len(judged)) or (0.0, 1.0)
+    cost = measure_classes(answered, prices)["cost"]
+    return BlackBox(NAMES[name], len(train), len(judged), measure_ratio(right, len(judged)) or 0.0, (low, high), cost)
+
+
+def classify_by_words(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> list[Verdict]:
+    """By logistic regression on words, pairs of words, and values under their names (TF-IDF)."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    vectors = TfidfVectorizer(analyzer=_list_words, sublinear_tf=True)
+    model = LogisticRegression(C=10.0, max_iter=1000, random_state=seed)
+    model.fit(vectors.fit_transform(train), [ticket.label for ticket in train], _weigh(train, prices))
+    return list(map(_to_verdict, model.predict(vectors.transform(judged))))
+
+
+def classify_by_boosting(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> list[Verdict]:
+    """By gradient boosting on numbers, values and words."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import threadpool_limits
+
+    features = [dict(_list_features(ticket)) for ticket in train]
+    counts = Counter(name for each in features for name in each)
+    columns = [name for name in counts if counts[name] >= FEWEST] or list(counts)
+
+    def tabulate(rows: Sequence[Mapping[str, float]]) -> list[list[float]]:
+        return [[row.get(name, float("nan")) for name in columns] for row in rows]
+
+    with threadpool_limits(1):  # a process with threads of OpenMP cannot be forked safely
+        model = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
+        model.fit(tabulate(features), [ticket.label for ticket in train], _weigh(train, prices))
+        return list(map(_to_verdict, model.predict(tabulate([dict(_list_features(ticket)) for ticket in judged]))))
+
+
+CLASSIFIERS: Mapping[str, Classifier] = {"logistic": classify_by_words, "boosting": classify_by_boosting}
+NAMES = {"logistic": "logistic regression on words", "boosting": "gradient boosting"}
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _says_something(ticket: Ticket) -> bool:
+    read = reading(ticket)
+    return bool(read.pairs or read.words)
+
+
+def _list_words(ticket: Ticket) -> list[str]:
+    read = reading(ticket)
+    phrases = (" ".join(pair) for text in read.texts for pair in pairwise(text.split()))
+    return [*(f"{name}={value}" for name, value in read.pairs.items()), *sorted(read.words), *phrases]
+
+
+def _list_features(ticket: Ticket) -> Iterator[tuple[str, float]]:
+    """Numbers under their names; 1 for every other value, and for every word."""
+    read = reading(ticket)
+    for name, value in read.pairs.items():
+        number = parse_number(value)
+        yield (f"{name}={value}", 1.0) if number is None else (name, number)
+    yield from ((f"mentions {word}", 1.0) for word in sorted(read.words))
+
+
+def _weigh(tickets: Sequence[Ticket], prices: Prices) -> list[float]:
+    """What each ticket weighs, 1 in the mean."""
+    weights = [prices[ticket.label] for ticket in tickets]
+    return [weight * len(weights) / sum(weights) for weight in weights]
+
+
+def _to_verdict(label: Any) -> Verdict:
+    return "fail" if label == "fail" else "pass"

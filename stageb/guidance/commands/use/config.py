@@ -1,0 +1,130 @@
+"""The keys of ``stageb predict`` and ``stageb evaluate``; sections that ``fit`` has too are the very same.
+
+Of the standard library alone, since ``--help`` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from stageb.config import FabricConfig, require
+from stageb.engines.config import ModelConfig
+from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.config import ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.settings import PRICE, SHARE, Check, Section, at_least, setting
+
+By = Literal["model", "rules", "both"]
+GROUPS = 24  # of a round, so that every usual number of ranks gets as many
+
+
+@dataclass(frozen=True)
+class UseConfig(Section, at=""):
+    """What both commands take."""
+
+    guidance: str = setting("", Check(bool, "name a run's folder, such as out/run, or a guidance.json"))
+    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (except its reasons), selection and
+    manual_review default to the run's."""
+    tickets: str | list[str] = ""
+    """Ticket files, JSON Lines or CSV; to predict, labels are optional."""
+    output: str = ""
+    """Where to write a line per ticket, in the tickets' order."""
+    vocabulary: str | list[str] | None = None
+    """For judging by rules: ticket files that contain the names and values in the rules; tables have the columns of the
+    tickets. null: those that the run learnt from, or else the tickets to judge."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    probability: bool = True
+    """Read off the model how probable each verdict is, if the engine can tell; the model then reads every ticket once
+    more."""
+    round_size: int | None = setting(None, at_least(1).or_null())
+    """Tickets whose rows are written together, over all ranks; a small number slows the model down. Answers in between are
+    saved about every ten seconds. null: 24 times sampler.micro_batch_size."""
+    max_unreadable: float = setting(0.5, SHARE)
+    """Stop before a row is written if a larger share of the first round's answers cannot be read."""
+    seed: int = 17
+    """Seed of every random choice."""
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    selection: str = "majority"
+    """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
+    manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
+    min_rule_accuracy: float | None = setting(None, SHARE.or_null())
+    """Send a verdict to review if its rule was right for less than this share of the val tickets that it decided in its run,
+    or decided fewer than five; null: never for that reason."""
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+
+    def check(self) -> None:
+        files = list_ticket_files(self)
+        self.require(bool(files) and all(files), "tickets", "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+        self.columns.check_files([*files, *list_vocabulary(self)])
+        reasons = self.sampler.reasons
+        require(reasons != "wrong", "sampler.reasons", reasons, "all or none: no answer is known to be wrong here")
+        named = reasons == "all" or self.min_rule_accuracy is None
+        require(named, "sampler.reasons", reasons, "all, since min_rule_accuracy goes by the rules that reasons name")
+
+
+@dataclass(frozen=True)
+class PredictConfig(UseConfig):
+    """Judging tickets under learnt guidance."""
+
+    tickets: str | list[str] = ""
+    """Ticket files, JSON Lines or CSV; labels are optional."""
+    output: str = setting("predictions.jsonl", Check(lambda path: bool(path) and not path.endswith("/"), "name a file"))
+    """The file to write: a line per ticket, in the tickets' order."""
+    by: By = "model"
+    """Who judges: model; rules: the rules as code, without loading a model; both: code, and the model for tickets that code
+    cannot decide. With a run's folder, its runner.judge is the default."""
+
+
+@dataclass(frozen=True)
+class PricesConfig(Section, at="gate"):
+    """What errors cost, as the gate of a run weighs them."""
+
+    fp_weight: float = setting(1.0, PRICE)
+    """Price of a wrong pass: a missed failure."""
+    fn_weight: float = setting(1.0, PRICE)
+    """Price of a wrong fail: a false alarm."""
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(UseConfig):
+    """How good guidance is on labelled tickets."""
+
+    tickets: str | list[str] = ""
+    """Ticket files, JSON Lines or CSV, with labels."""
+    output: str = setting("evaluation", Check(bool, "name a folder"))
+    """The folder to write: evaluation.json, wrong.jsonl and predictions.jsonl."""
+    by: str = "model"
+    """Who judges, separated by commas: model, rules, both (see predict), for example model,rules,both. compare and the other
+    files use the first. With a run's folder, its runner.judge is the default."""
+    compare: str | None = None
+    """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
+    gate: PricesConfig = field(default_factory=PricesConfig)
+    """What errors cost. With a run's folder, the prices of its gate are the default."""
+
+    def check(self) -> None:
+        super().check()
+        named = self.by.split(",")
+        known = all(each in get_args(By) for each in named) and len({*named}) == len(named)
+        self.require(known, "by", "name model, rules or both, each once at most, with commas between")
+
+    @property
+    def modes(self) -> list[By]:
+        """What ``by`` names."""
+        return [mode for name in self.by.split(",") for mode in get_args(By) if mode == name]
+
+
+def tickets_per_round(config: UseConfig) -> int:
+    """Tickets of a round."""
+    return config.round_size or GROUPS * config.sampler.micro_batch_size
+
+
+def list_ticket_files(config: UseConfig) -> list[str]:
+    """The ticket files by name."""
+    return [config.tickets] if isinstance(config.tickets, str) else config.tickets
+
+
+def list_vocabulary(config: UseConfig) -> list[str]:
+    """The ticket files that tell what rules speak of, by name; none where the user names none."""
+    return [config.vocabulary] if isinstance(config.vocabulary, str) else config.vocabulary or []

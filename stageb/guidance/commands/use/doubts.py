@@ -1,0 +1,168 @@
+"""Why a person should see a verdict: rules name fields that the ticket lacks, or the ticket is one that rules got wrong."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stageb.errors import InputError
+from stageb.guidance.commands.use.record import RuleRecord, explain_doubt, name_doubtful, name_unknown
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.expression import atoms
+from stageb.guidance.rules.judge import read_rules
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.columns import Scale
+from stageb.guidance.words.costs import Prices
+from stageb.guidance.words.types import Guidance, Ticket
+
+SEVERAL = 10  # tickets, from which on a field that none of them has is not one that happens to be empty
+OFTEN = 0.05  # share of the tickets that taught a rule, from which on a field that they lack is an empty cell like others
+
+SHORTEST = 3  # letters of a name that is looked for in a text which is no code: shorter ones stand there by chance
+
+NamedFields = Mapping[str, Sequence[str]]
+"""Fields as rules name them, each with the keys of these rules."""
+
+
+def find_named_fields(
+    guidance: Guidance, known: Sequence[Ticket], words: Words, scales: Sequence[Scale], taught: bool
+) -> dict[str, list[str]]:
+    """The fields that rules name, with the keys of these. ``known`` are tickets of the mission: those that ``taught`` the
+    rules, or else some that are to be judged; what those that taught lack often is left out. Rules rank by ``scales``."""
+    vocabulary = Vocabulary.of(known, scales)
+    found: dict[str, list[str]] = {}
+    for rule in read_rules(guidance, vocabulary, words):
+        for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):
+            found.setdefault(name, []).append(rule.key)
+    if taught and known:
+        lacking = {name: sum(name in find_missing({name: []}, ticket) for ticket in known) for name in found}
+        found = {name: keys for name, keys in found.items() if lacking[name] < OFTEN * len(known)}
+    return found
+
+
+def find_missing(named: NamedFields, ticket: Ticket) -> list[str]:
+    """Those of the fields that a ticket lacks. Of counts, one that is not there is 0."""
+    read = reading(ticket) if named else None
+    if read is None or read.is_counted:
+        return []
+    there = {name.casefold() for name in read.pairs}
+    return [name for name in named if name.casefold() not in there]
+
+
+def explain_missing(named: NamedFields, ticket: Ticket) -> str:
+    """Why a person should see a ticket that lacks such fields; empty where it has all."""
+    return "; ".join(f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket))
+
+
+def describe_missing(
+    mission: str, named: NamedFields, lacking: Mapping[str, int], tickets: int, by_code: bool
+) -> Iterator[str]:
+    """A line for each field that some of so many ``tickets`` lack; ``by_code``: where the other rules may decide them."""
+    unless = " unless another rule decides them" if by_code else ""
+    for name, count in lacking.items():
+        yield (
+            f"{mission}: {count:,} of {tickets:,} tickets ({count / tickets:.0%}) have no {name!r}, which "
+            f"{_join(named[name])}: these go to review{unless}"
+        )
+
+
+def check_there(mission: str, named: NamedFields, lacking: Mapping[str, int], tickets: int, there: Iterable[str]) -> None:
+    """Raise ``InputError`` where none of so many ``tickets``, whose fields are ``there``, has one that rules name: their
+    column has another name, and judging them would be in vain."""
+    gone = [name for name in named if lacking[name] == tickets >= SEVERAL]
+    if not gone:
+        return
+    names = {name.casefold(): name for name in there}
+    near = difflib.get_close_matches(gone[0].casefold(), names, n=1)
+    hint = f"; the nearest is {names[near[0]]!r}" if near else ""
+    raise InputError(
+        f"{mission}: none of {tickets:,} tickets has {gone[0]!r}, which {_join(named[gone[0]])}{hint}; call the column as "
+        "the rules do, or give guidance without them"
+    )
+
+
+def _join(keys: Sequence[str]) -> str:
+    return f"{' and '.join(keys)} name{'s' * (len(keys) == 1)}"
+
+
+def _list_fields(code: RuleCode | OutOfReach, text: str, vocabulary: Vocabulary) -> Iterable[str]:
+    """The fields that a rule names; of one that cannot be read as code, those whose names stand in its text."""
+    if isinstance(code, RuleCode):
+        return [name for atom in atoms(code.expression) for name in atom.fields]
+    unknown = [code.field] if code.field and vocabulary.is_tabular else []
+    long_ones = (name for name in vocabulary.values if len(name) >= SHORTEST)
+    names = (name for name in long_ones if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE))
+    return [*unknown, *names]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """By mission, what there is to doubt; plain data, for a commit."""
+
+    fields: Mapping[str, NamedFields]
+    rules: Mapping[str, RuleRecord]
+
+    def explain(self, ticket: Ticket, row: Mapping[str, Any], min_rule_accuracy: float | None) -> str:
+        """Why a person should see the verdict of a row of predictions; empty where nothing speaks for it."""
+        missing = explain_missing(self.fields.get(ticket.mission, {}), ticket)
+        if missing or min_rule_accuracy is None or row["verdict"] is None:
+            return missing
+        return explain_doubt(self.rules.get(ticket.mission, {}), row["reason"], min_rule_accuracy)
+
+    def explain_ruling(self, mission: str, ruling: Ruling, min_rule_accuracy: float | None) -> str:
+        """Why a person should see a verdict that rules gave as code; empty where nothing speaks for it."""
+        if min_rule_accuracy is None or ruling.verdict is None:
+            return ""
+        return explain_doubt(self.rules.get(mission, {}), ruling.rule, min_rule_accuracy)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What tickets lack, counted as they are looked over."""
+
+    doubts: Doubts
+    tickets: Counter[str]  # by mission
+    lacking: Counter[tuple[str, str]]  # (mission, field) -> tickets
+    there: dict[str, dict[str, None]]  # mission -> the fields that tickets have, of a mission with rules that name any
+
+    def add(self, ticket: Ticket) -> None:
+        """One more ticket."""
+        self.tickets[ticket.mission] += 1
+        if named := self.doubts.fields.get(ticket.mission):
+            self.there.setdefault(ticket.mission, {}).update(dict.fromkeys(reading(ticket).pairs))
+            for name in find_missing(named, ticket):
+                self.lacking[ticket.mission, name] += 1
+
+    def check(self) -> None:
+        """Raise ``InputError`` where rules name what no ticket has."""
+        for mission, named in self.doubts.fields.items():
+            lacking = {name: self.lacking[mission, name] for name in named}
+            check_there(mission, named, lacking, self.tickets[mission], self.there.get(mission, {}))
+
+    def describe(
+        self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, by_code: bool, prices: Prices
+    ) -> Iterator[str]:
+        """What a person should know before tickets are judged, by rules as code (alone or first) or by the model, where
+        errors cost ``prices``."""
+        for mission, named in self.doubts.fields.items():
+            lacking = {name: count for name in named if (count := self.lacking[mission, name])}
+            yield from describe_missing(mission, named, lacking, self.tickets[mission], by_code)
+        for mission, record in self.doubts.rules.items():
+            if min_rule_accuracy is None:
+                yield from name_doubtful(mission, record, prices)
+            else:
+                yield from name_unknown(guidance[mission], record)
+
+
+def send_to_review(row: Mapping[str, Any], doubt: str) -> dict[str, Any]:
+    """A row of predictions, with one more reason for a person to look, if there is one."""
+    if not doubt:
+        return dict(row)
+    return {**row, "review": True, "why": f"{row['why']}; {doubt}" if row["why"] else doubt}

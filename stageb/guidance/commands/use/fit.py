@@ -1,0 +1,172 @@
+"""``stageb.fit``: learn rules from a notebook or a program. The command learns, in processes of its own, as it may take
+several."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from stageb.cli import registry
+from stageb.cli.parsing import draft_keywords, parse_run
+from stageb.errors import InputError, StagebError
+from stageb.guidance.commands.report import REPORT
+from stageb.guidance.commands.report.write import write_report
+from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
+from stageb.guidance.commands.use.predict import Predictions, predict
+from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import Guidance
+from stageb.runs.run import is_finished
+from stageb.store import disk
+from stageb.store.commits import COMMIT
+from stageb.untrusted import strict_yaml
+
+HEIGHT = 800  # of a report in a notebook, in pixels
+SAYS = "stageb: "  # how a command begins to say what ended it
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run's report; a notebook shows it."""
+
+    path: Path  # of the HTML file
+
+    def _repr_html_(self) -> str:
+        page = escape(self.path.read_text("utf-8"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+
+
+@dataclass(frozen=True)
+class Run:
+    """What ``fit`` leaves."""
+
+    folder: Path  # of its files
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do; the same call of ``fit`` goes on with a run that was interrupted."""
+        return is_finished(self.folder)
+
+    @property
+    def config(self) -> LoopConfig:
+        """Every key of it."""
+        config: LoopConfig = parse_run(self.folder).config
+        return config
+
+    @property
+    def guidance(self) -> dict[str, Guidance]:
+        """The rules of each mission."""
+        return read_guidance(str(self.folder))
+
+    def report(self) -> Report:
+        """The run on one page. Raises ``stageb.StagebError`` where it cannot be written."""
+        config, path = self.config, self.folder / REPORT
+        write_report(self.folder, config, path, files=config.tickets)
+        return Report(path)
+
+    def predict(self, tickets: Any, **keys: Any) -> Predictions:
+        """``stageb.predict`` under its rules, of what ``fit`` takes; tables have the columns of the run's."""
+        return predict(**self._use(tickets, keys))
+
+    def evaluate(self, tickets: Any, **keys: Any) -> Evaluation:
+        """``stageb.evaluate`` of its rules, of what ``fit`` takes; tables have the columns of the run's."""
+        return evaluate(**self._use(tickets, keys))
+
+    def _use(self, tickets: Any, keys: Mapping[str, Any]) -> dict[str, Any]:
+        config = self.config
+        files = _list_files(tickets, self.folder.parent)
+        return {"guidance": str(self.folder), "tickets": files, "model": config.model, "columns": config.columns, **keys}
+
+
+def fit(tickets: Any, *, fresh: bool = False, **keys: Any) -> Run:
+    """Learn rules from labelled tickets, as ``stageb fit`` does, and print what that prints.
+
+    ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with ``per_image``), or a DataFrame of
+    pandas or polars. ``keys`` are those of the command: ``output={"run_name": "first"}``, ``seed=3``, ...; ``config`` names
+    YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are written into
+    ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit; the same call
+    goes on with it. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    """
+    entry = registry.LOOPS["guidance"]
+    root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
+    draft = draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root))})
+    config = draft.build()
+    folder: Path = config.output.folder
+    file = folder.parent / f"{folder.name}.yaml"
+    with disk.reporting(file, "nothing else"):
+        disk.replace(file, disk.encode(strict_yaml.dump(draft.values)))
+    code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])])
+    if code == 128 + signal.SIGINT and (folder / COMMIT).exists():
+        return Run(folder)
+    if code == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
+    if code:
+        raise (InputError if code == 2 else StagebError)(why.removeprefix(SAYS) or f"stageb fit ended with code {code}")
+    return Run(folder)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _run_command(arguments: Sequence[str]) -> tuple[int, str]:
+    """Run a command of stageb, print what it says as it comes, and return its code and how it ended, in its words."""
+    command = [sys.executable, "-m", "stageb", *arguments]
+    last: list[str] = []  # lines from the one on that says what ended it
+    # In a session of its own, so that an interrupt reaches it once, whoever was interrupted.
+    piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "start_new_session": True}
+    with subprocess.Popen(command, **piped) as job:
+        assert job.stdout is not None
+        while True:
+            try:
+                for line in job.stdout:
+                    last = [line] if line.startswith(SAYS) else [*last, line] if last else []
+                    print(line, end="", flush=True)
+                break
+            except KeyboardInterrupt:
+                job.send_signal(signal.SIGINT)
+    return job.returncode, "".join(last).strip()
+
+
+def _list_files(tickets: Any, folder: Path) -> list[str]:
+    """The ticket files by name; rows and tables are written into ``folder`` first, under a name that says what they hold.
+    Raises ``InputError``."""
+    if isinstance(tickets, str | Path):
+        return [str(tickets)]
+    rows = tickets if isinstance(tickets, Sequence) else None
+    if rows and all(isinstance(each, str | Path) for each in rows):
+        return list(map(str, rows))
+    if hasattr(tickets, "to_csv"):
+        text, suffix = tickets.to_csv(index=False), "csv"
+    elif hasattr(tickets, "write_csv"):
+        text, suffix = tickets.write_csv(), "csv"
+    elif rows and all(isinstance(each, Mapping) for each in rows):
+        text, suffix = _write_rows(rows)
+    else:
+        what = "nothing" if tickets == [] else type(tickets).__name__
+        raise InputError(f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame")
+    data = disk.encode(text)
+    path = folder / f"tickets-{hashlib.blake2b(data, digest_size=6).hexdigest()}.{suffix}"
+    with disk.reporting(path, "nothing else"):
+        disk.replace(path, data)
+    return [str(path)]
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Rows as the text of a file, and its suffix: JSON Lines where they have summaries, else a table."""
+    if any("per_image" in row for row in rows):
+        return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows), "jsonl"
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue(), "csv"

@@ -1,0 +1,214 @@
+"""Judging tickets round by round, by the rules as code or by the model, and committing a row for each.
+
+Every rank has a ``JudgedRounds``, but its methods are called on rank 0 alone, which has the rules as code. The other ranks
+only get the tickets that the model is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from stageb.engines.config import HOW_ASKED
+from stageb.errors import ConfigError, shown
+from stageb.guidance.commands.use.code import CodeJudge, code_rules, find_prices, find_scales, find_tickets
+from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
+from stageb.guidance.commands.use.doubts import Doubts, Survey, find_named_fields, send_to_review
+from stageb.guidance.commands.use.record import read_record
+from stageb.guidance.commands.use.rounds import Rounds
+from stageb.guidance.commands.use.rows import add_counts, count_asked, make_row, make_ruled_row
+from stageb.guidance.commands.use.source import TicketLine, fingerprint_guidance, list_inputs, make_check
+from stageb.guidance.judging.answers import check_readable, find_cited_rule
+from stageb.guidance.judging.selection import load_selection_rule
+from stageb.guidance.rules.guidance_file import split_step
+from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.costs import prices_of
+from stageb.guidance.words.types import Guidance, Ticket
+from stageb.runs.progress import console
+from stageb.store.commits import COMMIT, flatten
+
+if TYPE_CHECKING:  # torch
+    from stageb.guidance.commands.use.judging import TicketAnswers
+
+MOST = 8192  # tickets between two commits, if code judges nearly all of them
+SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
+KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
+NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoever judges the others
+DIGEST, CODE = "the tickets", "the rules as code"
+# Keys that change no row, or do so through what is compared beside them.
+NOT_SHAPING = (
+    "by",
+    "guidance",
+    "compare",
+    "gate.",
+    "tickets",
+    "vocabulary",
+    "output",
+    "max_unreadable",
+    "fabric.",
+    *HOW_ASKED,
+)
+# Keys that say how the model is asked and its answers are taken; where rules judge alone, they change no row either.
+OF_MODEL = ("model.", "sampler.", "selection", "manual_review.", "probability", "prompt.prefill", "round_size", "seed")
+
+
+class JudgedRounds:
+    """The rounds of one output file, and how their tickets are judged."""
+
+    def __init__(
+        self,
+        config: UseConfig,
+        by: By,
+        rounds: Rounds[TicketLine],
+        guidance: Mapping[str, Guidance],
+        missions: Collection[str],
+        source: str,
+    ) -> None:
+        """``missions`` are those that tickets may be of; ``source`` names the guidance.
+
+        Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for.
+        """
+        wanted = config.min_rule_accuracy
+        if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
+            remedy = "name a run's folder as guidance: its val tells how often each rule was right"
+            raise ConfigError("min_rule_accuracy", wanted, remedy)
+        self.rounds = rounds
+        self._config, self._by, self._guidance, self._missions, self._source = config, by, guidance, missions, source
+        self._code: CodeJudge | None = None  # None: nobody asks what the rules say as code
+        self._lines: list[TicketLine] = []  # of the round in progress
+        self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
+
+    @property
+    def rules(self) -> Mapping[str, Sequence[CodedRule]] | None:
+        """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
+        return self._code.rules if self._code and self._by != "model" else None
+
+    @property
+    def inputs(self) -> dict[str, list[str]]:
+        """The files that all is read from, by what they hold."""
+        return list_inputs(self._config)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What rows depend on, flat: keys and the guidance, but not the bytes of the tickets or what is derived from
+        them."""
+        config = self._config
+        others = NOT_SHAPING + (OF_MODEL if self._by == "rules" else ())
+        plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(others)}
+        plain |= {"by": self._by, "ticket files": list_ticket_files(config)}
+        return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self._guidance).items()}
+
+    def make_check(self) -> Callable[[TicketLine], None]:
+        """What raises ``FaultError`` for a ticket that cannot be judged."""
+        return make_check(self._missions, once=isinstance(self._config, EvaluateConfig))
+
+    def begin(self, fresh: bool) -> None:
+        """Check all tickets, unless an earlier call did, and resume from the last commit."""
+        tickets = self.rounds.tickets
+
+        def survey() -> dict[str, Any]:
+            found, check = Survey(self._find_doubts(), Counter(), Counter(), {}), self.make_check()
+
+            def look(line: TicketLine) -> None:
+                check(line)
+                found.add(line.ticket)
+
+            count = tickets.survey(look)
+            found.check()
+            config, by_code = self._config, self._by != "model"
+            prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
+            for said in found.describe(self._guidance, config.min_rule_accuracy, by_code, prices):
+                console().print(shown(said, 400))
+            return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
+
+        def fingerprint() -> dict[str, Any]:
+            if self._by != "model" or any(each.calibration.rules for each in self._guidance.values()):
+                self._code = self._read_code()
+            found = self.fingerprint | {DIGEST: tickets.digest()}
+            return found | ({CODE: self._code.digest} if self._code else {})
+
+        self.rounds.begin(survey, fingerprint, fresh)
+
+    def hand_out(self) -> list[TicketLine]:
+        """The next tickets for the model; empty if all are done. Rounds that code judges whole are committed at once."""
+        while True:
+            self._take_round()
+            asked = [line for line, ruling in zip(self._lines, self._rulings, strict=True) if ruling is None]
+            if asked or not self._lines:
+                return asked
+            self.commit([])
+
+    def commit(self, judged: Sequence[TicketAnswers]) -> None:
+        """Commit the rows of a round; ``judged`` are the model's answers to the tickets that it was asked for.
+
+        Raises ``UnreadableError`` if too many of its first answers cannot be read.
+        """
+        config, rule, counts = self._config, load_selection_rule(self._config.selection), self.rounds.state["counts"]
+        if judged and not count_asked(counts):
+            said = [candidate for answers, _ in judged for candidate in answers.candidates]
+            words = words_of(config.prompt, config.model)
+            check_readable(said, config.max_unreadable, words, "max_unreadable", "few tickets would get a verdict")
+        agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
+        doubts, made = Doubts(**self.rounds.state["doubts"]), []
+        for line, ruling in zip(self._lines, self._rulings, strict=True):
+            step = self._guidance[line.ticket.mission].step
+            if ruling is None:
+                row = make_row(line, *next(answered), step, agreement, rule)
+                doubt, key = doubts.explain(line.ticket, row, config.min_rule_accuracy), find_cited_rule(row["reason"])
+            else:
+                why = self._code.explain(ruling, line.ticket) if self._code and ruling is not NO_TEXT else BLANK
+                row = make_ruled_row(line, ruling, why, step)
+                doubt, key = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy), ruling.rule
+            decided_by = self._guidance[line.ticket.mission].rule(key)
+            row["provisional"] = decided_by is not None and decided_by.is_provisional
+            made.append(send_to_review(row, doubt))
+        self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
+
+    def _take_round(self) -> None:
+        """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
+        self._lines, self._rulings, asked = [], [], 0
+        while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
+            for line in lines:
+                ruling = NO_TEXT if line.ticket.is_blank else self._code.judge(line.ticket) if self._code else None
+                if ruling and ruling is not NO_TEXT and self._by != "rules":
+                    if self._by == "model":  # whose calibration may weigh what the rules say
+                        line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict))
+                    ruling = ruling if ruling.verdict and self._by == "both" else None
+                asked += ruling is None
+                self._lines.append(line)
+                self._rulings.append(ruling)
+
+    def _find_doubts(self) -> Doubts:
+        """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""
+        words = words_of(self._config.prompt, self._config.model)
+        guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
+        taught, why = self._find_known("") if guidance else ((), "")
+        records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
+        known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
+        fields, scales = {}, find_scales(self._source) if guidance else ()
+        for mission, each in guidance.items():
+            mine = [ticket for ticket in known if ticket.mission == mission]
+            fields[mission] = find_named_fields(each, mine, words, scales, taught=not why)
+        return Doubts(fields, records)
+
+    def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
+        """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""
+        config = self._config
+        columns = None if config.columns == ColumnsConfig() else config.columns
+        return find_tickets(self._source, list_vocabulary(config), columns, naming)
+
+    def _read_code(self) -> CodeJudge:
+        """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""
+        config = self._config
+        known, why = self._find_known("--vocabulary FILE")
+        if why:
+            console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
+            known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
+        scales = find_scales(self._source)
+        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt, config.model), scales, is_whole=not why))

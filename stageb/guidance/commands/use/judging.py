@@ -1,0 +1,90 @@
+"""What every rank does for ``predict``: hold the model, judge its share of a round.
+
+Groups are cut by the round alone, as ``guidance/judging/rollout.py`` says, and of one mission each: the tickets of a group
+share their guidance, which the model reads once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from stageb.engines.outline import rank_bytes
+from stageb.engines.protocol import Engine, Scorer
+from stageb.guidance.commands.use.config import UseConfig, tickets_per_round
+from stageb.guidance.commands.use.rounds import Waves
+from stageb.guidance.commands.use.rows import weigh_verdicts
+from stageb.guidance.commands.use.source import TicketLine, group_by_mission
+from stageb.guidance.judging import rollout
+from stageb.guidance.judging.ranks import Group, check_reasons, cut_groups, load_engine, map_tickets
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.words.types import Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
+from stageb.job import world as worlds
+from stageb.job.devices import spread_over_cores
+from stageb.job.world import Json, World
+
+TicketAnswers = tuple[Answers, float | None]
+"""A ticket's answers, and how probable a pass is."""
+
+
+def launch(config: UseConfig, tickets: int, on_rank: Callable[[World], int]) -> int:
+    """Have every rank call ``on_rank``; no more of them than so many ``tickets``, or a round, have groups for."""
+    groups = math.ceil(min(tickets, tickets_per_round(config)) / _group_size(config))
+    return worlds.run(spread_over_cores(config.fabric, groups, rank_bytes(config.model)), on_rank)
+
+
+def _group_size(config: UseConfig) -> int:
+    """Tickets that the model reads together."""
+    size = tickets_per_round(config)
+    return rollout.group_size(size, size, config.sampler.micro_batch_size)
+
+
+class JudgingRanks:
+    """The ranks of a job that judges tickets."""
+
+    def __init__(self, config: UseConfig, world: World) -> None:
+        self.config = config
+        self._world = world
+        self._engine: Engine | None = None
+        self._group_size = _group_size(config)
+
+    def judge(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance], waves: Waves) -> list[TicketAnswers]:
+        """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
+        it was not needed before. ``waves`` is that of rank 0."""
+        if self._engine is None:
+            self._engine = load_engine(self.config.model, self._world, self.config.sampler.use_images)
+            words = words_of(self.config.prompt, self.config.model)
+            check_reasons(self._engine, self.config.model.engine, self.config.sampler, words)
+        tickets, groups = [line.ticket for line in lines], self._make_groups(lines, guidance)
+        leads, ranks = self._world.is_global_zero, self._world.world_size
+        self._world.lead(waves.begin)
+        while (wave := self._world.lead(waves.plan, len(groups), ranks))[0] < len(groups):
+            mine = groups[slice(*wave)]
+            rows = map_tickets(self._world, "group", self._judge_group, tickets, mine, waves.show)
+            if leads:
+                waves.add([[rows[i] for i in positions] for _, positions in mine], is_last=wave[1] == len(groups))
+        if not leads:
+            return []
+        order = [i for _, positions in groups for i in positions]
+        found = dict(zip(order, waves.answers, strict=True))
+        return [
+            (answers_from_plain(answers), probability) for answers, probability in map(found.__getitem__, range(len(lines)))
+        ]
+
+    def _make_groups(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance]) -> list[Group]:
+        """Positions in ``lines`` that are judged together, each under the guidance of its mission."""
+        tickets = [line.ticket for line in lines]
+        return [
+            group
+            for mission, positions in group_by_mission(lines).items()
+            for group in cut_groups(tickets, positions, guidance[mission], self._group_size)
+        ]
+
+    def _judge_group(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+        assert self._engine is not None  # ``judge`` has loaded it
+        config, words = self.config, words_of(self.config.prompt, self.config.model)
+        answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
+        weighed: list[float | None] = [None] * len(tickets)
+        if config.probability and isinstance(self._engine, Scorer):
+            weighed = weigh_verdicts(tickets, answers, guidance, self._engine, words)
+        return [[answers_to_plain(each), probability] for each, probability in zip(answers, weighed, strict=True)]

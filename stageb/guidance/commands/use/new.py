@@ -1,0 +1,242 @@
+"""``stageb new TABLE``: a config for a table, guessed from its header and its cells.
+
+What cannot be guessed is asked for, where a person sits at a terminal, or refused with the option that says it. Before the
+config is written, the table is read by it as a run would read it, so every line that does not fit is reported. It holds no
+key of ``fit`` alone, so ``predict`` and ``evaluate`` read it, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from stageb.cli.draft import defaults
+from stageb.cli.parsing import WordParser
+from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.tickets.tables import Table
+from stageb.guidance.tickets.tickets import KIND, SPREADSHEETS, read_tickets
+from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
+from stageb.guidance.words.config import LoopConfig
+from stageb.store.targets import check_target
+from stageb.untrusted import strict_yaml
+from stageb.untrusted.strict_json import FaultError, lines, short
+
+# Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them: see ``find_passes``.
+PASSES = {"pass", "passed", "ok", "okay", "good", "go", "accept", "accepted", "approved", "conforming", "合格", "通过"}
+FAILS = {"fail", "failed", "ng", "nok", "not ok", "bad", "no go", "nogo", "reject", "rejected", "defect", "defective"}
+FAILS |= {"nonconforming", "不合格", "不通过"}
+LABELS = re.compile(r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I)
+MISSIONS = re.compile(r"mission|inspection|programme", re.I)
+GROUPS = re.compile(r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I)
+MOST_WORDS = 6  # that a column of verdicts may hold
+SHOWN = 8  # names of columns, or words, in a message
+
+
+class Cells(NamedTuple):
+    """A table as it was read."""
+
+    columns: dict[str, list[str]]  # by name: the cells of every row, stripped
+    decimal: Decimal  # the mark by which its numbers can be read
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``stageb new ARGUMENTS``; returns the exit code. Raises ``InputError``."""
+    args = make_parser().parse_args(arguments)
+    table = str(args.table)
+    target = Path(args.to or f"{Path(table).stem}.yaml")
+    check_target(target, {"tickets": [table]})
+    if target.exists():
+        raise InputError(shown(f"{target}: exists already; name another file with --to, or remove it"))
+    columns = guess_columns(table, args)
+    tickets, _ = read_tickets([table], "error", columns)
+    counts = Counter(ticket.label for ticket in tickets)
+    try:
+        target.write_text(write_config(table, columns), encoding="utf-8")
+    except OSError as error:
+        raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
+    print(f"{shown(table)}: {len(tickets):,} tickets, {counts['pass']:,} pass and {counts['fail']:,} fail")
+    print(f"wrote {shown(str(target))}: see whether it says what you mean, then")
+    print(f"  stageb validate --config tickets --config frugal --config {shlex.quote(str(target))}")
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command."""
+    parser = WordParser(prog="stageb new", description="Write a config for a table of tickets, guessed from what it holds.")
+    parser.add_argument("table", metavar="TABLE", help="a table of labelled tickets, .csv or .tsv, its first row the header")
+    parser.add_argument("--label", metavar="COLUMN", help="the column that holds the right verdict")
+    parser.add_argument("--passes", nargs="+", metavar="WORD", help="words of that column that mean pass")
+    parser.add_argument("--fails", nargs="+", metavar="WORD", help="words of that column that mean fail")
+    parser.add_argument(
+        "--mission", metavar="COLUMN", help="the column that names the mission; by default all rows are of one"
+    )
+    parser.add_argument("--group", metavar="COLUMN", help="the column that names what was inspected; null: there is none")
+    parser.add_argument("--to", metavar="FILE", help="the config to write (default: the table's name with .yaml)")
+    return parser
+
+
+def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
+    """What the columns of a table say. Raises ``InputError`` for what cannot be guessed."""
+    try:
+        cells = read_cells(table)
+    except FaultError as fault:
+        raise BadInputError("ticket files", [BadLine(table, fault.line, fault.what, fault.remedy)]) from None
+    names = list(cells.columns)
+    for option in ("label", "mission", "group"):
+        name = getattr(args, option)
+        if name is not None and name not in names and (option, name) != ("group", "null"):
+            raise InputError(f"--{option}: there is no column {short(name)}; there are {_list(names)}")
+    label = (
+        args.label
+        or guess_label(cells.columns)
+        or _ask(f"{shown(table)}: which column holds the right verdict, of {_list(names)}?", names, "--label COLUMN")
+    )
+    passes, fails = divide_words(label, cells.columns[label], args.passes or [], args.fails or [])
+    mission = args.mission or next((name for name in names if MISSIONS.fullmatch(name) and name != label), None)
+    others = [name for name in names if name not in (label, mission)]
+    group = args.group or guess_group({name: cells.columns[name] for name in others}, cells.columns[label])
+    group = None if group == "null" else group
+    return ColumnsConfig(
+        mission=mission or ColumnsConfig.mission,
+        mission_name=None if mission else Path(table).stem,
+        group_id=group,
+        label=label,
+        passes=passes,
+        fails=fails,
+        texts=[name for name in others if name != group],
+        decimal=cells.decimal,
+    )
+
+
+def read_cells(table: str) -> Cells:
+    """The cells of a table, read by whichever decimal mark its numbers allow. Raises ``FaultError``."""
+    if table.lower().endswith(SPREADSHEETS):
+        raise FaultError("a spreadsheet", "save it as CSV (UTF-8), and name that file")
+    if not is_table(table):
+        remedy = "name a table (.csv, .tsv); JSON Lines need no such config: stageb validate --config tickets --tickets FILE"
+        raise FaultError("no table by its name", remedy)
+    try:
+        return _read_cells(table, ".")
+    except FaultError:
+        try:
+            return _read_cells(table, ",")
+        except FaultError:
+            return _read_cells(table, ".")  # it says what is wrong
+
+
+def _read_cells(table: str, decimal: Decimal) -> Cells:
+    roles = ColumnsConfig(mission_name="any", group_id=None, label="\0", decimal=decimal)  # so that none need be there
+    opened = Table(lines(table, KIND), roles, table, labelled=False)
+    rows = [row.cells for row in opened.rows() if len(row.cells) == len(opened.header)]
+    if not rows:
+        raise FaultError("no rows below the header", "write a ticket per row")
+    return Cells({name: [row[place].strip() for row in rows] for place, name in enumerate(opened.header) if name}, decimal)
+
+
+def guess_label(columns: dict[str, list[str]]) -> str | None:
+    """The column of verdicts: one that says pass and fail in words that mean it; else the one that is called like it. Of
+    several, a name that tells wins, then the last."""
+    words = {name: {cell.casefold() for cell in cells} - {""} for name, cells in columns.items()}
+    plain = [name for name, own in words.items() if own & (PASSES | FAILS) and len(own) <= MOST_WORDS]
+    named = [name for name, own in words.items() if LABELS.search(name) and len(own) <= MOST_WORDS]
+    both = [name for name in plain if words[name] & PASSES and words[name] & FAILS]
+    for names in ([name for name in both if name in named], both, [name for name in plain if name in named], named):
+        if names:
+            return names[-1]
+    return None
+
+
+def divide_words(
+    label: str, cells: Sequence[str], passes: Sequence[str], fails: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The words of the column ``label`` that mean pass, and those that mean fail; some may be given.
+
+    Raises ``InputError`` where that cannot be guessed, or where all mean the same.
+    """
+    words = list({cell.casefold(): cell for cell in reversed(cells) if cell}.values())[::-1]
+    if len(words) > MOST_WORDS and not (passes or fails):
+        what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words)}"
+        raise InputError(f"{what}: a verdict is one of a few words; name another column with --label")
+    if strange := [word for word in (*passes, *fails) if word.casefold() not in {each.casefold() for each in words}]:
+        raise InputError(f"column {short(label)} nowhere says {_list(strange)}; it says {_list(words)}")
+    meant = {word.casefold(): "pass" for word in passes} | {word.casefold(): "fail" for word in fails}
+    for word in words:
+        folded = word.casefold()
+        verdict = "pass" if folded in PASSES else "fail" if folded in FAILS else None
+        if folded not in meant and len(words) == 2 and bool(passes) != bool(fails):
+            verdict = "fail" if passes else "pass"  # the other one of two
+        if folded not in meant:
+            question = f"column {short(label)} says {_list(words)}: does {short(word)} mean pass or fail?"
+            meant[folded] = verdict or _ask(question, ["pass", "fail"], "--passes WORD ... --fails WORD ...")
+    divided = {verdict: [word for word in words if meant[word.casefold()] == verdict] for verdict in ("pass", "fail")}
+    for verdict, own in divided.items():
+        if not own:
+            other = ", ".join(map(short, words)) or "nothing"
+            remedy = f"give tickets that {verdict} too, or name another column with --label"
+            raise InputError(f"column {short(label)} says {other} alone, so nothing can be learnt from it; {remedy}")
+    return divided["pass"], divided["fail"]
+
+
+def guess_group(columns: dict[str, list[str]], labels: Sequence[str]) -> str | None:
+    """The column that names what was inspected: one that is called like it, or the first of all if it says something else
+    in each row; None where there is none. A case comes at most once with each label, so a machine's name is none."""
+    for place, (name, cells) in enumerate(columns.items()):
+        names_cases = all(cells) and len(set(zip(cells, labels, strict=True))) == len(cells)
+        single_words = all(len(cell.split()) == 1 and not re.fullmatch(r"-?\d+[.,]\d+", cell) for cell in cells)
+        if names_cases and single_words and len(columns) > 1 and (place == 0 or GROUPS.fullmatch(name)):
+            return name
+    return None
+
+
+def write_config(table: str, columns: ColumnsConfig) -> str:
+    """The config as commented YAML: ten keys, those that a table's owner may want to set."""
+    seed = defaults(LoopConfig)["seed"]
+    mission = ("mission", columns.mission) if columns.mission_name is None else ("mission_name", columns.mission_name)
+    rows = [
+        (
+            *mission,
+            "the column that names the mission" if columns.mission_name is None else "of all rows; or mission: COLUMN",
+        ),
+        ("group_id", columns.group_id, "the column that names what was inspected; null: every row is a case of its own"),
+        ("together", columns.together, "a column whose equal rows stay in one split, such as a machine's name; or null"),
+        ("label", columns.label, "the column that holds the right verdict"),
+        ("passes", columns.passes, "its words that mean pass"),
+        ("fails", columns.fails, "its words that mean fail"),
+        ("texts", columns.texts, "the columns to judge by: take out those that a verdict must not rest on"),
+        ("decimal", columns.decimal, "the mark before the decimals of numbers"),
+    ]
+    top = [
+        _write_key("tickets", [table], "labelled tickets to learn from"),
+        _write_key("seed", seed, "of every random choice"),
+    ]
+    head = "# Written by `stageb new`, for validate, fit, predict and evaluate. stageb fit --columns.help says more.\n"
+    return "".join([head, *top, "columns:\n", *(f"  {_write_key(*row)}" for row in rows)])
+
+
+def _write_key(name: str, value: object, about: str) -> str:
+    """One line of YAML with a comment."""
+    text = strict_yaml.dump_line(value)
+    return f"{f'{name}: {text}':<40}  # {about}\n"
+
+
+def _ask(question: str, answers: Sequence[str], option: str) -> str:
+    """One of ``answers``, from a person at a terminal. Raises ``InputError`` where nobody is there, or answers otherwise."""
+    if not sys.stdin.isatty():
+        raise InputError(f"{question} Say it with {option}")
+    print(f"{question} ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip()
+    if answer not in answers:
+        raise InputError(f"{short(answer)} is none of {_list(answers)}; or say it with {option}")
+    return answer
+
+
+def _list(names: Sequence[str]) -> str:
+    """Names for a message, of many the first ones."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(map(short, names[:SHOWN])) + more

@@ -1,0 +1,124 @@
+"""``stageb predict``: judge tickets round by round, and write a row for each in their order.
+
+Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket files, a round at a time, and writes; every rank
+judges its share of each round. Committed tickets are never judged again, whenever the job was interrupted (``rounds.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stageb.cli import registry
+from stageb.cli.parsing import from_keywords
+from stageb.guidance.commands.use import summary
+from stageb.guidance.commands.use.config import PredictConfig, tickets_per_round
+from stageb.guidance.commands.use.judged import JudgedRounds
+from stageb.guidance.commands.use.rounds import Rounds, Waves
+from stageb.guidance.commands.use.rows import Counts
+from stageb.guidance.commands.use.source import fingerprint_guidance, load_guidance, stream_tickets
+from stageb.guidance.words.types import Guidance
+from stageb.job import lifetime
+from stageb.store.output import COMMIT, check_file, read_commit, read_rows
+from stageb.store.targets import check_target
+
+if TYPE_CHECKING:  # torch
+    from stageb.guidance.commands.use.judging import JudgingRanks
+    from stageb.job.world import World
+
+AT_FIRST = 4096  # tickets that are looked at before anything else is done
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The result of ``predict``; iterate over it for the rows, one at a time."""
+
+    path: Path  # of the rows
+    counts: Counts  # by mission
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return read_rows(self.path)
+
+
+def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Predictions:
+    """Judge tickets under guidance, as ``stageb predict`` does.
+
+    ``keys`` are those of that command: ``output="out.jsonl"``, ``sampler={"samples_per_decode": 1}``, ...; ``config`` names
+    YAML files of keys: one, or several of which later ones win. Resumes the rows of an interrupted call, unless ``fresh``,
+    which sets them aside. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    """
+    given = {"guidance": guidance, "tickets": tickets, **keys}
+    config: PredictConfig = from_keywords("predict", registry.tools()["predict"], given)
+    _run(config, fresh)
+    return read_predictions(Path(config.output))
+
+
+def read_predictions(path: Path) -> Predictions:
+    """What lies in a file of rows."""
+    content = read_commit(path)
+    assert content is not None  # it was just written
+    return Predictions(path, content["state"]["counts"])
+
+
+def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
+    """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
+    return _run(config, fresh, summary.show_counts)
+
+
+def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
+    guidance = load_guidance(config.guidance, config.prompt)
+    tickets = stream_tickets(config)
+    rounds = Rounds(Path(config.output), tickets, tickets_per_round(config))
+    judged = JudgedRounds(config, config.by, rounds, guidance, guidance, config.guidance)
+    count = look_ahead(judged, fresh)
+    if config.by == "rules":
+        if lifetime.leads():
+            judge_by_rules(judged, fresh)
+            if show:
+                show(rounds.path, rounds.state["counts"])
+        return 0
+
+    from stageb.guidance.commands.use.judging import JudgingRanks, launch  # torch
+
+    def on_rank(world: World) -> int:
+        world.agree("the guidance", repr(fingerprint_guidance(guidance)))
+        judge_all(world, JudgingRanks(config, world), judged, guidance, fresh)
+        if world.is_global_zero and show:
+            show(rounds.path, rounds.state["counts"])
+        return 0
+
+    return launch(config, count, on_rank)
+
+
+def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
+    """Check what can be checked before torch is imported, which takes seconds. Returns the number of tickets, of a new
+    output only up to ``AT_FIRST``.
+
+    Raises ``InputError``.
+    """
+    path, tickets = judged.rounds.path, judged.rounds.tickets
+    check_target(path, judged.inputs, COMMIT)
+    state = check_file(path, judged.fingerprint, fresh)
+    return tickets.glance(AT_FIRST, judged.make_check) if state is None else int(state["tickets"])
+
+
+def judge_all(
+    world: World, judging: JudgingRanks, judged: JudgedRounds, guidance: Mapping[str, Guidance], fresh: bool
+) -> None:
+    """Judge what is left to judge, on every rank."""
+    waves = Waves(judged.rounds)
+    with closing(judged.rounds):
+        world.lead(judged.begin, fresh)
+        while lines := world.lead(judged.hand_out):
+            world.lead(judged.commit, judging.judge(lines, guidance, waves))
+
+
+def judge_by_rules(judged: JudgedRounds, fresh: bool) -> None:
+    """Judge what is left to judge, by the rules alone, in this process."""
+    with closing(judged.rounds):
+        judged.begin(fresh)
+        asked = judged.hand_out()
+        assert not asked  # of nobody

@@ -1,0 +1,263 @@
+"""How often rules were right on a run's val, each of them, and how often the model judged as their letter says.
+
+A model that is sure and wrong agrees with itself, so agreement does not find it; the rule that it names does. Val taught no
+rule and tested none, but it chose among what was learnt, so these shares flatter a little.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from stageb.cli.parsing import parse_run
+from stageb.guidance.commands.fit.artifacts import folder as folder_of
+from stageb.guidance.commands.use.code import CodeJudge, code_rules
+from stageb.guidance.judging.answers import find_cited_rule
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.guidance_file import split_step
+from stageb.guidance.rules.judge import CodedRule, compile_rules
+from stageb.guidance.rules.parse import OutOfReach
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import EQUAL, Prices
+from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, Guidance, Ticket
+from stageb.runs.folder import RunFolder, RunRow
+
+LOUD = 0.9  # share of a rule's tickets judged as it says, below which a person should know
+
+Judged = Callable[[], Iterable[tuple[Mapping[str, Any], Ticket]]]
+"""Rows of predictions, each with its ticket; read as often as needed."""
+
+
+def compare_with_letter(judged: Judged, coded: Mapping[str, Sequence[CodedRule]], by_model: bool = True) -> dict[str, Any]:
+    """By mission: ``decided`` tickets, those of which the rules' letter alone tells a verdict, how many of them are
+    ``right`` by that, and if the rows are ``by_model``, how many the model judged so (``followed``), and how many rightly
+    (``model_right``); and the same for each rule, with its text, or why its letter is out of reach. The headline stands for
+    tickets that no rule speaks of.
+
+    Leaving a rule out changes the verdicts on tickets that it decides, and no others: of these, ``won`` are right with it
+    alone, and ``lost`` without it alone; those of which the other rules tell no verdict are not right without it."""
+    names = ("decided", "right", "won", "lost", *(("followed", "model_right") if by_model else ()))
+    judges = {mission: compile_rules(rules) for mission, rules in coded.items()}
+    without = {
+        (mission, left_out.key): compile_rules([rule for rule in rules if rule is not left_out])
+        for mission, rules in coded.items()
+        for left_out in rules
+    }
+    tickets: Counter[str] = Counter()
+    counts: dict[str, dict[str, dict[str, int]]] = {mission: {} for mission in coded}
+    for row, ticket in judged():
+        if row["mission"] not in coded:
+            continue
+        tickets[row["mission"]] += 1
+        mission, label, read = row["mission"], row["label"], reading(ticket)
+        ruling = judges[mission](read)
+        if ruling.verdict:
+            count = counts[mission].setdefault(ruling.rule, dict.fromkeys(names, 0))
+            is_right, others = ruling.verdict == label, without.get((mission, ruling.rule), judges[mission])
+            is_right_without = others(read).verdict == label
+            gains = (is_right and not is_right_without, is_right_without and not is_right)
+            facts = (True, is_right, *gains, ruling.verdict == row["verdict"], row["verdict"] == label)
+            for name, holds in zip(names, facts, strict=False):
+                count[name] += holds
+    return {
+        mission: _describe(rules, counts[mission], names) | {"tickets": tickets[mission]}
+        for mission, rules in coded.items()
+        if tickets[mission]
+    }
+
+
+def warn_of_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
+    """Lines for a person: what the rules' letter is worth, and which rules the model does not apply as written."""
+    if not of["rules"] or not of["decided"] or "followed" not in of:
+        return []
+    right, followed = (of[name] / of["decided"] for name in ("right", "followed"))
+    lines = [
+        f"{mission}: by their letter the rules decide {of['decided']:,} of {of['tickets']:,} tickets, {right:.1%} of them "
+        f"rightly; the model judged {followed:.1%} of these as the rules say"
+    ]
+    return [*lines, *name_misread(mission, of)]
+
+
+def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
+    """A line for each rule that the model does not apply as written, and what to do about them; none where there is none."""
+    lines = [
+        f"{mission}: the model does not apply {rule['rule']} as written: it judged {rule['decided'] - rule['followed']:,} "
+        f"of its {rule['decided']:,} tickets otherwise: {rule['text']}"
+        for rule in of.get("rules", ())
+        if is_misread(rule)
+    ]
+    if not lines:
+        return []
+    is_whole = not any("out_of_reach" in rule for rule in of["rules"])
+    by = "--by rules" if is_whole else "--by both, which asks the model for what rules cannot decide"
+    return [*lines, f"{mission}: to judge by code, as the rules are written: {by}"]
+
+
+def is_misread(rule: Mapping[str, Any]) -> bool:
+    """Whether the model judged many of the tickets that a rule of ``compare_with_letter`` decides otherwise than it says."""
+    return bool(rule.get("decided") and rule.get("followed", rule["decided"]) < LOUD * rule["decided"])
+
+
+def _describe(rules: Sequence[CodedRule], counts: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for rule in rules:
+        row: dict[str, Any]
+        if isinstance(rule.code, OutOfReach):
+            row = {"out_of_reach": rule.code.why}
+        else:
+            row = {"verdict": rule.code.verdict, **counts.get(rule.key, dict.fromkeys(names, 0))}
+        rows.append({"rule": rule.key, "text": rule.text, "provisional": rule.is_provisional, **row})
+    if HEADLINE_KEY in counts:
+        rows.insert(0, {"rule": HEADLINE_KEY, "text": "no rule speaks of it", **counts[HEADLINE_KEY]})
+    totals = {name: sum(count[name] for count in counts.values()) for name in names}
+    return {"tickets": 0, **totals, "rules": rows if rules else []}
+
+
+FEWEST = 5  # tickets of val that a rule decided, below which nothing is known of it
+TELLING = 20  # from which on a rule that was often wrong is named without being asked for
+OFTEN_WRONG = 0.9  # share of right verdicts below which it is, at equal prices
+
+
+class RuleFigures(NamedTuple):
+    """What a rule decided on val."""
+
+    tickets: int
+    share: float  # of right verdicts, each ticket weighed by those that it stands for
+    verdict: str  # that it gave, most often
+    given: int  # tickets that got this verdict
+    wrong: int  # of these, judged wrong
+
+
+RuleRecord = Mapping[str, RuleFigures]
+"""By the rule that decided, empty where none spoke of the ticket."""
+UNKNOWN = RuleFigures(0, 0.0, "", 0, 0)
+
+
+def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, RuleFigures]:
+    """How often the rules of a run's folder were right on its val, each ticket weighed by those that it stands for; nothing
+    of a file, and of a step that val never judged.
+
+    A reason that was not asked for, or that ``max_new_tokens`` cut before it named its rule, is no word on which decided:
+    the rule that gives the same verdict as code did, where the run's ``tickets`` are known and tell; other such tickets are
+    left out.
+    """
+    path, _ = split_step(source)
+    files, place = RunFolder(path), folder_of(guidance.mission)
+    if not path.is_dir() or not files.commit["number"]:
+        return {}
+    rows = [row for row in files.read_committed(f"{place}/selections.jsonl") if _is_of(row, guidance)]
+    rows = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
+    figures = [row for row in files.read_committed(f"{place}/metrics.jsonl") if _is_of(row, guidance)]
+    counted = Counter(row["label"] for row in rows)
+    scale = {label: figures[-1]["classes"][label]["n"] / n for label, n in counted.items()} if figures else {}
+    find_rule = _make_finder(files, guidance, rows, tickets)
+    decided: dict[str, list[RunRow]] = {}
+    weights: dict[str, list[float]] = {}
+    for row in rows:
+        key = find_rule(row)
+        if key is None:
+            continue
+        decided.setdefault(key, []).append(row)
+        right, whole = weights.setdefault(key, [0.0, 0.0])
+        weight = scale.get(row["label"], 1.0)
+        weights[key] = [right + weight * row["label_match"], whole + weight]
+    return {
+        key: RuleFigures(len(of), round(weights[key][0] / weights[key][1], 6), *_count_main(of))
+        for key, of in sorted(decided.items())
+    }
+
+
+def _count_main(rows: Sequence[RunRow]) -> tuple[str, int, int]:
+    """The verdict that most rows of selections.jsonl have, how many have it, and how many of these are wrong."""
+    [(verdict, given)] = Counter(row["verdict"] or "" for row in rows).most_common(1)
+    return verdict, given, sum(not row["label_match"] for row in rows if (row["verdict"] or "") == verdict)
+
+
+def explain_doubt(record: RuleRecord, reason: str, wanted: float) -> str:
+    """Why a person should see a verdict with this reason; empty where its rule was right often enough."""
+    key = find_cited_rule(reason)
+    tickets, share, *_ = record.get(key, UNKNOWN)
+    if tickets < FEWEST:
+        said = f"{tickets} val tickets, too few to know it"
+        return f"{key} decided {said}" if key else f"it names no rule, and none spoke of {said}"
+    if share >= wanted:
+        return ""
+    if key:
+        return f"{key} was right for {share:.0%} of {tickets:,} val tickets"
+    return f"it names no rule, and {share:.0%} of {tickets:,} val tickets that no rule speaks of were judged right"
+
+
+def find_limit(verdict: str, prices: Prices) -> float:
+    """The share of right verdicts below which a rule that gives ``verdict`` is one to doubt: where the prices differ, the
+    other verdict would cost less then."""
+    if prices["fail"] == prices["pass"]:
+        return OFTEN_WRONG
+    wrong = prices["pass" if verdict == "fail" else "fail"]
+    return wrong / (prices["fail"] + prices["pass"])
+
+
+def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> list[str]:
+    """A line for each rule that was often wrong, and for tickets that no rule speaks of, with what to do about it."""
+    lines = []
+    for key, of in record.items():
+        limit = find_limit(of.verdict, prices)
+        if of.tickets < TELLING or of.share >= limit:
+            continue
+        said = f"{key} was right for {of.share:.0%} of the {of.tickets:,} val tickets that it decided"
+        if not key:
+            did, other, were = ("failed", "passes", "good") if of.verdict == "fail" else ("passed", "fails", "failures")
+            said = f"{of.wrong:,} of {of.given:,} val tickets that {did} because no rule {other} them were {were}"
+        if prices["fail"] != prices["pass"]:
+            said += f" (at these prices a {of.verdict} pays where {limit:.1%} or more are right)"
+        these = "its verdicts" if key else "such verdicts"
+        lines.append(f"{mission}: {said}; predict --min_rule_accuracy {limit:.2g} sends {these} to review")
+    return lines
+
+
+def name_unknown(guidance: Guidance, record: RuleRecord) -> list[str]:
+    """One line about the rules of which val does not tell how often they were right, if there are any."""
+    keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
+    unknown = [key for key in keys if record.get(key, UNKNOWN).tickets < FEWEST]
+    if not unknown:
+        return []
+    return [
+        f"{guidance.mission}: how often verdicts by {', '.join(unknown)} are right is not known (fewer than {FEWEST} val "
+        "tickets each); min_rule_accuracy sends all of these to review"
+    ]
+
+
+def _make_finder(
+    files: RunFolder, guidance: Guidance, rows: list[RunRow], tickets: Iterable[Ticket]
+) -> Callable[[RunRow], str | None]:
+    """What names the rule that decided a row of selections.jsonl: empty where none spoke of it, None where nobody knows."""
+    if all(row["verdict"] is not None and find_cited_rule(row["reason"]) for row in rows):
+        return lambda row: find_cited_rule(row["reason"])
+    config = parse_run(files.path).config
+    assert isinstance(config, LoopConfig)  # it learnt guidance
+    limits = [decode.max_new_tokens for decode in config.sampler.grid]
+    cut = {
+        (row["ticket_key"], row["verdict"], row["reason"])
+        for row in files.read_committed(f"{folder_of(guidance.mission)}/trajectories.jsonl")
+        if _is_of(row, guidance) and row["decode"] != BY_RULES and row["tokens"] >= limits[row["decode"]]
+    }
+    mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
+    scales = parse_scales(config.reflection.scales or ())
+    judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model), scales))
+
+    def find(row: RunRow) -> str | None:
+        key = find_cited_rule(row["reason"])
+        if row["verdict"] is None:
+            return None
+        if key or (row["reason"] and (row["ticket_key"], row["verdict"], row["reason"]) not in cut):
+            return key
+        ruling = judge.judge(mine[row["ticket_key"]]) if row["ticket_key"] in mine else None
+        return find_cited_rule(ruling.rule) if ruling and ruling.verdict == row["verdict"] else None
+
+    return find
+
+
+def _is_of(row: Mapping[str, Any], guidance: Guidance) -> bool:
+    return bool(row["split"] == "val" and row["guidance_step"] == guidance.step)

@@ -1,0 +1,256 @@
+"""What ``predict`` says of a ticket, as a row, and what labelled rows come to.
+
+Functions of their arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+from stageb.engines.protocol import Scorer
+from stageb.guidance.commands.use.source import TicketLine
+from stageb.guidance.judging.sampling import calibrations_of, score_log_odds, sigmoid
+from stageb.guidance.judging.selection import SelectionRule, select
+from stageb.guidance.learning.gate.exact import mcnemar_p
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import Words, rollout_prompt
+from stageb.guidance.words.costs import EQUAL, Prices, measure_classes, measure_interval, measure_ratio
+from stageb.guidance.words.texts import one_line
+from stageb.guidance.words.types import Answers, Guidance, Ticket
+from stageb.runs.figures import Z
+
+ANSWER = 200  # characters, at most, of an answer that could not be used
+Counts = dict[str, dict[str, int]]
+"""By mission: how many tickets were answered pass, fail, or not at all ("none"), how many a person should see, and how many
+the model was asked."""
+
+
+def make_row(
+    line: TicketLine,
+    answers: Answers,
+    passes: float | None,
+    guidance_step: int,
+    min_verdict_agreement: float,
+    rule: SelectionRule,
+) -> dict[str, Any]:
+    """The row of one ticket; ``passes``: how probable a pass is, where the engine can tell; ``rule`` selects the verdict."""
+    selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
+    why, verdict = selection.manual_review, selection.verdict
+    probability = None if passes is None or verdict is None else passes if verdict == "pass" else round(1 - passes, 6)
+    if verdict is None and candidates:
+        why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
+    if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
+        why = f"low probability: {probability:.2f}"  # one answer cannot disagree with itself
+    return {
+        "file": line.file,
+        "line": line.line,
+        "mission": line.ticket.mission,
+        "group_id": line.ticket.group_id,
+        "label": line.label,
+        "verdict": verdict,
+        "by": "model",
+        "reason": selection.reason,
+        "agreement": round(selection.vote_strength, 6),
+        "probability": probability,
+        "review": bool(why),
+        "why": why,
+        "guidance_step": guidance_step,
+    }
+
+
+def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: int) -> dict[str, Any]:
+    """The row of a ticket that rules judge as code; ``said`` is which rule gives the verdict, or why none does."""
+    is_decided = ruling.verdict is not None
+    return {
+        "file": line.file,
+        "line": line.line,
+        "mission": line.ticket.mission,
+        "group_id": line.ticket.group_id,
+        "label": line.label,
+        "verdict": ruling.verdict,
+        "by": "rules",
+        "reason": said if is_decided else "",
+        "agreement": float(is_decided),
+        "probability": None,
+        "review": not is_decided,
+        "why": "" if is_decided else said,
+        "guidance_step": guidance_step,
+    }
+
+
+def weigh_verdicts(
+    tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
+) -> list[float | None]:
+    """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
+    asked = [i for i, given in enumerate(answers) if given.candidates]
+    prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
+    calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
+    found: list[float | None] = [None] * len(tickets)
+    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words, calibrations), strict=True):
+        found[i] = sigmoid(log_odds, 1.0)
+    return found
+
+
+def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]]) -> Counts:
+    """``counts`` with further rows."""
+    found = {mission: dict(of) for mission, of in counts.items()}
+    for each in rows:
+        of = found.setdefault(each["mission"], dict.fromkeys(("pass", "fail", "none", "review", "model"), 0))
+        of[each["verdict"] or "none"] += 1
+        of["review"] += each["review"]
+        of["model"] += each["by"] == "model"
+    return found
+
+
+def count_asked(counts: Counts) -> int:
+    """Tickets that the model was asked."""
+    return sum(of["model"] for of in counts.values())
+
+
+# What labelled rows come to: accuracy and confusion of one guidance, and two beside each other. Functions of their
+# arguments; rows are read once, one at a time.
+
+
+PredictionRow = Mapping[str, Any]
+ALL = ""  # stands for all missions together; none has an empty name
+
+
+@dataclass
+class ConfusionCounts:
+    """Labelled tickets, by what was answered."""
+
+    answered: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {label: dict.fromkeys(("pass", "fail", "none"), 0) for label in ("pass", "fail")}
+    )  # label -> verdict, or none -> tickets
+    kept: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {label: dict.fromkeys(("pass", "fail", "none"), 0) for label in ("pass", "fail")}
+    )  # the same of those that no person needs to see
+    taught: int = 0  # that the guidance was learnt from
+    asked: int = 0  # that the model was asked
+    provisional: int = 0  # whose verdict is by a provisional rule
+
+    def figures(self, prices: Prices) -> dict[str, Any]:
+        """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
+        return {
+            **_measure(self.answered),
+            **measure_classes(self.answered, prices),
+            "without_review": _measure(self.kept),
+            "confusion": self.answered,
+            "taught": self.taught,
+            "asked": self.asked,
+            "provisional": self.provisional,
+        }
+
+
+def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, Set[str]]) -> dict[str, ConfusionCounts]:
+    """The tickets of each mission, and of all. ``taught`` holds, by mission, the keys of those that taught or chose its
+    guidance."""
+    counts = {ALL: ConfusionCounts()}
+    for row in rows:
+        for count in (counts[ALL], counts.setdefault(row["mission"], ConfusionCounts())):
+            verdict = row["verdict"] or "none"
+            count.answered[row["label"]][verdict] += 1
+            count.kept[row["label"]][verdict] += not row["review"]
+            count.asked += row["by"] == "model"
+            count.provisional += row["provisional"]
+            count.taught += f"{row['group_id']}::{row['label']}" in taught.get(row["mission"], ())
+    return counts
+
+
+def is_right(row: PredictionRow) -> bool:
+    """Whether the verdict is the label; no verdict is wrong."""
+    return bool(row["verdict"] == row["label"])
+
+
+@dataclass
+class _Pairs:
+    """The tickets of one group, judged twice."""
+
+    gained: int = 0  # tickets that are right under the first guidance alone, less those that are under the second alone
+    tickets: int = 0
+    cost: float = 0.0  # of errors under the first guidance, less that under the second
+    squares: float = 0.0  # of the tickets' prices
+
+
+@dataclass
+class PairedComparison:
+    """The same tickets judged twice. A group counts once: its gain is the mean over its tickets, each of which gains 1 where
+    it is right under the first guidance alone, and -1 where under the second alone."""
+
+    prices: Prices = field(default_factory=lambda: EQUAL)
+    pairs: dict[tuple[str, str], _Pairs] = field(default_factory=dict)  # (mission, group) -> its tickets
+
+    def add(self, one: PredictionRow, other: PredictionRow) -> None:
+        """One more ticket, as a row under each guidance."""
+        of, price = self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs()), self.prices[one["label"]]
+        gained = is_right(one) - is_right(other)
+        of.gained += gained
+        of.tickets += 1
+        of.cost -= gained * price
+        of.squares += price * price
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """By mission, and of all: groups won and lost, whether that may be chance, and the differences."""
+        by_mission: dict[str, list[_Pairs]] = {ALL: []}
+        for (mission, _), of in self.pairs.items():
+            by_mission[ALL].append(of)
+            by_mission.setdefault(mission, []).append(of)
+        return {
+            mission: compare_gains([of.gained / of.tickets for of in groups]) | _compare_costs(groups)
+            for mission, groups in by_mission.items()
+        }
+
+
+def compare_gains(gains: list[float]) -> dict[str, Any]:
+    """Two guidances on as many groups as there are ``gains``, each in [-1, 1], one at least.
+
+    ``p`` is McNemar's exact test (1947), two-sided: the chance that groups won and lost part as far, either way, if each
+    falls as a fair coin. The interval is of the mean gain, 95 %.
+    """
+    won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    low, high = _find_interval(gains, 1.0)
+    return {
+        "groups": len(gains),
+        "won": won,
+        "lost": lost,
+        "p": min(1.0, 2 * mcnemar_p(max(won, lost), min(won, lost))),
+        "difference": round(sum(gains) / len(gains), 6),
+        "difference_interval": [round(max(-1.0, low), 6), round(min(1.0, high), 6)],
+    }
+
+
+def _compare_costs(groups: list[_Pairs]) -> dict[str, Any]:
+    """How much more a ticket costs under the first guidance than under the second, on average, with its 95 % interval by
+    groups; those of many tickets weigh more, since it is the difference of two mean costs of a ticket."""
+    tickets = sum(of.tickets for of in groups)
+    mean, size = sum(of.cost for of in groups) / tickets, tickets / len(groups)
+    low, high = _find_interval(
+        [mean + (of.cost - mean * of.tickets) / size for of in groups], sqrt(sum(of.squares for of in groups) / tickets)
+    )
+    return {"cost_difference": round(mean, 6), "cost_difference_interval": [round(low, 6), round(high, 6)]}
+
+
+def _find_interval(gains: list[float], unit: float) -> tuple[float, float]:
+    """The 95 % interval of the mean of paired gains: Bonett & Price ("Adjusted Wald confidence interval for a difference of
+    binomial proportions based on paired data", J. Educ. Behav. Stat. 37, 2012), which adds a gain and a loss of one
+    ``unit``; here with the variance of gains that may be fractions, or costs. The unit of costs is the root mean square of
+    the prices: where few tickets are dear, a bootstrap of 100 tickets covers the truth in as few as 73 % of simulations."""
+    n = len(gains) + 2
+    mean = sum(gains) / n
+    half = Z * sqrt(max(0.0, (sum(gain * gain for gain in gains) + 2 * unit * unit) / n - mean * mean) / n)
+    return mean - half, mean + half
+
+
+def _measure(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    n, right = sum(sum(each.values()) for each in answered.values()), answered["pass"]["pass"] + answered["fail"]["fail"]
+    return {
+        "acc": measure_ratio(right, n),
+        "acc_interval": measure_interval(right, n),
+        "fp": answered["fail"]["pass"],
+        "fn": answered["pass"]["fail"],
+        "unanswered": answered["pass"]["none"] + answered["fail"]["none"],
+        "n": n,
+    }

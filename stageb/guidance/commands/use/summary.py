@@ -1,0 +1,146 @@
+"""What ``predict`` and ``evaluate`` print at their end, on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from stageb.errors import shown
+from stageb.guidance.commands.use.black_box import BlackBox
+from stageb.guidance.commands.use.config import PricesConfig
+from stageb.guidance.commands.use.record import warn_of_misread
+from stageb.guidance.commands.use.rows import Counts
+from stageb.guidance.words.costs import Prices, describe_classes, prices_of, warn_of_constant
+from stageb.runs.summary import make_console, make_table, print_table
+
+
+def show_counts(path: Path, counts: Counts) -> None:
+    """How tickets were answered, by mission."""
+    console, drawn = make_console(), make_table("", ["mission"], ["tickets", "pass", "fail", "no verdict", "review"])
+    for mission, of in counts.items():
+        verdicts = [of["pass"], of["fail"], of["none"]]
+        drawn.add_row(Text(mission), *(f"{each:,}" for each in (sum(verdicts), *verdicts, of["review"])))
+    print_table(console, drawn)
+    if any(of["model"] < of["pass"] + of["fail"] + of["none"] for of in counts.values()):
+        asked = sum(of["model"] for of in counts.values())
+        none = sum(of["none"] for of in counts.values())
+        total = sum(of["pass"] + of["fail"] for of in counts.values()) + none
+        console.print(f"\n{describe_coded(total, asked, none)}")
+    console.print(f"\nA row per ticket, in their order: {path}")
+
+
+def describe_coded(total: int, asked: int, none: int) -> str:
+    """How many of all tickets the model was asked, and the rules as code judged, where ``none`` so many got no verdict: code
+    alone leaves tickets without one, since with a model beside it that is asked for them."""
+    if not asked and none:
+        return (
+            f"The rules as code judged {total - none:,} of {total:,} tickets; {none:,} have no verdict: their rows say why."
+        )
+    return f"The model was asked for {asked:,} of {total:,} tickets; the rules as code judged the others."
+
+
+def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """How good guidance is, and how much better than another; ``wrong`` are the first tickets that were judged wrong."""
+    console = make_console()
+    sides, prices = list(_list_sides(evaluation)), prices_of(PricesConfig(**evaluation["gate"]))
+    print_table(console, _tabulate(evaluation, sides))
+    for name, by, figures in sides:
+        for mission, of in figures["missions"].items():
+            warning = warn_of_constant(of, prices)
+            who = ", ".join(filter(None, [evaluation[name], by, mission]))
+            console.print(f"\n{who}: {describe_classes(of, prices)}{warning and f'. {warning}'}")
+    for mission, box in evaluation["black_box"].items():
+        console.print(f"{mission}: {BlackBox(**box).describe(prices)}")
+    for mission, letter in evaluation["letter"].items():
+        for line in warn_of_misread(mission, letter):
+            console.print(shown(line, 400))
+        if list(evaluation["by"]) != ["model"] and letter["rules"]:
+            print_table(console, _tabulate_rules(mission, letter))
+    taught = evaluation["figures"]["guidance"]["all"]["taught"]
+    if taught:
+        console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
+    provisional = evaluation["figures"]["guidance"]["all"]["provisional"]
+    if provisional:
+        console.print(f"\n{provisional:,} of these verdicts are by provisional rules, which are not proven to help.")
+    for mission, paired in evaluation.get("difference", {}).get("missions", {}).items():
+        for line in _describe_difference(mission, paired, prices):
+            console.print(line)
+    total = evaluation["figures"]["guidance"]["all"]
+    count = total["fp"] + total["fn"] + total["unanswered"]
+    if wrong:
+        console.print(f"\nJudged wrong, {len(wrong)} of {count:,}:")
+    for row in wrong:
+        answered = f"answered {row['verdict']}: {row['reason'] or 'no reason asked for'}" if row["verdict"] else row["why"]
+        said = f"  {row['file']}:{row['line']}: {row['mission']}, {row['group_id']}: labelled {row['label']}, {answered}"
+        console.print(shown(said, 240))
+    console.print(f"\nFiles: {', '.join(str(folder / name) for name in evaluation['files'])}")
+
+
+def _list_sides(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Which guidance, who judged, where that needs saying, and the figures; the ways to judge are told apart if there are
+    several, or one is by rules."""
+    modes = list(evaluation["by"])
+    for by, figures in evaluation["by"].items():
+        yield "guidance", "" if modes == ["model"] else by, figures
+    if "compare" in evaluation["figures"]:
+        yield "compare", "" if modes == ["model"] else modes[0], evaluation["figures"]["compare"]
+
+
+def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Table:
+    names = ["tickets", "accuracy", "wrong pass", "wrong fail", "no verdict", "review"]
+    told = any(by for _, by, _ in sides)
+    names += ["model asked"] if told else []
+    columns = {"guidance": "compare" in evaluation["figures"] or len(sides) == 1, "by": told}
+    drawn = make_table("accuracy (95 % interval)", [*(each for each, shows in columns.items() if shows), "mission"], names)
+    for name, by, of in sides:
+        who = [Text(cell) for cell, shows in zip((evaluation[name], by), columns.values(), strict=True) if shows]
+        for mission, figures in of["missions"].items():
+            drawn.add_row(*who, Text(mission), *_format_cells(figures, told))
+        if len(of["missions"]) > 1:
+            drawn.add_row(*who, Text("all"), *_format_cells(of["all"], told))
+    return drawn
+
+
+def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
+    """What each rule decides by its letter, and how the model judges these tickets, if it was asked."""
+    names = {"decided": "decides", "right": "right by code", "model_right": "right by the model"}
+    there = [name for name in names if name in letter]
+    drawn = make_table(f"{shown(mission, 60)}: rules as code", ["rule"], [names[name] for name in there], "text")
+    for rule in letter["rules"]:
+        cells = [f"{rule[name]:,}" if name in rule else "" for name in there]
+        why = f" (not read as code: {rule['out_of_reach']})" if "out_of_reach" in rule else ""
+        why += " (provisional)" if rule.get("provisional") else ""
+        drawn.add_row(rule["rule"], *cells, Text(shown(rule["text"] + why, 160)))
+    return drawn
+
+
+def _describe_difference(mission: str, paired: Mapping[str, Any], prices: Prices) -> Iterator[str]:
+    """Two guidances beside each other: what a ticket costs more or less, where the prices differ, and which is right more
+    often."""
+    yield ""
+    what = ""
+    if prices["fail"] != prices["pass"]:
+        low, high = paired["cost_difference_interval"]
+        found = "cheaper" if high < 0 else "dearer" if low > 0 else "neither is shown to be cheaper"
+        yield (
+            f"{mission}, cost a ticket beside the compared guidance: {paired['cost_difference']:+.3f} (95 % interval "
+            f"{low:+.3f} to {high:+.3f}): {found}"
+        )
+        what = ", accuracy, whatever the prices"
+    low, high = (100 * edge for edge in paired["difference_interval"])
+    yield (
+        f"{mission}{what}: {100 * paired['difference']:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}): of "
+        f"{paired['groups']:,} groups {paired['won']:,} are better, {paired['lost']:,} worse; p = {paired['p']:.2g} "
+        "(McNemar's exact test)"
+    )
+
+
+def _format_cells(figures: Mapping[str, Any], tells_asked: bool) -> list[str]:
+    low, high = figures["acc_interval"]
+    counts = [figures["fp"], figures["fn"], figures["unanswered"], figures["n"] - figures["without_review"]["n"]]
+    counts += [figures["asked"]] if tells_asked else []
+    return [f"{figures['n']:,}", f"{figures['acc']:.1%} ({low:.1%}-{high:.1%})", *(f"{each:,}" for each in counts)]

@@ -1,6 +1,0 @@
-"""Which edits may stay.
-
-``decide.py`` is the table of contents: evidence, race (``race.py``), test. The test of an edit is ``exact.py``'s or
-``betting.py``'s, both sequential (``sequential.py``); ``budget.py`` deals out the error rate, ``pool.py`` the tickets, and
-``judge.py`` asks how they are judged. ``pruning.py`` looks for rules that earn nothing.
-"""

@@ -1,0 +1,195 @@
+"""A stand-in for a language model, for tests and examples: it follows plain rules by their letter, and learns from cases.
+
+It is a fake. It reads the prompts of ``prompts.py`` (whose words tell it which kind of prompt it has) and knows four
+shapes of rule: ``Fail if A is B.``, ``Pass if ...``, ``... unless ...`` and ``... if a summary mentions WORD.``, with
+``is not`` and ``and``; in Chinese ``不通过：若A为B。``. Summaries are read as ``A: B; C: D``, or as words where they hold
+nothing of the kind. Of what was counted to set errors apart, it takes the first clue that has these shapes. Everything is
+a function of the prompt, the temperature and the key, so the ``scripted`` engine can run the whole loop on it, and the loop
+measurably learns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Decode, Prompt
+from stageb.guidance.rules.prompts import WORDS, Words, answer_text
+from stageb.guidance.words.types import HEADLINE_KEY, Verdict
+from stageb.seeds import stream, uniform
+
+FOLLOWER = "stageb.guidance.judging.follower:respond"  # what the scripted engine runs where no function is named
+SLIPS = 0.03  # share of sampled answers that say the other verdict
+GARBLES = 0.02  # share of sampled answers that cannot be parsed
+
+_KEY = r"(G\d+)"
+_RULE_LINE = re.compile(rf"{_KEY}\. (.+)")
+_MENTIONS = re.compile(r".*\bmentions ")
+
+
+@dataclass(frozen=True)
+class _Forms:
+    """How rules are written in one language."""
+
+    rule: re.Pattern[str]  # verdict word, if or unless, conditions
+    fail: str
+    pass_: str
+    is_: str  # a condition
+    not_: str  # its denial
+    and_: str
+
+
+_FORMS = {
+    "en": _Forms(re.compile(r"(Pass|Fail) (if|unless) (.+?)\.?"), "Fail if {}.", "Pass if {}.", " is ", " is not ", " and "),
+    "zh": _Forms(re.compile(r"(通过|不通过)：(若|除非)(.+?)。?"), "不通过：若{}。", "通过：若{}。", "为", "不为", "且"),
+}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A case of a reflection prompt."""
+
+    name: str
+    facts: frozenset[str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A reflection prompt, read."""
+
+    wrong: list[_Seen]
+    right: list[_Seen]
+    label: Verdict  # that the wrong ones should get
+    rule: str  # the key of the rule to mend; empty where the headings name none
+    clues: list[str]  # conditions that were counted, the most telling first
+
+
+def respond(prompt: Prompt, decode: Decode, key: int) -> str:
+    """The answer to a rollout or reflection prompt; a remark for any other. Sampled answers slip and garble now and then."""
+    draw = uniform(key, 0) if decode.temperature > 0 else 1.0
+    if draw < GARBLES:
+        return "Verdict: hard to say"
+    for language, words in WORDS.items():
+        if prompt.system.startswith(words.rollout.partition("{")[0]):
+            return _judge(prompt, language, slip=draw < GARBLES + SLIPS)
+        if prompt.system.startswith(words.reflection.partition("{")[0]):
+            return _propose(prompt.user, words, _FORMS[language], key)
+    return "I judge inspection tickets and improve guidance, nothing else."
+
+
+def _judge(prompt: Prompt, language: str, slip: bool) -> str:
+    """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means pass."""
+    forms = _FORMS[language]
+    summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
+    facts = {fact.casefold() for fact in _facts(summaries, forms)}
+    verdict: Verdict = "pass"
+    reason = f"{HEADLINE_KEY}: no rule fails it"
+    for rule_key, text in _RULE_LINE.findall(prompt.system):
+        rule = forms.rule.fullmatch(text)
+        if rule and (rule[2] in ("if", "若")) == all(_holds(term, facts, forms) for term in rule[3].split(forms.and_)):
+            verdict, reason = "pass" if rule[1] in ("Pass", "通过") else "fail", f"{rule_key}: {rule[3]}"
+            if verdict == "pass":
+                break
+    if slip:
+        verdict = "fail" if verdict == "pass" else "pass"
+    return answer_text(verdict, reason, WORDS[language])
+
+
+def _holds(term: str, facts: set[str], forms: _Forms) -> bool:
+    term = _MENTIONS.sub("a summary mentions ", term.strip().casefold())
+    if forms.not_ in term:
+        return term.replace(forms.not_, forms.is_, 1) not in facts
+    return term in facts
+
+
+def _facts(summaries: Sequence[str], forms: _Forms) -> frozenset[str]:
+    """What summaries say, each in the form of a rule's condition: attributes, and every word."""
+    pairs = [part.partition(":") for summary in summaries for part in summary.split(";")]
+    attributes = {f"{name.strip()}{forms.is_}{value.strip()}" for name, colon, value in pairs if colon}
+    words = {f"a summary mentions {word.casefold()}" for summary in summaries for word in re.findall(r"\w+", summary)}
+    return frozenset(attributes | words)
+
+
+def _propose(user: str, words: Words, forms: _Forms, key: int) -> str:
+    """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or one narrower."""
+    asked = _asked(user, words, forms)
+    rules = {name: rule[3] for name, text in _RULE_LINE.findall(user) if (rule := forms.rule.fullmatch(text))}
+    blamed = Counter(name for case in asked.wrong if (name := case.reason.partition(":")[0]) in rules)
+    mended = asked.rule if asked.rule in rules else ""
+    if not mended and asked.label == "pass" and blamed:
+        mended = blamed.most_common(1)[0][0]
+    if mended:
+        operation = {"op": "remove", "key": mended, "rationale": "it judges tickets the wrong way"}
+        turned = [case.name for case in asked.wrong if asked.rule or case.reason.startswith(f"{mended}:")]
+        if asked.right and uniform(key, 1) < 0.5:
+            more = _telling(asked.right, asked.wrong, forms, key, set(rules[mended].split(forms.and_)))
+            form = forms.fail if asked.label == "pass" else forms.pass_
+            operation |= {"op": "update", "text": form.format(rules[mended] + forms.and_ + more)}
+    else:
+        condition = _counted(asked, forms, set(rules.values()))
+        condition = condition or _telling(asked.wrong, asked.right, forms, key, set(rules.values()))
+        text = (forms.fail if asked.label == "fail" else forms.pass_).format(condition)
+        operation = {"op": "add", "text": text, "rationale": "common to the wrong cases"}
+        turned = [case.name for case in asked.wrong if case.facts.issuperset(condition.split(forms.and_))]
+    return json.dumps({"operations": [{**operation, "evidence": turned}]}, ensure_ascii=False)
+
+
+def _asked(user: str, words: Words, forms: _Forms) -> _Asked:
+    """What a reflection prompt shows: cases under their headings, and what was counted."""
+    by = f"(?:{words.by.format(key=_KEY)})?"
+    headings = [
+        (right, verdict, text.format(by=by))
+        for right, texts in ((True, words.right), (False, words.wrong))
+        for verdict, text in texts.items()
+    ]
+    clue = words.clue.replace("[", r"\[").format(place=r"\d+", wrong=r"\d+", right=r"\d+", text="(.+)")
+    cases: dict[bool, list[_Seen]] = {True: [], False: []}
+    clues: list[str] = []
+    right, label, rule = True, "fail", ""
+    for line in user.splitlines():
+        for kind, verdict, heading in headings:
+            if found := re.fullmatch(heading, line):
+                right, label, rule = kind, verdict, found[1] or ""
+        if found := re.fullmatch(r"(T\d+)\. (.+)", line):
+            text, said, reason = found[2].rpartition(words.said.partition("{")[0])
+            if right or not said:
+                text, reason = found[2], ""
+            cases[right].append(_Seen(found[1], _facts(text.split(" | "), forms), reason))
+        elif found := re.fullmatch(clue, line):
+            clues.append(found[1])
+    return _Asked(cases[False], cases[True], label, rule, clues)  # type: ignore[arg-type]  # a key of words.wrong
+
+
+def _counted(asked: _Asked, forms: _Forms, taken: set[str]) -> str:
+    """The first clue that is new and that a wrong case bears out in words which this reader knows; empty without one."""
+    for clue in asked.clues:
+        if clue not in taken and any(case.facts.issuperset(clue.split(forms.and_)) for case in asked.wrong):
+            return clue
+    return ""
+
+
+def _telling(these: list[_Seen], others: list[_Seen], forms: _Forms, key: int, taken: set[str]) -> str:
+    """The condition, of one fact or two, that holds for most of ``these`` and fewest of ``others``."""
+    attributes = [sorted(fact for fact in case.facts - taken if not _MENTIONS.match(fact)) for case in these]
+    facts = attributes if any(attributes) else [sorted(case.facts - taken) for case in these]
+    sets = {terms for each in facts for size in (1, 2) for terms in combinations(each[:40], size)}
+
+    def merit(terms: tuple[str, ...]) -> tuple[float, float]:
+        held, lost = (sum(case.facts.issuperset(terms) for case in cases) / max(1, len(cases)) for cases in (these, others))
+        return held - 2 * lost - 0.1 * len(terms), uniform(stream(key, *terms), 0)
+
+    free = [terms for terms in sets if forms.and_.join(terms) not in taken]
+    best: tuple[str, ...] = max(free, key=merit, default=())
+    return forms.and_.join(best)
+
+
+def with_follower(model: ModelConfig) -> ModelConfig:
+    """``model``, with the shipped follower of rules where the scripted engine is to run and no function is named."""
+    unnamed = model.engine == "scripted" and model.model_name_or_path == ModelConfig.model_name_or_path
+    return replace(model, model_name_or_path=FOLLOWER) if unnamed else model

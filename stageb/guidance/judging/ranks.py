@@ -1,0 +1,328 @@
+"""What every rank does for the loop: hold the model or the rules as code, judge its share of a round, answer questions.
+
+What rank 0 decides alone goes through ``World.lead`` (``stageb/job/world.py``).
+
+All ranks have read the same tickets, so what travels of them is positions, with the guidance. Which rank answers makes no
+difference to an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import cache, lru_cache, partial
+from typing import Any
+
+from stageb import engines
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Completion, Engine, Request, Scorer, enable_images, thinks
+from stageb.errors import ConfigError, at
+from stageb.guidance.judging import rollout
+from stageb.guidance.judging.follower import with_follower
+from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
+from stageb.guidance.judging.sampling import can_write_reasons
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import Words, answer_text, words_of
+from stageb.guidance.rules.reading import Reading
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.columns import Scale, parse_scales
+from stageb.guidance.words.config import LoopConfig, SamplerConfig, UseImages
+from stageb.guidance.words.types import (
+    BY_RULES,
+    Answers,
+    Candidate,
+    Guidance,
+    Judgement,
+    Round,
+    Rule,
+    Ticket,
+    answers_from_plain,
+    answers_to_plain,
+    shallow,
+)
+from stageb.job import heartbeat
+from stageb.job.world import Json, World
+
+KEPT = 256  # guidances that stay compiled
+
+
+class Coder:
+    """The rules of a run's missions as code. Names and values are those of all its tickets, as for who uses the rules after
+    the run; every text is read once."""
+
+    def __init__(self, tickets: Sequence[Ticket], words: Words, scales: Sequence[Scale] = ()) -> None:
+        self._tickets, self._words, self._scales = tickets, words, scales
+        self._parser = cache(self._make_parser)
+        self._compiled = lru_cache(KEPT)(self._compile)
+
+    def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling | None]:
+        """What the rules say of each ticket; None where they cannot tell."""
+        judge = self._compiled(guidance.mission, guidance.rules)
+        rulings = (judge(reading(ticket)) for ticket in tickets)
+        return [ruling if ruling.verdict else None for ruling in rulings]
+
+    def note_rulings(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """``tickets`` with what the rules say of them, where the guidance's calibration weighs that."""
+        if not guidance.calibration.rules:
+            return list(tickets)
+        rulings = self.rule_on(guidance, tickets)
+        return [replace(one, ruling=each and each.verdict) for one, each in zip(tickets, rulings, strict=True)]
+
+    def answer(self, guidance: Guidance, position: int, ruling: Ruling) -> Answers:
+        """A ruling as the answer of a model that follows rules to the letter, which cost nothing."""
+        rule = guidance.rule(ruling.rule)
+        assert ruling.verdict and rule  # it was decided, by a rule or the headline
+        reason = f"{rule.key}: {rule.text}"
+        text = answer_text(ruling.verdict, reason, self._words)
+        candidate = Candidate(0, BY_RULES, 0.0, text, ruling.verdict, reason, format_ok=True, tokens=0)
+        return Answers(self._tickets[position].key, 0, (candidate,))
+
+    def _compile(self, mission: str, rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
+        parse = self._parser(mission)
+        speaking = speaking_rules(rules, self._words)
+        return compile_rules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking])
+
+    def _make_parser(self, mission: str) -> Callable[[str], RuleCode | OutOfReach]:
+        vocabulary = Vocabulary.of((ticket for ticket in self._tickets if ticket.mission == mission), self._scales)
+        return cache(partial(parse_rule, vocabulary=vocabulary, words=self._words))
+
+
+TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
+DECODED_TOGETHER = 32  # tickets for which the model writes at once, where so many may be read: fewer take as long
+
+
+Group = tuple[Guidance, Sequence[int]]
+"""Tickets, by position, that the model reads together, and what it reads before them."""
+
+
+class Ranks:
+    """The ranks of a run, as the loop sees them: ``load``, ``roll_out`` and ``answer`` are called on all of them."""
+
+    def __init__(self, config: LoopConfig, tickets: Sequence[Ticket], world: World) -> None:
+        self.config = config
+        self.tickets = tickets
+        self.world = world
+        self.round_size = config.runner.per_rank_rollout_batch_size * world.world_size
+        per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
+        self.group_size = rollout.group_size(self.round_size, per_rank, most)
+        self.words = words_of(config.prompt, config.model)
+        self._coder = Coder(tickets, self.words, parse_scales(config.reflection.scales or ()))
+        self._engine: Engine | None = None
+        self._reflector: Engine | None = None
+
+    def load(self) -> None:
+        """Load the model on this rank's device."""
+        self._engine = load_engine(self.config.model, self.world, self.config.sampler.use_images)
+        check_reasons(self._model, self.config.model.engine, self.config.sampler, self.words)
+        self.world.agree("how the gate judges", self.judges_by)
+
+    def roll_out(self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]) -> list[Answers]:
+        """The answers to the round's tickets, in their order: all of them on rank 0, none elsewhere.
+
+        What is distilled is answered once, at a temperature of its own, and whole. ``on_tickets`` is told on rank 0 how many
+        tickets are answered, as far as it can tell.
+        """
+        sampler, distills = self.config.sampler, batch.kind == "distill"
+        names: list[str | int] = [self.config.seed, *batch.names]
+        if distills:
+            grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
+            sampler = replace(sampler, grid=grid, samples_per_decode=1, reasons="all")
+        elif sampler.reasons == "wrong" and not reads_reasons(batch, self.config):
+            sampler = replace(sampler, reasons="none")
+
+        def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+            tickets = self._coder.note_rulings(guidance, tickets)
+            answers = rollout.rollout(tickets, guidance, self._model, sampler, self.words, names)
+            return [answers_to_plain(each) for each in answers]
+
+        tickets = [self.tickets[i] for i in batch.tickets]
+        rulings = self._rule_on(guidance, batch.tickets) if not distills else [None] * len(tickets)
+        asked = [place for place, ruling in enumerate(rulings) if ruling is None]
+        decided = len(tickets) - len(asked)
+        share = rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER)
+        share = rollout.keep_limit(share, len(asked), self.group_size, self.round_size)
+        groups = cut_groups(tickets, asked, guidance, share)
+        rows = map_tickets(
+            self.world, "rollout group", answer, tickets, groups, lambda answered: on_tickets(decided + answered)
+        )
+        return [
+            answers_from_plain(row) if ruling is None else self._coder.answer(guidance, i, ruling)
+            for row, ruling, i in zip(rows, rulings, batch.tickets, strict=False)
+        ]
+
+    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling | None]:
+        """What rules as code say of tickets, on every rank the same; None of those that the model is asked."""
+        has_code = self.config.runner.judge == "both"
+        return self._coder.rule_on(guidance, [self.tickets[i] for i in positions]) if has_code else [None] * len(positions)
+
+    def answer(self, question: Question) -> Sequence[Any]:
+        """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""
+        if isinstance(question, WriteReasons):
+            return self._write_reasons(question)
+        return self._judge(question) if isinstance(question, JudgeTickets) else self._sample(question)
+
+    def _write_reasons(self, question: WriteReasons) -> list[Candidate]:
+        """The reasons of answers that have a verdict; on rank 0."""
+        starts = {self.tickets[i].key: (self.tickets[i], candidate, opening) for i, candidate, opening in question.asked}
+        tickets = [ticket for ticket, _, _ in starts.values()]
+        names: list[str | int] = [self.config.seed, *question.names]
+
+        def write(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+            some = [starts[ticket.key] for ticket in tickets]
+            found = rollout.write_reasons(some, guidance, self._model, self.config.sampler, self.words, names)
+            return [shallow(candidate) for candidate in found]
+
+        most = max(self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER))
+        size = rollout.share_out(len(tickets), most, DECODED_TOGETHER)
+        groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
+        return [Candidate(**row) for row in map_tickets(self.world, "reasons group", write, tickets, groups)]
+
+    def _judge(self, question: JudgeTickets) -> list[list[Judgement]]:
+        """How the tickets are judged, by guidance; on rank 0."""
+
+        def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+            sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
+            found = rollout.judge_tickets(tickets, guidance, self._model, sampler, self.words, self.judges_by)
+            return [[each.merit, each.tokens] for each in found]
+
+        tickets: list[Ticket] = []
+        groups: list[Group] = []
+        rulings = [self._rule_on(guidance, positions) for guidance, positions in question.asked]
+        asked = sum(ruling is None for ruled in rulings for ruling in ruled)
+        size = rollout.share_out(asked, self.group_size, rollout.WORTHWHILE)
+        for (guidance, positions), ruled in zip(question.asked, rulings, strict=True):
+            first = len(tickets)
+            tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if ruling is None]
+            groups += cut_groups(tickets, range(first, len(tickets)), guidance, size)
+        rows = iter(map_tickets(self.world, "judging group", judge, tickets, groups))
+        if not self.world.is_global_zero:
+            return []
+        return [
+            [
+                Judgement(*next(rows))
+                if ruling is None
+                else Judgement(float(ruling.verdict == self.tickets[i].label), 0, by_rules=True)
+                for i, ruling in zip(positions, ruled, strict=True)
+            ]
+            for (_, positions), ruled in zip(question.asked, rulings, strict=True)
+        ]
+
+    def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
+        """What the model that reflects answers: where it is one of its own, on rank 0 alone."""
+        if self.config.reflection.model is not None:
+            return self.reflector.generate(question.requests) if self.world.is_global_zero else []
+
+        def answer(requests: Sequence[Request]) -> Json:
+            return [[asdict(completion) for completion in each] for each in self._model.generate(requests)]
+
+        requests = question.requests
+        groups = [requests[start : start + TOGETHER] for start in range(0, len(requests), TOGETHER)]
+        rows = self.world.map("reflection group", answer, groups)
+        return [tuple(Completion(**each) for each in row) for group in rows for row in group]
+
+    @property
+    def reflector(self) -> Engine:
+        """The model that reflects: its own, on rank 0, where the config names one; otherwise the one that every rank has."""
+        if self.config.reflection.model is None:
+            return self._model
+        if self._reflector is None:
+            self._reflector = load_engine(self.config.reflection.model, self.world)
+        return self._reflector
+
+    @property
+    def judges_by(self) -> str:
+        """How the gate judges a ticket: "probability" or "answer". Probabilities would be of verdicts without a thought."""
+        asked = self.config.gating.judge_by
+        able = isinstance(self._model, Scorer)
+        if asked == "probability" and not able:
+            remedy = f"engine {self.config.model.engine} cannot give probabilities; set it to answer, or to auto"
+            raise ConfigError("gate.judge_by", asked, remedy)
+        return asked if asked != "auto" else "probability" if able and not self.lets_think else "answer"
+
+    @property
+    def lets_think(self) -> bool:
+        """Whether the model thinks aloud before its answers, which are not begun for it then."""
+        return thinks(self._model) and not self.words.begin
+
+    @property
+    def _model(self) -> Engine:
+        assert self._engine is not None, "load first"
+        return self._engine
+
+
+def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
+    """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
+    if world.world_size > 1 and model.device_map is not None:
+        if world.is_global_zero:
+            print(f"model.device_map {model.device_map!r} is ignored: every rank holds the whole model on its own device")
+        model = replace(model, device_map=None)
+    model = with_follower(model)
+    with heartbeat.at("loading the model", "quiet"):
+        engine = engines.build(model, world.device)
+    if use_images:
+        enable_images(engine, model.engine)
+    return engine
+
+
+def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Words) -> None:
+    """Raise ``ConfigError`` if ``engine``, called ``name`` in the config, cannot give reasons as ``sampler`` asks."""
+    asked = sampler.reasons
+    if asked != "all" and thinks(engine) and not words.begin:
+        remedy = "a model that thinks aloud has its reasons before its verdict; set it to all, or prompt.prefill: true"
+        raise ConfigError("sampler.reasons", asked, remedy)
+    if asked == "wrong" and not can_write_reasons(engine, words):
+        remedy = f"engine {name} cannot resume an answer from its exact tokens; set it to all or none"
+        raise ConfigError("sampler.reasons", asked, remedy)
+
+
+def cut_groups(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:
+    """``positions`` in ``tickets``, all to be judged under ``guidance``, cut into canonical micro-batches."""
+    cut = rollout.micro_batches([tickets[i] for i in positions], size)
+    return [(guidance, [positions[i] for i in group]) for group in cut]
+
+
+def map_tickets(
+    world: World,
+    what: str,
+    work: Callable[[Sequence[Ticket], Guidance], list[Json]],
+    tickets: Sequence[Ticket],
+    groups: Sequence[Group],
+    on_tickets: Callable[[int], None] | None = None,
+) -> list[Any]:
+    """Call ``work`` on the ``groups`` that ``tickets`` are cut into, each rank on its share. Returns on rank 0 a result for
+    each of ``tickets``, and an empty list elsewhere.
+
+    ``on_tickets`` gets on rank 0 an estimate of how many tickets are done. Errors of ``work`` name the ticket.
+    """
+
+    def on_groups(done: int) -> None:
+        if on_tickets:
+            on_tickets(sum(len(positions) for _, positions in groups[:done]))
+
+    def of_group(group: Group) -> list[Json]:
+        guidance, positions = group
+        return name_failed_ticket([tickets[i] for i in positions], lambda some: work(some, guidance))
+
+    results: list[Any] = [None] * len(tickets)
+    for (_, positions), found in zip(groups, world.map(what, of_group, groups, on_groups), strict=False):
+        for position, result in zip(positions, found, strict=True):
+            results[position] = result
+    return results if world.is_global_zero else []
+
+
+def name_failed_ticket(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:
+    """``answer(tickets)``; an error gets a note that names the ticket (see ``errors.at``).
+
+    A model reads many tickets at once and does not say at which one it failed, so after an error each is tried alone.
+    """
+    try:
+        return answer(tickets)
+    except Exception as error:
+        for ticket in tickets:
+            with at(f"ticket {ticket.key} of mission {ticket.mission}"):
+                answer([ticket])
+        error.add_note(f"tickets {tickets[0].key} to {tickets[-1].key} of mission {tickets[0].mission}, read together")
+        raise

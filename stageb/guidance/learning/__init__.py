@@ -1,0 +1,1 @@
+"""How a guidance changes: reflection, the gate, the state of a run, its schedule."""

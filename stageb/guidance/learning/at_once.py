@@ -1,0 +1,222 @@
+"""Learning by code: the whole guidance at once, from all train tickets.
+
+Where code judges (``reflection.scope: all``), verdicts are free, so no ticket is set apart: every one teaches and tests in
+turn (``learning/gate/prequential.py``), and what is kept is learnt from all of them (``learning/whole.py``). Where the proof
+is missing, rules that seem better on tickets which did not teach them are kept as provisional (``gate.provisional``), unless
+they would take the place of present ones.
+
+A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects: with
+demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
+teach first, and no bet is on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
+from stageb.guidance.learning.gate.judge import ask_once
+from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
+from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.stacking import Stacker
+from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.steps import (
+    CALIBRATED_ON,
+    Bundle,
+    GateResult,
+    Tools,
+    fits,
+    known_verdicts,
+    make_gate,
+    make_judge,
+)
+from stageb.guidance.learning.terms import find_gaps, find_terms, hold_together
+from stageb.guidance.learning.transitions import needs_preparing
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, WrittenRule, judge_whole, learn_whole, write_whole
+from stageb.guidance.rules.conditions import Forms, reading
+from stageb.guidance.rules.edits import apply, mark_provisional
+from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
+from stageb.guidance.rules.parse import OutOfReach
+from stageb.guidance.rules.prompts import Case
+from stageb.guidance.tickets.groups import Group, whole_groups
+from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.costs import LABELS, prices_of
+from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
+
+LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
+NAMED = 3  # tickets that a rule names as its sources
+
+
+def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
+    """What all train tickets teach, as one proposal, and what became of it; no proposal where they teach nothing."""
+    judge, raced = make_judge(mission, tools), whole_groups(tools.splits.raced, tools.tickets)
+    stacker = Stacker(tools, judge, tools.splits.raced[:CALIBRATED_ON]) if needs_preparing(tools.config) else None
+    groups = [*raced, *tools.pool.groups]
+    # Failures first: where they are few, masks of them are short.
+    positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
+    verdicts = known_verdicts(mission, tools)
+    if stacker:
+        is_right = _judge_by_code(mission.guidance, positions, tools)
+    else:
+        (merits,), verdicts = yield from ask_once(judge.merits([(mission.guidance, positions)]), verdicts)
+        is_right = [merit > 0.5 for merit in merits]
+    cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
+    bundle = Bundle(mission.bundles, 0, cases)
+    teacher = _Teacher(mission.guidance, bundle, positions, tools)
+    found = None if bundle.why_not else teacher.learn(groups)
+    if found is None:
+        return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
+    whole, edit = found
+    reflection = Reflection(proposals=edit.proposals)
+    left, share = mission.left, STRONG if stacker else 1.0  # of the budget; with the rest, what a model proposes is tested
+    if tools.choose:
+        deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
+        decision, verdicts = yield from ask_once(deciding, verdicts)
+    else:
+        tested, ends = groups, block_ends(len(groups))
+        if stacker and raced:
+            tested = [*raced, *tools.pool.groups_outside(None)]
+            ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
+        proving = prove_learning(teacher.teach, tested, judge, next_level(sum(left.edits), share), ends, stacker)
+        (test, stacker), verdicts = yield from ask_once(proving, verdicts)
+        if stacker:
+            (guidance, stacker), verdicts = yield from ask_once(stacker.prepare(edit.guidance, positions), verdicts)
+            edit = replace(edit, guidance=guidance or edit.guidance)
+        right = sum(case.right for case in cases) / len(cases)
+        figures = right, right + whole.won - whole.lost, whole.present, whole.cost
+        estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
+        is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
+        outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
+        if not test.accepts:
+            left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
+            if tools.config.gating.provisional == "keep" and is_likely and not _takes_rules(edit):
+                marked = mark_provisional(edit.guidance, bundle.name, estimate)
+                edit, outcome = replace(edit, guidance=marked), "provisional"
+        errors = stacker.calibration_errors if stacker else None
+        trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors)
+        decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
+    return bundle, reflection, GateResult(decision, left, verdicts)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Teacher:
+    """What groups of a mission's train tickets teach under the present guidance."""
+
+    present: Guidance
+    bundle: Bundle
+    positions: Sequence[int]  # of the tickets of ``bundle``, in its order
+    tools: Tools
+    _places: dict[int, int] = field(init=False, repr=False)
+    _material: Material = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        config, words = self.tools.config, self.tools.words
+        scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
+        forms = Forms(arithmetic=config.reflection.arithmetic, phrases=True, stems=True, fine=True, scales=scales)
+        cases, prices = self.bundle.judged, prices_of(config.gating)
+        chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
+        prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
+        fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
+        wrong = _mask(place for place, case in enumerate(cases) if not case.right)
+        readings = [reading(case.ticket) for case in cases]
+        masks = find_terms(readings, forms)
+        coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
+        verdicts = {verdict for code in coded for verdict in (LABELS if isinstance(code, OutOfReach) else (code.verdict,))}
+        material = Material(
+            masks, find_gaps(masks, readings), fails, fails ^ wrong, frozenset(verdicts), (prices["fail"], prices["pass"])
+        )
+        object.__setattr__(self, "_material", material)
+        object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
+
+    def teach(
+        self, groups: Sequence[Group], block: Sequence[Group], stacker: Stacker | None
+    ) -> Dialogue[tuple[Taught | None, Stacker | None]]:
+        """What ``groups`` teach, with what is hoped of it. The ``stacker`` of a model that judges prepares that, and has the
+        ``block`` judged."""
+        found = self.learn(groups)
+        if found is None:
+            return None, stacker
+        (whole, edit), known = found, {}
+        guidance: Guidance | None = edit.guidance
+        if stacker:
+            taught, judged = ([i for group in some for i in group] for some in (groups, block))
+            guidance, stacker = yield from stacker.prepare(edit.guidance, taught, judged)
+            known = stacker.merits(judged)
+        return (Taught(guidance, whole.won, whole.lost, known) if guidance else None), stacker
+
+    def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
+        """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
+        room."""
+        parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
+        folds = [_mask(part) for part in parts if part]
+        whole = learn_whole(self._material, folds) if len(folds) > 1 else None
+        while whole:
+            edit = self._edit(whole, sum(folds))
+            if edit is None or fits(edit.guidance, self.tools):
+                return (whole, edit) if edit else None
+            if whole.card:
+                whole = learn_whole(self._material, folds, len(whole.card.points) // 2)
+            else:
+                whole = replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
+        return None
+
+    def _edit(self, whole: Whole, among: int) -> Edit | None:
+        """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
+        words = self.tools.words
+        rules = write_whole(whole, self.tools.vocabulary, words)
+        if not rules:
+            return None
+        unseen = "on tickets that did not teach them, these rules cost"
+        why = f"{unseen} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
+        operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
+        if whole.replaces:
+            kept = {rule.text for rule in rules}
+            spare = [rule for rule in self.present.rules if rule.key != HEADLINE_KEY and rule.text not in kept]
+            operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
+            if speaking_rules(self.present.rules[:1], words):
+                evidence = operations[0].evidence
+                operations.append(Operation("update", HEADLINE_KEY, (), words.neutral_headline, "", evidence))
+        edited = apply(self.present, operations, self.bundle.name)
+        if edited is self.present:
+            return None
+        return Edit((Proposal(0, "", tuple(operations), ()),), 1, edited)
+
+    def _sources(self, whole: Whole, rule: WrittenRule, among: int) -> tuple[str, ...]:
+        """The first tickets that a rule judges rightly, of those that it speaks of."""
+        fails = self._material.fails
+        if rule.line:
+            held = hold_together(self._material.masks, rule.line) & (fails if whole.verdict == "fail" else ~fails)
+        else:
+            held = judge_whole(whole, self._material, among) & fails
+        held = held & among or among
+        return tuple(self.bundle.judged[place].ticket.key for place in _first(held))
+
+
+def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
+    """Whether the rules as code, under which a ticket passes of which they say nothing, give tickets their labels."""
+    judge = compile_rules(read_rules(guidance, tools.vocabulary, tools.words))
+    tickets = [tools.tickets[i] for i in positions]
+    return [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in tickets]
+
+
+def _takes_rules(edit: Edit) -> bool:
+    return any(operation.op != "add" for proposal in edit.proposals for operation in proposal.operations)
+
+
+def _mask(places: Iterable[int]) -> int:
+    return sum(1 << place for place in places)
+
+
+def _first(mask: int) -> list[int]:
+    """The first ``NAMED`` tickets of a mask."""
+    places: list[int] = []
+    while mask and len(places) < NAMED:
+        places.append((mask & -mask).bit_length() - 1)
+        mask &= mask - 1
+    return places

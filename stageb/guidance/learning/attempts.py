@@ -1,0 +1,324 @@
+"""The edits that a run tried, in their order, and what became of each, as records and in words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stageb.guidance.learning.reflection_file import ACCEPTED, EditEntry, LearningRow, PruningRow, RaceEntry, ReflectionRow
+from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
+
+UNTESTED = "applied untested"
+NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
+OUTCOMES = (
+    ACCEPTED,
+    UNTESTED,
+    PROVISIONAL,
+    "unproven",
+    "unlikely",
+    "futile",
+    "unpromising",
+    "dropped",
+    "turns no evidence",
+)  # nearest first
+APPLIED = OUTCOMES[:3]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One edit, and how far it came."""
+
+    place: int  # which reflection of the run it is of, from 1
+    name: str  # R3, or P2 for a search for idle rules
+    outcome: str  # one of OUTCOMES
+    operations: tuple[Operation, ...]
+    traded: tuple[str, ...]  # rules that go to make room for it
+    times: int  # answers that proposed it
+    turned: tuple[int, int] | None  # of the tickets that it names: turned, named; None where it was not asked
+    race: RaceEntry | None  # None where it did not race
+    test: Mapping[str, Any] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth
+    step: int  # of the guidance that it was made for
+    estimate: Estimate | None = None  # of what was learnt at once
+
+    @property
+    def gain(self) -> float | None:
+        """What it gained per ticket, in its test; in its race where there was none."""
+        if self.test and self.test["tickets"]:
+            return float(self.test["mean_gain"])
+        if self.race:
+            return float((self.race.won - self.race.lost) / self.race.tickets)
+        return None
+
+    @property
+    def is_removal(self) -> bool:
+        """Whether it comes from a search for rules that can go: then it need not be better."""
+        return self.name.startswith("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What a mission's reflections came to."""
+
+    reflections: int  # bundles reflected on, and searches for idle rules
+    tried: tuple[Attempt, ...]  # in their order
+    idle: Mapping[str, int]  # why reflections had nothing to try, and how many
+    refused: Mapping[str, int]  # why what answers said was not used, and how often
+    earned: tuple[tuple[int, Mapping[str, float], int], ...]  # (guidance step, rule -> what it earns, tickets), per search
+    budget: tuple[float, float] | None  # the mission's false-acceptance budget, and what is left of it; None without a gate
+
+    @property
+    def edits(self) -> list[Attempt]:
+        """Those that reflections proposed; the others let go of rules."""
+        return [each for each in self.tried if not each.is_removal]
+
+    @property
+    def outcomes(self) -> list[tuple[str, int]]:
+        """How many edits came how far, the furthest first."""
+        counts = Counter(each.outcome for each in self.edits)
+        return [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
+
+    @property
+    def accepted(self) -> list[Attempt]:
+        """Those that changed the guidance, rules that went included."""
+        return [each for each in self.tried if each.outcome in APPLIED]
+
+    @property
+    def gone(self) -> int:
+        """Searches for idle rules that found one."""
+        return sum(each.is_removal for each in self.accepted)
+
+    @property
+    def others(self) -> list[Attempt]:
+        """Those that changed nothing."""
+        return [each for each in self.tried if each.outcome not in APPLIED]
+
+
+def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
+    """At most so many, in their order: those that came furthest, of equals those that gained most."""
+    ranked = sorted(some, key=lambda each: (OUTCOMES.index(each.outcome), -(each.gain or 0.0), each.place))
+    kept = set(map(id, ranked[:most]))
+    return [each for each in some if id(each) in kept]
+
+
+def list_attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
+    """What rows of reflection.jsonl say."""
+    tried: list[Attempt] = []
+    idle: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    for place, row in enumerate(rows, 1):
+        mine = _parse_attempts(place, row)
+        tried += mine
+        refused.update(each.reason for proposal in row.proposals for each in proposal.refused)
+        if not mine:
+            none = "no usable edit was proposed" if row.proposals else NO_CANDIDATE
+            idle[(row.why_not if isinstance(row, ReflectionRow) else "") or none] += 1
+    earned = tuple((row.step_before, row.credits, _count_raced(row)) for row in rows if isinstance(row, PruningRow))
+    gates = [row.gate for row in rows if row.gate]
+    budget = (gates[0].budget_before, gates[-1].budget_after) if gates else None
+    return Attempts(len(rows), tuple(tried), idle, refused, earned, budget)
+
+
+def _count_raced(row: LearningRow) -> int:
+    """Train tickets that the edits of a row were compared on."""
+    return max((edit.race.tickets for edit in row.gate.edits), default=0) if row.gate else 0
+
+
+def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
+    name, step = row.reflection_id, row.step_before
+    if row.gate is None:
+        if row.applied is None:
+            return []
+        return [Attempt(place, name, UNTESTED, row.operations, (), 1, None, None, None, step)]
+    return [
+        Attempt(
+            place=place,
+            name=name,
+            outcome=edit.outcome,
+            operations=row.operations_of(edit.proposals),
+            traded=edit.rules_traded,
+            times=edit.proposed_times,
+            turned=(edit.evidence.turned, edit.evidence.tickets) if _has_answered(edit) else None,
+            race=edit.race if edit.race.tickets else None,
+            test=edit.test,
+            step=step,
+            estimate=edit.estimate,
+        )
+        for edit in row.gate.edits
+    ]
+
+
+def _has_answered(edit: EditEntry) -> bool:
+    """Whether an edit was asked for its evidence: one that joins others was not, and one without any cannot be."""
+    return len(edit.proposals) == 1 and edit.evidence.tickets > 0
+
+
+OUTCOME_TEXTS = {
+    ACCEPTED: "accepted",
+    UNTESTED: "applied untested",
+    PROVISIONAL: "kept as provisional",
+    "unproven": "not proven",
+    "unlikely": "neither proven nor likely",
+    "futile": "given up",
+    "unpromising": "promised too little",
+    "dropped": "not tested",
+    "turns no evidence": "no effect",
+}
+ENDS = {  # what so many edits did
+    "unproven": "fell short of a proof",
+    "unlikely": "fell short of a proof, and of seeming better by two standard errors",
+    "futile": "left little hope of a proof",
+    "unpromising": "promised too little for a test",
+    "dropped": "promised too little, or less than another",
+    "turns no evidence": "had no effect on the tickets that taught them",
+}
+STAGES = {  # where the edit stopped that came furthest
+    "unproven": "the edit that came furthest was tested, and not proven",
+    "unlikely": "the rules that were found were tested, and are neither proven nor likely",
+    "futile": "the edit that came furthest was given up in its test",
+    "unpromising": "the edit that came furthest won too little in its race to be tested",
+    "dropped": "the edit that came furthest lost its race",
+    "turns no evidence": "no edit mended a ticket that it was made for",
+}
+REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
+    (r".*(no ticket has|no ticket mentions|is no number in|is neither a number)", "named what no ticket has"),
+    (r"too late:", "named a rule that another edit of the same round had changed, or did what one had done"),
+    (r"text copied", "copied a ticket instead of saying what tickets have in common"),
+    (r"no change", "would have changed nothing"),
+    (r"no evidence|evidence:", "did not say which of the tickets shown they would fix"),
+    (r"more operations", "held more edits than were asked for"),
+    (r"thinking never closed", "came to no end of thinking: raise reflection.max_new_tokens"),
+    (r"text without a verdict", "said neither pass nor fail"),
+    (r"no rule|never removed|an earlier operation|merge needs", "named a rule that is not there or may not be touched"),
+    (r"text of \d+", "were longer than a rule may be"),
+    (r"not one|not an|no operations|longer|op is|\w+ takes no|\w+ without|\w+ is not", "were not in the form asked for"),
+)
+OTHERWISE = "could not be used for other reasons"
+IDLE = {"all right with high agreement": "the model was right and sure about all tickets that it could learn from"}
+LONGEST = 120  # characters of a rule, where one is shown beside what became of it
+
+
+def count_of(n: int, what: str) -> str:
+    """``1 failure``, ``2,000 failures``, ``no failure``."""
+    return f"{n:,} {what}{'s' * (n != 1)}" if n else f"no {what}"
+
+
+def name_reflection(name: str) -> str:
+    """``R3``: reflection 3; ``P2``: the search for rules that bring nothing at step 2."""
+    found = re.fullmatch(r"([RP])(\d+)", name)
+    if not found:
+        return name
+    return f"reflection {found[2]}" if found[1] == "R" else f"search for idle rules at step {found[2]}"
+
+
+def name_outcome(attempt: Attempt) -> str:
+    """The outcome of an edit, in a word or two."""
+    if attempt.is_removal:
+        return "rule removed" if attempt.outcome == ACCEPTED else "rule stays"
+    return OUTCOME_TEXTS[attempt.outcome]
+
+
+def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Why proposals could not be used, in words, the most frequent first; what a parser says of them stands in files."""
+    counts: Counter[str] = Counter()
+    for why, count in refused.items():
+        counts[next((words for pattern, words in REFUSALS if re.match(pattern, why)), OTHERWISE)] += count
+    return [(re.sub("^were ", "was ", why) if n == 1 else why, n) for why, n in counts.most_common()]
+
+
+def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Why reflections had nothing to try, in words."""
+    return [(IDLE.get(why, why), count) for why, count in idle.items()]
+
+
+def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
+    """What an accepted edit gained; empty where nothing was measured. ``is_weighed``: by unequal prices."""
+    if not attempt.test or not attempt.test["tickets"]:
+        return ""
+    points = "points of cost, weighed by the prices," if is_weighed else "points"
+    count = f"{attempt.test['tickets']:,}"
+    return f"{attempt.test['mean_gain'] * 100:+.1f} {points} on {count} tickets that it was not made from"
+
+
+def name_last_stage(attempts: Attempts) -> str:
+    """Which stage stopped a run that has learnt nothing: how far the edit came that came furthest, or why none was tried."""
+    if not attempts.reflections:
+        return "nothing was reflected on"
+    if not attempts.edits:
+        return f"no edit was tried: {'; '.join(_why_nothing(attempts))}"
+    (best,) = keep_furthest(attempts.edits, 1)
+    stage = STAGES[best.outcome]
+    if best.estimate:
+        stage += f" ({describe_estimate(best.estimate)})"
+    elif best.race:
+        won, lost = round(best.race.won), round(best.race.lost)
+        stage += f" (on {best.race.tickets:,} tickets {won:,} judged better, {lost:,} worse)"
+    return stage
+
+
+def describe_estimate(estimate: Estimate) -> str:
+    """What learnt rules are hoped to come to, in words: shares of right verdicts, and costs where prices differ."""
+    before, after = estimate.acc_before, estimate.acc
+    said = f"{before:.1%} right without these rules, {after:.1%} with them"
+    if abs(1 - before - estimate.cost_before) > 1e-5 or abs(1 - after - estimate.cost) > 1e-5:
+        said = f"a ticket costs {estimate.cost_before:.3f} without these rules, {estimate.cost:.3f} with them; {said}"
+    return f"{said}, estimated out of fold on {estimate.tickets:,} train tickets"
+
+
+def describe_provisional(rules: Sequence[Rule]) -> list[str]:
+    """A line for each estimate that provisional rules came with: which these are, and what they are hoped to come to."""
+    keys: dict[Estimate | None, list[str]] = {}
+    for rule in rules:
+        if rule.is_provisional:
+            keys.setdefault(rule.estimate, []).append(rule.key)
+    return [
+        f"{', '.join(of)} {'is' if len(of) == 1 else 'are'} provisional, not proven to help"
+        f"{f': {describe_estimate(estimate)}' if estimate else ''}"
+        for estimate, of in keys.items()
+    ]
+
+
+def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool = False) -> str:
+    """What one reflection, or search for idle rules, tried, and the outcome, in one line. ``attempts`` are those of the row;
+    ``is_weighed``: gains are weighed by unequal prices."""
+    if row.reflection_id.startswith("P"):
+        return _describe_search(attempts, is_weighed)
+    tried, accepted = attempts.edits, attempts.accepted
+    if not tried:
+        return f"nothing to try: {'; '.join(_why_nothing(attempts))}"
+    if not accepted:
+        ends = Counter(each.outcome for each in tried)
+        compared = [each for each in tried if each.race or each.test]  # others are often plain nonsense
+        best = max(compared, key=lambda each: (each.gain or 0.0, -len(each.operations)), default=None)
+        texts = [part.text for part in best.operations if part.text] if best else []
+        shown = f"; such as: {texts[0][:LONGEST]}" if texts else ""
+        return f"{count_of(len(tried), 'edit')} tried, none accepted: {_join_ends(ends)}{shown}"
+    gain = describe_gain(accepted[0], is_weighed)
+    if accepted[0].outcome == PROVISIONAL:
+        rules = count_of(len(accepted[0].operations), "rule")
+        return f"{rules} learnt, not proven, and kept as provisional{f': {gain}' if gain else ''}"
+    if accepted[0].outcome == UNTESTED:
+        return "an edit applied untested"
+    return f"{count_of(len(tried), 'edit')} tried, one accepted{f': {gain}' if gain else ''}"
+
+
+def _describe_search(attempts: Attempts, is_weighed: bool) -> str:
+    rules = count_of(len(attempts.tried), "rule")
+    if attempts.accepted:
+        gain = describe_gain(attempts.accepted[0], is_weighed)
+        return f"{rules} looked at, one brings nothing and goes{f': {gain}' if gain else ''}"
+    return f"{rules} looked at, none could be shown to be idle"
+
+
+def _why_nothing(attempts: Attempts) -> Iterator[str]:
+    refused = explain_refusals(attempts.refused)
+    if refused:
+        yield ", ".join(f"{count_of(count, 'proposal')} {why}" for why, count in refused)
+    else:
+        yield from (why for why, _ in explain_idle(attempts.idle))
+
+
+def _join_ends(ends: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {ENDS[outcome]}" for outcome, count in ends.items())

@@ -1,0 +1,239 @@
+"""The gate: an edit is accepted only if it is proven better than the present guidance, on tickets that it was not made from.
+
+What a bundle's edits go through, each step dearer than the one before:
+
+1. *Evidence*: an edit that turns none of the tickets that it names is dropped.
+2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most careful is left, and the one of
+   most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets are
+   joined, and tested as one.
+3. *Test* (``exact.py``, or ``betting.py`` where the race gained a little on many tickets): chunk by chunk, until it is
+   proven or given up, on further train tickets. An edit whose race promises less than half of a proof is spared it.
+
+What an edit was made from, race and test have no group of tickets in common, since one that came twice would speak for
+itself: cases and evidence are of one fold, the test is on the others (``budget.py``).
+
+What the tests may spend, and what that promises, stands in ``budget.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, TypeVar
+
+from stageb.errors import StagebError, shown
+from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.gate.betting import BettingTest, Wealth, kelly_stake
+from stageb.guidance.learning.gate.budget import interim_looks
+from stageb.guidance.learning.gate.exact import ExactTest, is_promising, mcnemar_p
+from stageb.guidance.learning.gate.judge import Judge, digest
+from stageb.guidance.learning.gate.race import LOSS_PRICE, Gained, Score, TicketKind, race
+from stageb.guidance.learning.gate.sequential import Test, mean, next_level
+from stageb.guidance.tickets.groups import Group, whole_groups
+from stageb.guidance.words.types import Estimate, Guidance, Proposal
+from stageb.seeds import stream
+
+STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the test of an edit with a race like that
+LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is strong
+WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
+
+Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unlikely", "unproven", "provisional", "accepted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """An edit that could be accepted."""
+
+    proposals: tuple[Proposal, ...]  # where it comes from; several where edits were joined
+    times: int  # proposals that hold it
+    guidance: Guidance  # the present guidance with the edit
+    evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
+    traded: tuple[str, ...] = ()  # keys of rules that go to make room for it
+
+
+AnyTest = TypeVar("AnyTest", bound=Test)
+
+Choose = Callable[[Sequence[Edit], "Gate"], Dialogue[Edit | None]]
+"""A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the one to accept out."""
+
+Join = Callable[[Edit, Edit], Edit | None]
+"""Two edits in; the edit that does both, or None where they cannot go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What edits of one mission are tried with."""
+
+    judge: Judge
+    race_on: Sequence[int]  # positions of tickets; no group of theirs is tested on
+    race_chunk: int  # of these, between two cuts of a race
+    groups: Sequence[Group]  # tested on
+    look: int  # tickets, at the least, between two looks of a test
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Trial:
+    """What became of one edit. It equals itself alone, so that it can be looked up."""
+
+    edit: Edit
+    outcome: Outcome = "dropped"
+    turned: int = 0  # tickets of its evidence
+    score: Score = field(default_factory=Score)  # in the race
+    test: Test | None = None
+    estimate: Estimate | None = None  # of what is learnt at once
+    calibration_errors: tuple[float, float] | None = None  # expected, before and after calibration; None: not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a bundle's edits."""
+
+    tried: tuple[Trial, ...]
+    left: float  # of the part of the budget that its tests were given
+    winner: Edit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _RaceTickets:
+    """The tickets of a race."""
+
+    among: Mapping[TicketKind, int]  # how many of each kind there were
+    positions: Sequence[int]  # of those that were seen by the edits which came to the end
+    kinds: Sequence[TicketKind]  # theirs
+
+
+def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialogue[Decision]:
+    """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is ``left`` of the fold's
+    part of the budget."""
+    idle, racing = yield from _screen_by_evidence(edits, gate.judge)
+    if not racing:
+        return Decision(tuple(idle), left)
+    kinds = yield from gate.judge.kinds(gate.race_on)
+    outcome = yield from race(kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk)
+    racing = [replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)]
+    raced = _RaceTickets(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
+    ranked = [racing[i] for i in outcome.ranked]
+    joined = yield from _join_survivors(ranked, gate, join, raced, next_level(left, STRONG))
+    careful = [*ranked[:1], *joined][-1:]
+    leader = [] if outcome.leader is None else [racing[outcome.leader]]
+    tested, left = yield from _test_in_turn(list(dict.fromkeys([*careful, *leader])), gate, raced, left)
+    tried = tuple(tested.get(each, each) for each in [*idle, *racing, *joined])
+    winner = next((each.edit for each in tried if each.outcome == "accepted"), None)
+    return Decision(tried, left, winner)
+
+
+def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Dialogue[Decision]:
+    """Accept what ``choose`` returns. The budget plays no part: nothing bounds the probability that the edit is no
+    better."""
+    winner = (yield from choose(edits, gate)) if edits else None
+    if winner is not None and winner not in edits:
+        raise StagebError(f"gate.choose returned {shown(repr(winner), 60)}; return one of the edits given, or None")
+    return Decision(tuple(Trial(edit, "accepted" if edit == winner else "dropped") for edit in edits), left, winner)
+
+
+def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> Dialogue[AnyTest]:
+    """Continue ``test`` of ``guidance`` on these groups until it is decided."""
+    for chunk in interim_looks(groups, gate.look):
+        test = test.plus((yield from _by_group(guidance, gate.judge, chunk)))
+        if test.decided:
+            break
+    return test
+
+
+def outcome_of(test: Test) -> Outcome:
+    """The outcome of an edit by its test, at the end of that."""
+    if test.accepts:
+        return "accepted"
+    return "futile" if test.futile else "unproven"
+
+
+def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[list[Trial], list[Trial]]]:
+    """The edits that turn none of the tickets that they name, and the others. Turned is what is judged right now, and more
+    surely than before."""
+    asked = [(each.guidance, each.evidence) for each in edits]
+    gained = yield from judge.gains(asked)
+    reached = yield from judge.merits(asked)
+    idle, others = [], []
+    for edit, gains, merits in zip(edits, gained, reached, strict=True):
+        turned = sum(gain > 0 and merit > 0.5 for gain, merit in zip(gains, merits, strict=True))
+        if turned or not edit.evidence:
+            others.append(Trial(edit, turned=turned))
+        else:
+            idle.append(Trial(edit, "turns no evidence"))
+    return idle, others
+
+
+def _race_gains(gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[Gained]]:
+    """What the race asks: for each edit, by its number, and each of its race tickets, by its place, the gain."""
+    wanted = [(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked]
+    gained = yield from gate.judge.gains(wanted)
+    judged = yield from gate.judge.judgements(wanted)
+    return [
+        Gained(gains, all(each.by_rules for each in judgements)) for gains, judgements in zip(gained, judged, strict=True)
+    ]
+
+
+def _join_survivors(
+    ranked: Sequence[Trial], gate: Gate, join: Join, raced: _RaceTickets, level: float
+) -> Dialogue[list[Trial]]:
+    """What becomes of the first edit as others join it, in their order: those of which the race says that what they add
+    promises a test of its own, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
+    joined: list[Trial] = []
+    for other in ranked[1:]:
+        team = joined[-1] if joined else ranked[0]
+        both = join(team.edit, other.edit)
+        if both is None:
+            continue
+        (gains,) = yield from gate.judge.gains([(both.guidance, raced.positions)])
+        score = Score().plus(raced.kinds, gains)
+        (won, lost), (won_before, lost_before) = score.rates(raced.among), team.score.rates(raced.among)
+        more_lost = LOSS_PRICE * max(0.0, lost - lost_before)
+        if is_promising(won - won_before, more_lost, len(gate.groups), level):
+            joined.append(Trial(both, score=score))
+    return joined
+
+
+def _test_in_turn(
+    candidates: Sequence[Trial], gate: Gate, raced: _RaceTickets, left: float
+) -> Dialogue[tuple[dict[Trial, Trial], float]]:
+    """What becomes of each as they are tested in turn, until one is accepted; and what is left of the budget."""
+    tested: dict[Trial, Trial] = {}
+    for tried in candidates:
+        won, lost = tried.score.rates(raced.among)
+        level, groups = next_level(left, _share(won, lost, len(raced.positions))), gate.groups
+        if not is_promising(won, lost, len(groups), level):
+            tested[tried] = replace(tried, outcome="unpromising")
+            continue
+        begun = yield from _test(tried, gate, raced, level, len(groups))
+        test = yield from run_test(begun, tried.edit.guidance, gate, groups)
+        tested[tried] = replace(tried, outcome=outcome_of(test), test=test)
+        if test.accepts:
+            break
+        left -= level
+    return tested, left
+
+
+def _share(won: float, lost: float, raced: int) -> float:
+    """Of what the part of the budget has left, for the test of an edit that won and lost at these rates on so many tickets:
+    what it gets it gives back if it is proven, and one with a strong race is likelier to be."""
+    return STRONG if mcnemar_p(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
+
+
+def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float, groups: int) -> Dialogue[Test]:
+    """The test that suits what the edit did in its race: drawing a gain g as won outright with a chance of g leaves g of its
+    information, since its variance grows from g squared to g."""
+    edited = tried.edit.guidance
+    by_group = yield from _by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))
+    gains = [mean(each) for each in by_group]
+    if sum(gain * gain for gain in gains) >= WHOLE * sum(map(abs, gains)):
+        return ExactTest(level, groups, key=stream("turned", digest(edited)))
+    return BettingTest(level, groups, wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))))
+
+
+def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Dialogue[list[list[float]]]:
+    """What each group's tickets gain."""
+    (gains,) = yield from judge.gains([(guidance, [i for group in groups for i in group])])
+    each = iter(gains)
+    return [[next(each) for _ in group] for group in groups]

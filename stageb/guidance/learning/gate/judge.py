@@ -1,0 +1,131 @@
+"""How tickets are judged under some guidance: weighed by the price of errors, and asked of the model once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets
+from stageb.guidance.learning.gate.race import TicketKind
+from stageb.guidance.rules.prompts import render_guidance
+from stageb.guidance.words.config import GateConfig
+from stageb.guidance.words.types import Guidance, Judgement, Ticket
+
+T = TypeVar("T")
+
+
+def digest(guidance: Guidance) -> str:
+    """16 hex digits for what verdicts under a guidance depend on: its rules and their keys, not its step or its metadata."""
+    return hashlib.blake2b(render_guidance(guidance).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Asks how tickets are judged, and weighs the answers: what an edit gains on a ticket. Its methods yield questions
+    (``questions.py``): ``gains = yield from judge.gains(...)``."""
+
+    tickets: Sequence[Ticket]  # positions point here
+    config: GateConfig
+    present: Guidance
+    drawn: Mapping[int, float] = field(default_factory=dict)  # position -> its chance to be looked at (``Splits.drawn``)
+
+    def judgements(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[Judgement]]]:
+        """For each guidance and its positions, how it judges them; all of it is one question."""
+        wanted = tuple((guidance, tuple(positions)) for guidance, positions in asked if positions)
+        answers = iter((yield JudgeTickets(wanted)) if wanted else ())
+        return [list(next(answers)) if positions else [] for _, positions in asked]
+
+    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
+        """For each guidance and its positions, the merits."""
+        judged = yield from self.judgements(asked)
+        return [[each.merit for each in judgements] for judgements in judged]
+
+    def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
+        """For each edited guidance and its positions: merit gained over the present guidance, weighed, each in [-1, 1]."""
+        merits = yield from self.merits([*asked, *((self.present, positions) for _, positions in asked)])
+        after, before = merits[: len(asked)], merits[len(asked) :]
+        return [
+            [self._weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
+            for (_, positions), *both in zip(asked, after, before, strict=True)
+        ]
+
+    def gains_of(self, merits: Mapping[int, float]) -> Dialogue[list[float]]:
+        """The gains on tickets, in their order, of an edited guidance that judges them so."""
+        (before,) = yield from self.merits([(self.present, list(merits))])
+        return [self._weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+
+    def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
+        """For each its label, and whether the present guidance is more likely right than wrong."""
+        (merits,) = yield from self.merits([(self.present, positions)])
+        return [(self.tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
+
+    def _weigh(self, position: int) -> float:
+        """What a ticket counts, at most 1: its price over the chance of having been drawn."""
+        price = {"fail": self.config.fp_weight, "pass": self.config.fn_weight}
+        share = price[self.tickets[position].label] / max(price.values())
+        return min(1.0, share / self.drawn.get(position, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """How tickets are judged under some guidances, as far as that is known, and what it took to ask."""
+
+    known: Mapping[str, Mapping[int, Judgement]] = field(default_factory=dict)  # rules as rendered -> position
+    judged: int = 0  # tickets that the model judged
+    saved: int = 0  # that rules as code judged
+    tokens: int = 0  # read and made for them
+
+    def of(self, guidance: Guidance) -> dict[int, float]:
+        """The merits known under ``guidance``, by position. Equal rules judge alike, whatever their step."""
+        return {i: judgement.merit for i, judgement in self.known.get(render_guidance(guidance), {}).items()}
+
+    def plus(self, guidance: Guidance, merits: Mapping[int, float]) -> Verdicts:
+        """With merits that are known without asking."""
+        return self._with(guidance, {i: Judgement(merit, 0) for i, merit in merits.items()})
+
+    def answered(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
+        """With what the model or rules as code have answered."""
+        saved = sum(each.by_rules for each in judgements.values())
+        tokens = sum(each.tokens for each in judgements.values())
+        counted = replace(
+            self, judged=self.judged + len(judgements) - saved, saved=self.saved + saved, tokens=self.tokens + tokens
+        )
+        return counted._with(guidance, judgements)
+
+    def missing(self, question: JudgeTickets) -> JudgeTickets:
+        """What of a question is not known, each ticket once."""
+        unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
+        for guidance, positions in question.asked:
+            text = render_guidance(guidance)
+            known = self.known.get(text, {})
+            if missing := dict.fromkeys(i for i in positions if i not in known):
+                unknown.setdefault(text, (guidance, {}))[1].update(missing)
+        return JudgeTickets(tuple((guidance, tuple(missing)) for guidance, missing in unknown.values()))
+
+    def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
+        """The answer to a question of which all is known."""
+        return [[self.known[render_guidance(guidance)][i] for i in positions] for guidance, positions in question.asked]
+
+    def _with(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
+        text = render_guidance(guidance)
+        return replace(self, known={**self.known, text: {**self.known.get(text, {}), **judgements}})
+
+
+def ask_once(steps: Dialogue[T], verdicts: Verdicts) -> Dialogue[tuple[T, Verdicts]]:
+    """Run ``steps`` with no ticket judged that ``verdicts`` know; returns their result, and the verdicts known then."""
+    answer = None
+    while True:
+        try:
+            question = steps.send(answer)
+        except StopIteration as end:
+            return end.value, verdicts
+        if not isinstance(question, JudgeTickets):
+            answer = yield question
+            continue
+        missing = verdicts.missing(question)
+        judged = (yield missing) if missing.asked else ()
+        for (guidance, positions), judgements in zip(missing.asked, judged, strict=True):
+            verdicts = verdicts.answered(guidance, dict(zip(positions, judgements, strict=True)))
+        answer = verdicts.answer(question)

@@ -1,0 +1,78 @@
+"""A test of learning itself, in which every ticket teaches and tests: does what tickets teach beat the present guidance?
+
+Groups come block by block, in an order that no label decides. What the blocks before have taught bets on the next one,
+before it teaches in its turn (Dawid, "Statistical theory: the prequential approach", JRSS A 1984). Null hypothesis:
+nothing that is learnt on the way is better than the present guidance, so that given all groups before, the mean gain of
+the next is at most 0. Then the wealth from betting on gains (``betting.py``) is a supermartingale, whatever is learnt and
+how, since each guidance and each stake are fixed before their groups are looked at; it ever reaches 1 / level with a
+probability of at most the level (Ville 1939).
+
+Proven is that learning from these tickets helps. The guidance that is kept is learnt from all of them, and is no other than
+the next one that would bet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeVar
+
+from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.gate.betting import BettingTest, Wealth, kelly_stake
+from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.tickets.groups import Group
+from stageb.guidance.words.types import Guidance
+
+FIRST = 0.2  # of the groups, that teach before the first bet
+GROWTH = 1.5  # from what has taught to what will have, after each block
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """What some groups have taught."""
+
+    guidance: Guidance
+    won: float  # share of tickets that it is hoped to judge better than the present guidance
+    lost: float  # that it is feared to judge worse
+    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
+
+
+Memory = TypeVar("Memory")
+
+Learn = Callable[[Sequence[Group], Sequence[Group], Memory], Dialogue[tuple[Taught | None, Memory]]]
+"""Groups in, the block behind them, and what earlier blocks have left to remember; what they teach, or None where that is
+nothing to bet on, and what to remember next. Of the block nothing may play a part in what is taught; it is there to be
+judged, for what is learnt later."""
+
+
+def prove_learning(
+    learn: Learn[Memory], groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int], memory: Memory
+) -> Dialogue[tuple[BettingTest, Memory]]:
+    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last; and
+    what is remembered then. After a proof, further blocks are learnt from without a bet.
+    ``ends`` are how many groups have taught before each block, and after the last."""
+    test = BettingTest(level, len(groups) - ends[0], wealth=Wealth())
+    for begin, end in pairwise(ends):
+        block = groups[begin:end]
+        positions = [i for group in block for i in group]
+        taught, memory = yield from learn(groups[:begin], block, memory)
+        if taught is None or test.accepts:
+            continue
+        merits = taught.merits or dict(
+            zip(positions, *(yield from judge.merits([(taught.guidance, positions)])), strict=True)
+        )
+        each = iter((yield from judge.gains_of(merits)))
+        stake = kelly_stake(taught.won, taught.lost)
+        test = replace(test, wealth=replace(test.wealth, favourite=stake)).plus(
+            [[next(each) for _ in group] for group in block]
+        )
+    return test, memory
+
+
+def block_ends(groups: int, first: int | None = None) -> list[int]:
+    """How many groups have taught before each block, and after the last; ``first`` before the first of them."""
+    ends = [first or max(1, round(FIRST * groups))]
+    while ends[-1] < groups:
+        ends.append(min(groups, max(ends[-1] + 1, round(ends[-1] * GROWTH))))
+    return ends

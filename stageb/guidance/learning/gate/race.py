@@ -1,0 +1,188 @@
+"""The race: which of a bundle's edits is worth a test. Shared tickets, losers dropped early.
+
+Most proposed edits are hopeless, and judging tickets is what costs. So the edits see the same tickets chunk by chunk,
+and after each chunk the less promising half goes. Every chunk is half of tickets that the present guidance judges wrong and
+half of tickets that it judges right, most of the latter with the other label: where faults pass, a new rule against them
+threatens the tickets that pass rightly, and those that fail already tell nothing. What an edit did on tickets of one kind is
+weighed by how many of them there are.
+
+The tickets are none that reflection saw: words that only its cases hold look good there and nowhere else. Even so a race
+proves nothing, since its winner is the best of several; the test (``decide.py``) looks at other tickets again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.words.types import Verdict
+
+LAPS = 6  # chunks of a race at most
+FEWEST = 4  # edits that see all tickets, where so many expect a gain
+LUCK = 0.5  # tickets deducted from an edit's wins: the best of a race were partly lucky
+LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when edits are ranked
+LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
+
+TicketKind = tuple[Verdict, bool]
+"""A ticket's label, and whether the present guidance judges it right."""
+
+
+class Gained(NamedTuple):
+    """What one edit gains on some tickets."""
+
+    gains: Sequence[float]  # one a ticket
+    free: bool = False  # whether rules as code judged all of them, so that further ones are likely to cost nothing
+
+
+Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Gained]]]
+"""(edit, positions) pairs in, an edit by its number; what each gains there out."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindScore:
+    """What one edit won and lost on tickets of one kind."""
+
+    seen: int = 0
+    won: float = 0.0
+    lost: float = 0.0
+
+    def plus(self, gains: Sequence[float]) -> KindScore:
+        """The sums with further tickets."""
+        won, lost = sum(gain for gain in gains if gain > 0), -sum(gain for gain in gains if gain < 0)
+        return KindScore(self.seen + len(gains), self.won + won, self.lost + lost)
+
+    def expected(self, tickets: int, price: float) -> float:
+        """Won, less ``price`` times lost, of ``tickets`` tickets of this kind at the rates so far."""
+        return tickets * (self.won - price * self.lost) / self.seen if self.seen else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How one edit has done so far."""
+
+    by_kind: Mapping[TicketKind, KindScore] = field(default_factory=dict)
+
+    def plus(self, kinds: Sequence[TicketKind], gains: Sequence[float]) -> Score:
+        """The score with further tickets."""
+        new: dict[TicketKind, list[float]] = {}
+        for kind, gain in zip(kinds, gains, strict=True):
+            new.setdefault(kind, []).append(gain)
+        return Score(
+            {**self.by_kind, **{kind: self.by_kind.get(kind, KindScore()).plus(seen) for kind, seen in new.items()}}
+        )
+
+    def expected(self, pool: Mapping[TicketKind, int], price: float = 1.0) -> float:
+        """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates so far."""
+        return sum(each.expected(pool[kind], price) for kind, each in self.by_kind.items())
+
+    def one_more(self, pool: Mapping[TicketKind, int]) -> float:
+        """How much more would be expected of such a pool if one more of the tickets judged wrong had been won."""
+        return max((pool[kind] / each.seen for kind, each in self.by_kind.items() if not kind[1]), default=0.0)
+
+    def rates(self, pool: Mapping[TicketKind, int]) -> tuple[float, float]:
+        """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
+        kinds = [(each, pool[kind] / each.seen / sum(pool.values())) for kind, each in self.by_kind.items()]
+        won = sum(share * max(0.0, each.won - LUCK) for each, share in kinds)
+        return won, sum(share * each.lost for each, share in kinds)
+
+    @property
+    def won(self) -> float:
+        """The sum of what was gained."""
+        return sum(each.won for each in self.by_kind.values())
+
+    @property
+    def lost(self) -> float:
+        """The sum of what was lost."""
+        return sum(each.lost for each in self.by_kind.values())
+
+    @property
+    def seen(self) -> int:
+        """Tickets seen."""
+        return sum(each.seen for each in self.by_kind.values())
+
+    @property
+    def mean(self) -> float:
+        """The mean gain; 0 before the first ticket."""
+        return (self.won - self.lost) / self.seen if self.seen else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """How the edits fared."""
+
+    scores: tuple[Score, ...]  # one per edit
+    ranked: tuple[int, ...]  # those that saw all tickets and expect a gain, the most careful first
+    leader: int | None  # of these, the one of most gain
+    positions: tuple[int, ...]  # of those tickets
+
+
+def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
+    """Positions in chunks of ``size``: half judged wrong, half right, while there are both.
+
+    Of those judged right, a label has the share that the other label has of those judged wrong, but ``LEAST``.
+    """
+    of: dict[TicketKind, list[int]] = {(label, right): [] for label in ("pass", "fail") for right in (False, True)}
+    for position, kind in enumerate(kinds):
+        of[kind].append(position)
+    wrong = sorted(of["pass", False] + of["fail", False])
+    passing, failing = of["pass", True], of["fail", True]
+    share = min(max(len(of["fail", False]) / len(wrong), LEAST), 1 - LEAST) if wrong else 0.5
+    cut = []
+    while wrong or passing or failing:
+        rest = len(passing) + len(failing)
+        half = min(len(wrong), max(size // 2, size - rest))
+        room = min(size - half, rest)
+        first = min(len(passing), max(round(share * room), room - len(failing)))
+        cut.append(sorted(wrong[:half] + passing[:first] + failing[: room - first]))
+        wrong, passing, failing = wrong[half:], passing[first:], failing[room - first :]
+    return cut
+
+
+def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False) -> list[int]:
+    """Which edits go on after a chunk, best first: of those that expect a gain, the better half, but
+    ``FEWEST`` as long as there are so many; ``early``, the places that are free go to those that one ticket more would make
+    expect one.
+
+    Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the next one, while what a
+    broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
+    still had where no careful one passes. Ties keep the order given.
+    """
+    ranked = sorted(range(len(scores)), key=lambda i: -scores[i].expected(pool, LOSS_PRICE))
+    hopeful = [i for i in ranked if scores[i].expected(pool) > 0]
+    kept = hopeful[: max(FEWEST, -(-len(scores) // 2))]
+    leader = max(hopeful, key=lambda i: scores[i].expected(pool), default=None)
+    if leader is not None and leader not in kept:
+        kept[-1] = leader
+    unlucky = [i for i in ranked if scores[i].expected(pool) <= 0 < scores[i].expected(pool) + scores[i].one_more(pool)]
+    return [*kept, *unlucky[: max(0, FEWEST - len(kept))]] if early else kept
+
+
+def race(kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int) -> Dialogue[Race]:
+    """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts.
+
+    Those that cost nothing to judge stay to the end, whatever the cuts say, and go on to the last ticket where there are no
+    others.
+    """
+    pool = Counter(kinds)
+    scores = [Score() for _ in range(edits)]
+    laps = cut_chunks(kinds, chunk)
+    running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
+    free = [True] * edits
+    ranked: list[int] = []
+    seen: list[int] = []
+    for lap, further in enumerate(laps):
+        if not running or (lap >= LAPS and not all(free[one] for one in running)):
+            break
+        gained = yield from gains([(one, further) for one in running])
+        for one, new in zip(running, gained, strict=True):
+            scores[one] = scores[one].plus([kinds[i] for i in further], new.gains)
+            free[one] &= new.free
+        early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
+        ranked = [running[i] for i in select_survivors([scores[one] for one in running], pool, early)]
+        running = [*ranked, *(one for one in running if one not in ranked and free[one])]
+        seen += further
+    leader = max(ranked, key=lambda one: scores[one].expected(pool), default=None)
+    return Race(tuple(scores), tuple(ranked), leader, tuple(seen))

@@ -1,0 +1,116 @@
+"""Lists of lines: which tickets have one verdict, by sequential covering to the end.
+
+The next line is sought among the tickets that those before it leave (Fürnkranz, "Separate-and-conquer rule learning", 1999):
+from each of the ``BEAM`` best parts, the condition that adds most information is joined (FOIL: Quinlan 1990), and of all
+that were met, the line counts that tells most. All conditions are counted at once, as rows of bits.
+
+A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
+``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
+since how many lines are kept is decided elsewhere, on tickets that taught none of them (``whole.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lgamma, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, hold_together, pack
+
+BEAM = 5  # lines that are made longer
+LONGEST = 4  # conditions of a line
+LINES = 12  # of a list
+PRICE = 0.25
+
+Numbers = NDArray[np.float64]
+_Part = tuple[tuple[int, ...], Bits, Bits]
+"""Places of the terms of a line, and the wanted and the spared tickets for which they hold."""
+
+
+def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES) -> list[Line]:
+    """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
+    first. Of the tickets of a line, a share above ``least`` is wanted."""
+    live = [(term, mask) for term, mask in masks.items() if (mask & wanted).bit_count() >= FEWEST]
+    if not live:
+        return []
+    price = PRICE * log(max(2, len(live)))
+    prices = np.array([price * max(1, len(term.condition.parts)) for term, _ in live])
+    sides = (wanted, spared)
+    rows = [pack([*(mask & side for _, mask in live), side])[:-1] for side in sides]
+    lines: list[Line] = []
+    while wanted and len(lines) < most:
+        share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
+        left = [pack([side & now, side])[0] for side, now in zip(sides, (wanted, spared), strict=True)]
+        line = tuple(live[place][0] for place in _grow(rows[0], rows[1], left[0], left[1], share, prices))
+        if not line:
+            break
+        lines.append(line)
+        held = hold_together(masks, line)
+        wanted, spared = wanted & ~held, spared & ~held
+    return lines
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: float, prices: Numbers) -> tuple[int, ...]:
+    """The places of the terms of the line that tells most; none where none tells anything."""
+    best: tuple[float, tuple[int, ...]] = (0.0, ())
+    front: list[_Part] = [((), wanted, spared)]
+    everyone = _count(wanted), _count(spared)
+    for length in range(1, LONGEST + 1):
+        found: list[tuple[float, _Part]] = []  # the best of each part, more than enough of them
+        for line, right, wrong in front:
+            before = _count(right), _count(wrong)
+            if not before[1]:
+                continue
+            kept, broken = _count_each(of_wanted & right), _count_each(of_spared & wrong)
+            is_better = (kept >= FEWEST) & (_gain(kept, broken, before) > 0)
+            tells = _exponent(kept, broken, share) - prices - sum(prices[place] for place in line) + lgamma(length + 1)
+            tells[~is_better] = -np.inf
+            place = int(np.argmax(tells))
+            if tells[place] > best[0] + 1e-9:
+                best = float(tells[place]), (*line, place)
+            gains = np.where(is_better, _gain(kept, broken, everyone), -np.inf)
+            for place in map(int, np.argsort(-gains, kind="stable")[: 8 * BEAM]):
+                if is_better[place]:
+                    longer = (*line, place), of_wanted[place] & right, of_spared[place] & wrong
+                    found.append((-float(gains[place]), longer))
+        front = _distinct(found)[:BEAM]
+    return best[1]
+
+
+def _distinct(found: Sequence[tuple[float, _Part]]) -> list[_Part]:
+    """Lines by what they gain, of those that hold for the same tickets the first."""
+    first: dict[tuple[bytes, bytes], _Part] = {}
+    for _, part in sorted(found, key=lambda each: (each[0], each[1][0])):
+        first.setdefault((part[1].tobytes(), part[2].tobytes()), part)
+    return list(first.values())
+
+
+def _count(bits: Bits) -> int:
+    return int(np.bitwise_count(bits).sum())
+
+
+def _count_each(rows: Bits) -> Numbers:
+    counts: Numbers = np.bitwise_count(rows).sum(axis=1, dtype=np.int64).astype(np.float64)
+    return counts
+
+
+def _gain(right: Numbers, wrong: Numbers, before: tuple[int, int]) -> Numbers:
+    """FOIL's measure: so many right tickets, times what is learnt of each."""
+    share = right / np.maximum(1, right + wrong)
+    gain: Numbers = right * (np.log(np.maximum(share, 1e-300)) - log(before[0] / sum(before)))
+    return gain
+
+
+def _exponent(right: Numbers, wrong: Numbers, share: float) -> Numbers:
+    """Of Chernoff's bound on the chance of so many right ones where ``share`` are; minus infinity where they are no more."""
+    n = np.maximum(1, right + wrong)
+    tells: Numbers = right * np.log(np.maximum(right, 1) / (n * share)) + wrong * np.log(
+        np.maximum(wrong, 1) / (n * (1 - share))
+    )
+    tells[right <= share * n] = -np.inf
+    return tells

@@ -1,0 +1,197 @@
+"""From judged tickets to proposed edits: each answer looks at one kind of error, beside what must not break.
+
+A ticket is *right* when its verdict is its label and its candidates agree. Everything else, wrong or unsure, is what an
+answer should turn. A *kind* of error is a label and, where reasons name the rule that decided, that rule: then the answer is
+asked to mend it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from stageb.engines.protocol import Completion, Decode, Request
+from stageb.guidance.judging.answers import find_cited_rule
+from stageb.guidance.judging.questions import CountTokens, Dialogue, SampleAnswers
+from stageb.guidance.learning.proposals import parse_proposal, propose_lines, refuse_unfinished
+from stageb.guidance.rules.conditions import Forms
+from stageb.guidance.rules.evidence import Evidence, find_evidence
+from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
+from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.words.costs import LABELS
+from stageb.guidance.words.types import Guidance, Proposal, Record, Verdict
+from stageb.seeds import shuffled, stream, uniform
+
+MENDING = 0.5  # of the answers that look at errors of a rule, how many are asked to mend it
+FEWEST_TO_MEND = 2  # errors of one rule
+
+ErrorKind = tuple[Verdict, str]
+"""The right verdict of the errors, and the key of the rule that decided them; empty: whatever did."""
+
+
+def case_of(record: Record) -> Case:
+    """A record as reflection sees it."""
+    reason = record.selection.reason or (None if record.selection.verdict else "")
+    return Case(record.ticket, record.is_right, reason)
+
+
+def why_ineligible(judged: Sequence[Case]) -> str:
+    """An empty string when these tickets can teach, otherwise why they cannot."""
+    if not judged:
+        return "no ticket was judged"
+    return "all right with high agreement" if all(case.right for case in judged) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    """What reflecting brought."""
+
+    shown: tuple[ReflectionInput, ...] = ()  # what each answer saw
+    proposals: tuple[Proposal, ...] = ()
+    tokens: int = 0  # read and made
+
+
+def reflect(
+    judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
+) -> Dialogue[Reflection]:
+    """``config.num_proposals`` answers to what was judged, parsed, and behind them ``config.counted`` lines of each label's
+    errors; none where it is not eligible. ``key`` names their streams. ``judged`` holds a ticket once.
+    """
+    if why_ineligible(judged):
+        return Reflection()
+    study = Study(judged, guidance, config)
+    shown, asked = fit_cases(study, count_tokens, words, key)
+    sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
+    answers = [completion for (completion,) in sampled]
+    proposals = [
+        refuse_unfinished(index, answer) or parse_proposal(request.begin + answer.text, each, guidance, config, words, index)
+        for index, (each, request, answer) in enumerate(zip(shown, asked, answers, strict=True))
+    ]
+    for label in LABELS if config.counted else ():
+        errors, _ = of_kind(judged, (label, ""), guidance)
+        lines = propose_lines(errors, study.count((label, "")), label, guidance, config, words)
+        proposals += [replace(each, index=len(proposals) + place) for place, each in enumerate(lines)]
+    read = sum(count_tokens([request.prompt for request in asked]))
+    return Reflection(tuple(shown), tuple(proposals), read + sum(answer.tokens for answer in answers))
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is reflected on, under which guidance, and what is counted of it."""
+
+    judged: Sequence[Case]
+    guidance: Guidance
+    config: ReflectionConfig
+    _known: dict[ErrorKind, Evidence] = field(default_factory=dict, init=False, repr=False)
+
+    def count(self, kind: ErrorKind) -> Evidence:
+        """What sets the errors of a kind apart; counted when it is first asked for."""
+        if kind not in self._known:
+            config = self.config
+            scales = None if config.scales is None else parse_scales(config.scales)
+            forms = Forms(config.arithmetic, config.phrases, lists=config.lists, scales=scales)
+            errors, contrast = of_kind(self.judged, kind, self.guidance)
+            won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
+            pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
+            wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
+            self._known[kind] = find_evidence(wrong, right, config.evidence, pure, forms)
+        return self._known[kind]
+
+
+def fit_cases(
+    study: Study, count_tokens: CountTokens, words: Words, key: int
+) -> tuple[list[ReflectionInput], list[Request]]:
+    """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
+    ``max_prompt_tokens``."""
+    judged, guidance, config = study.judged, study.guidance, study.config
+    most = config.max_cases
+    while True:
+        shown = [choose_cases(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
+        sights = [ReflectionInput(tuple(cases), study.count(kind), kind[1]) for kind, cases in shown]
+        asked = requests(sights, guidance, config, words, key)
+        longest = max(count_tokens([request.prompt for request in asked]))
+        if longest <= config.max_prompt_tokens or most == 1:
+            return sights, asked
+        most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))
+
+
+def requests(
+    shown: Sequence[ReflectionInput], guidance: Guidance, config: ReflectionConfig, words: Words, key: int
+) -> list[Request]:
+    """One request with one sample for each answer. Rules are begun for a model whose verdicts are; one alone ends at its
+    line's end."""
+    begun = bool(words.instruct and words.begin)
+    stop = ("\n",) if begun and config.max_operations == 1 else ()
+    decode = Decode(config.temperature, config.top_p, max_new_tokens=config.max_new_tokens, stop=stop)
+    return [
+        Request(
+            reflection_prompt(each, guidance, words, config.max_operations),
+            decode,
+            (stream(key, "answer", index),),
+            rule_opening(each, words) if begun else "",
+        )
+        for index, each in enumerate(shown)
+    ]
+
+
+def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[ErrorKind, list[Case]]:
+    """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
+
+    The label is drawn with the share that it has of the errors, weighed; half of the answers that meet an error of a rule
+    look at that rule's alone, where it is known what that decides rightly. Half of the cases are errors; the others are
+    rightly judged tickets of the opposite label, which a careless rule would turn; where these are too few, further errors
+    take their places. The stream ``key`` decides every draw; none is made twice. No kind and no case where nothing is wrong.
+    """
+    wrong = [case for case in judged if not case.right]
+    if not wrong:
+        return ("pass", ""), []
+    ends = list(accumulate(case.weight for case in wrong))
+    drawn = wrong[min(bisect(ends, uniform(stream(key, "kind"), 0) * ends[-1]), len(wrong) - 1)]
+    kind: ErrorKind = (drawn.ticket.label, deciding_rule(drawn, guidance))
+    errors, contrast = of_kind(judged, kind, guidance)
+    if len(errors) < FEWEST_TO_MEND or not _is_known(judged) or uniform(stream(key, "mend"), 0) >= MENDING:
+        kind = (drawn.ticket.label, "")
+        errors, contrast = of_kind(judged, kind, guidance)
+    errors, contrast = shuffled(errors, stream(key, "errors")), shuffled(contrast, stream(key, "right"))
+    first = errors[: max(1, most // 2)]
+    chosen = first + contrast[: most - len(first)]
+    chosen += errors[len(first) :][: most - len(chosen)]
+    return kind, ordered_cases(chosen)
+
+
+def of_kind(judged: Sequence[Case], kind: ErrorKind, guidance: Guidance) -> tuple[list[Case], list[Case]]:
+    """The errors of a kind, and the rightly judged tickets of the opposite label: of the same rule, where it names one."""
+    label, rule = kind
+    there = [case for case in judged if not rule or deciding_rule(case, guidance) == rule]
+    errors = [case for case in there if not case.right and case.ticket.label == label]
+    return errors, [case for case in there if case.right and case.ticket.label != label]
+
+
+def _is_known(judged: Sequence[Case]) -> bool:
+    """Whether reasons tell what rules decide rightly, which an answer that mends one must not break."""
+    reasons = [case.reason for case in judged if case.right]
+    return not reasons or any(reason is not None for reason in reasons)
+
+
+def deciding_rule(case: Case, guidance: Guidance) -> str:
+    """The key of the rule that the reason of a case names last; empty if the guidance has no such rule."""
+    key = find_cited_rule(case.reason or "")
+    return key if key and guidance.rule(key) else ""
+
+
+def merge_equal(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:
+    """Each different edit once, in the order of first appearance, with how many proposals hold it.
+
+    Proposals without operations are left out. Rationales and evidence make no difference, nor does the order of operations.
+    """
+    first: dict[object, Proposal] = {}
+    count: dict[object, int] = {}
+    for proposal in proposals:
+        edit = frozenset((each.op, each.key, frozenset(each.merged_from), each.text) for each in proposal.operations)
+        if edit:
+            first.setdefault(edit, proposal)
+            count[edit] = count.get(edit, 0) + 1
+    return [(proposal, count[edit]) for edit, proposal in first.items()]

@@ -1,0 +1,191 @@
+"""``reflection.jsonl``, read: a row for each bundle that was reflected on, and for each search for idle rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Refusal
+
+REFLECTION = "reflection.jsonl"  # in the mission's folder
+ACCEPTED = "accepted"  # the outcome of the edit that the gate let through
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalEntry:
+    """One answer of the model that reflects; of a search, one rule left out."""
+
+    proposal: int
+    """Its number among those of the row."""
+    operations: tuple[Operation, ...]
+    """What can be used of it."""
+    refused: tuple[Refusal, ...]
+    """What cannot, and why."""
+    text: str
+    """As it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceEntry:
+    """What an edit does to the tickets that it names."""
+
+    tickets: int
+    """That it names as evidence."""
+    turned: int
+    """Of these, judged right under it; 0 where that was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaceEntry:
+    """How an edit raced against the others."""
+
+    tickets: int
+    """That it was judged on; 0 where it did not race."""
+    won: float
+    """Tickets that it judges better than the guidance in use."""
+    lost: float
+    """Tickets that it judges worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditEntry:
+    """One edit that came to the gate."""
+
+    proposals: tuple[int, ...]
+    """The proposals whose operations it joins, by number."""
+    proposed_times: int
+    """Answers that proposed it."""
+    rules_traded: tuple[str, ...]
+    """Rules that go to make room for it."""
+    outcome: str
+    """How far it came: accepted, unproven, futile, ..."""
+    evidence: EvidenceEntry
+    """On the tickets that it names."""
+    race: RaceEntry
+    """On the tickets that edits race on."""
+    test: Mapping[str, Any] | None
+    """level, tickets, groups, mean_gain, and won and lost, or log_wealth; calibration_errors, before and after, of a
+    model that was calibrated. None where it was not tested."""
+    estimate: Estimate | None = None
+    """Of what was learnt at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateEntry:
+    """What the gate did with the edits of a row."""
+
+    judged: int
+    """Verdicts that it asked for."""
+    budget_before: float
+    """The mission's false-acceptance budget."""
+    budget_after: float
+    """What is left of it."""
+    edits: tuple[EditEntry, ...]
+    """In the order in which they were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRow:
+    """What both kinds of row say."""
+
+    reflection_id: str
+    """R1, R2, ... for bundles; P3 for a search for idle rules at step 3."""
+    epoch: int | None
+    """From 1; None where the run's files are older than this figure."""
+    step_before: int
+    """Of the guidance that was to be edited."""
+    step_after: int
+    """One more where an edit was applied."""
+    proposals: tuple[ProposalEntry, ...]
+    """What was proposed."""
+    gate: GateEntry | None
+    """None without a gate."""
+    applied: tuple[int, ...] | None
+    """The proposals that changed the guidance, by ascending number; None where nothing did."""
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """Those that changed the guidance; rules that went to make room for them left out."""
+        return self.operations_of(self.applied or ())
+
+    @property
+    def accepted_edit(self) -> EditEntry | None:
+        """The edit that the gate let through."""
+        return next((edit for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether an edit was applied without its proof."""
+        return bool(self.gate and any(edit.outcome == PROVISIONAL for edit in self.gate.edits))
+
+    @property
+    def test(self) -> Mapping[str, Any] | None:
+        """The figures by which that edit was accepted; None where none was tested."""
+        return self.accepted_edit.test if self.accepted_edit else None
+
+    def operations_of(self, proposals: tuple[int, ...]) -> tuple[Operation, ...]:
+        """The operations of these proposals, in the order of their numbers here. Raises ``KeyError``."""
+        known = {proposal.proposal: proposal.operations for proposal in self.proposals}
+        return tuple(operation for number in proposals for operation in known[number])
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionRow(LearningRow):
+    """A bundle that was reflected on."""
+
+    why_not: str
+    """Why nothing was asked; empty where something was."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruningRow(LearningRow):
+    """A search for rules that earn nothing."""
+
+    credits: Mapping[str, float]
+    """What leaving each rule out would cost, in accuracy as the gate weighs it."""
+
+
+def parse_row(row: Mapping[str, Any]) -> ReflectionRow | PruningRow:
+    """A row of ``reflection.jsonl``. Raises ``LookupError``, ``TypeError``, ``ValueError`` or ``AttributeError`` for what no
+    run writes."""
+    common: dict[str, Any] = {
+        "reflection_id": str(row["reflection_id"]),
+        "epoch": row.get("epoch"),
+        "step_before": int(row["guidance_step_before"]),
+        "step_after": int(row["guidance_step_after"]),
+        "proposals": tuple(map(_parse_proposal, row["proposals"])),
+        "gate": _parse_gate(row["gate"]) if row["gate"] else None,
+        "applied": tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
+    }
+    parsed: ReflectionRow | PruningRow
+    if "credits" in row:
+        parsed = PruningRow(**common, credits=dict(row["credits"]))
+    else:
+        parsed = ReflectionRow(**common, why_not=row["why_not"])
+    parsed.operations_of(parsed.applied or ())  # which it must hold
+    return parsed
+
+
+def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
+    operations = (
+        Operation(**{**each, "merged_from": tuple(each["merged_from"]), "evidence": tuple(each["evidence"])})
+        for each in row["operations"]
+    )
+    return ProposalEntry(
+        **{**row, "operations": tuple(operations), "refused": tuple(Refusal(**each) for each in row["refused"])}
+    )
+
+
+def _parse_gate(row: Mapping[str, Any]) -> GateEntry:
+    return GateEntry(**{**row, "edits": tuple(map(_parse_edit, row["edits"]))})
+
+
+def _parse_edit(row: Mapping[str, Any]) -> EditEntry:
+    proposals, traded = tuple(row["proposals"]), tuple(row["rules_traded"])
+    evidence, race = EvidenceEntry(**row["evidence"]), RaceEntry(**row["race"])
+    test = None if row["test"] is None else dict(row["test"])
+    estimate = Estimate(**row["estimate"]) if row.get("estimate") else None
+    parsed = {"proposals": proposals, "rules_traded": traded, "evidence": evidence, "race": race, "test": test}
+    parsed["estimate"] = estimate
+    return EditEntry(**{**row, **parsed})

@@ -1,0 +1,207 @@
+"""When which tickets are rolled out: the rounds of every epoch, as a function of config and tickets alone.
+
+Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, round by round, and
+judges val. At the end the final guidance is chosen, by val alone, and judged on test. An audit is an epoch 0 of all splits.
+
+Everything that a run does has a *place*, and places are in order, so a run goes on from a commit by passing over what is at
+or before the committed place. No list of a whole run is ever made: rounds are drawn when the loop comes to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from stageb.guidance.learning.gate.race import FEWEST, LAPS
+from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import LABELS
+from stageb.guidance.words.types import Place, Round, Split
+from stageb.seeds import shuffled, stream
+
+TRAIN, CLOSE, VAL, CHOOSE, TEST, DISTILL = range(6)  # the phases of a mission, in order
+LEARNT, JUDGED = "learnt from", "judged"  # kinds of tickets, by what they take
+PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
+
+
+def describe_learning(config: LoopConfig) -> str:
+    """What a run does, in a sentence."""
+    if config.reflection.scope == "all":
+        return "Code judges by rules that it learns from all train tickets at once; the model judges what code cannot."
+    return "The model judges tickets, proposes rules from its errors and tests them on other tickets."
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The rounds of one phase, not drawn yet."""
+
+    place: Place  # of the first round
+    epoch: int
+    mission: str
+    split: Split
+    tickets: int  # how many
+    kind: Literal["round", "distill"] = "round"
+
+
+class Schedule:
+    """The rounds of a run. ``round_size`` is the number of tickets in all but a split's last one."""
+
+    def __init__(self, splits: Mapping[str, Splits], config: LoopConfig, round_size: int) -> None:
+        self.missions = tuple(splits)
+        self.epochs = range(1, config.runner.epochs + 1) if not config.jump_reflection else range(1, 1)
+        self._splits = splits
+        self._config = config
+        self._size = round_size
+        self._number = {mission: number for number, mission in enumerate(splits)}
+
+    def before(self) -> Iterator[Round]:
+        """Epoch 0: val and test before anything is learnt; all splits in an audit."""
+        for mission in self.missions:
+            for split in SPLITS if self._config.jump_reflection else SPLITS[1:]:
+                yield from self._rounds(self._span(0, mission, PHASES[split]), self._judged(mission, split))
+
+    def train(self, epoch: int, mission: str) -> Iterator[Round]:
+        """Train tickets to learn from, drawn anew for every epoch."""
+        drawn = shuffled(self._splits[mission].studied, stream(self._config.seed, "epoch", mission, epoch))
+        span = self._span(epoch, mission, TRAIN)
+        return self._rounds(span, drawn[: span.tickets])
+
+    def val(self, epoch: int, mission: str) -> Iterator[Round]:
+        """What chooses among the guidances that epochs end with."""
+        return self._rounds(self._span(epoch, mission, VAL), self._judged(mission, "val"))
+
+    def after(self, mission: str) -> Iterator[Round]:
+        """Test under the final guidance, and what is distilled."""
+        if not self._config.jump_reflection:
+            yield from self._rounds(self._span(self._end, mission, TEST), self._splits[mission].test)
+        if self._config.distill.size and not self._config.jump_reflection:
+            drawn = shuffled(self._splits[mission].train, stream(self._config.seed, "distill", mission))
+            yield from self._rounds(self._span(self._end, mission, DISTILL), drawn)
+
+    def bundle_size(self, mission: str) -> int:
+        """Tickets to roll out before a mission's next reflection."""
+        return bundle_size(self._splits[mission], self._config)
+
+    def close(self, epoch: int, mission: str) -> Place:
+        """Where a mission's learning of an epoch ends."""
+        return (epoch, self._number[mission], CLOSE, 0)
+
+    def choice(self, mission: str) -> Place:
+        """Where a mission's final guidance is chosen."""
+        return (self._end, self._number[mission], CHOOSE, 0)
+
+    def count(self, until: Place | None = None) -> int:
+        """Rounds in all, or those at or before a place."""
+        spans = [span for span in self._spans() if until is None or span.place <= until]
+        whole = sum(-(-span.tickets // self._size) for span in spans)
+        if until is None or not spans or spans[-1].place[:3] != until[:3]:
+            return whole
+        return whole - -(-spans[-1].tickets // self._size) + until[3] + 1
+
+    def to_come(self, done: Place, over: Collection[str] = ()) -> dict[str, int]:
+        """Tickets of the rounds after ``done``: those to learn from, and those that are judged alone. Missions that learn no
+        more (``over``) are judged in this epoch and at the end."""
+        found = {LEARNT: 0, JUDGED: 0}
+        for span in self._spans():
+            studied = span.split == "train" and span.kind == "round"
+            if span.mission in over and span.place[0] != self._end and (studied or span.epoch > done[0]):
+                continue
+            gone = (done[3] + 1) * self._size if span.place[:3] == done[:3] else span.tickets if span.place <= done else 0
+            kind = LEARNT if span.epoch and studied else JUDGED
+            found[kind] += max(0, span.tickets - gone)
+        return found
+
+    def forecast(self) -> Forecast:
+        """The most that the run can cost: as if nothing ended early, every answer proposed another edit that does some good,
+        and every test saw its whole pool. Not counted is what nobody knows yet: that an accepted edit is followed by
+        another bundle at once, and rules that can go, or make room, are sought."""
+        config, rollouts, bundles, judged = self._config, 0, 0, 0
+        samples = config.sampler.samples_per_decode * len(config.sampler.grid)
+        for span in self._spans():
+            rollouts += span.tickets * (1 if span.kind == "distill" else samples)
+            if span.epoch and span.split == "train" and span.kind == "round":
+                full = self._count_bundles(span)
+                bundles += full
+                judged += full * _gate_cost(config, len(self._splits[span.mission].train))
+        return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
+
+    def forecast_rest(self) -> int:
+        """The most rollouts once a budget has ended learning: test, what is distilled, and val of the mission that learnt
+        last, since no other has changed since its own.
+        """
+        samples = self._config.sampler.samples_per_decode * len(self._config.sampler.grid)
+        val = max((len(self._judged(mission, "val")) for mission in self.missions), default=0)
+        ends = [span for span in self._spans() if span.place[0] == self._end]
+        return samples * val + sum(span.tickets * (1 if span.kind == "distill" else samples) for span in ends)
+
+    def _count_bundles(self, span: _Span) -> int:
+        """How many the tickets of a span to learn from fill."""
+        size = self.bundle_size(span.mission)
+        if self._config.reflection.scope == "round":
+            size = -(-size // self._size) * self._size
+        return -(-span.tickets // size) * bundles_at_once(self._config)
+
+    @property
+    def _end(self) -> int:
+        return self._config.runner.epochs + 1
+
+    def _spans(self) -> Iterator[_Span]:
+        """All phases with tickets, in order."""
+        audit, end = self._config.jump_reflection, self._end
+        before = [PHASES[split] for split in (SPLITS if audit else SPLITS[1:])]
+        plan = [(0, before), *((epoch, [TRAIN, VAL]) for epoch in self.epochs)]
+        plan += [] if audit else [(end, [TEST, DISTILL] if self._config.distill.size else [TEST])]
+        for epoch, phases in plan:
+            for mission in self.missions:
+                yield from (self._span(epoch, mission, phase) for phase in phases)
+
+    def _span(self, epoch: int, mission: str, phase: int) -> _Span:
+        place, splits = (epoch, self._number[mission], phase, 0), self._splits[mission]
+        named = min(epoch, self._config.runner.epochs)  # what ends a run goes by the name of its last epoch
+        if phase == DISTILL:
+            return _Span(place, named, mission, "train", len(splits.train), "distill")
+        split = next(split for split, number in PHASES.items() if number == phase)
+        count = len(self._judged(mission, split))
+        if phase == TRAIN and epoch:
+            most = 0 if self._config.reflection.scope == "all" else self._config.runner.tickets_per_epoch
+            count = len(splits.studied) if most is None else min(most, len(splits.studied))
+        return _Span(place, named, mission, split, count)
+
+    def _judged(self, mission: str, split: Split) -> Sequence[int]:
+        """The tickets of a split that are judged; an audit judges all."""
+        splits = self._splits[mission]
+        return splits.judged if split == "val" and not self._config.jump_reflection else splits.of(split)
+
+    def _rounds(self, span: _Span, tickets: Sequence[int]) -> Iterator[Round]:
+        starts = range(0, len(tickets), self._size)
+        for number, start in enumerate(starts):
+            batch, place = tuple(tickets[start : start + self._size]), (*span.place[:3], number)
+            last = number == len(starts) - 1
+            scale = {} if self._config.jump_reflection else self._splits[span.mission].scale.get(span.split, {})
+            yield Round(place, span.epoch, span.mission, span.split, number, batch, last, span.kind, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run may cost, at most."""
+
+    rollouts: int  # answers sampled
+    bundles: int  # reflected on
+    reflections: int  # reflection answers sampled
+    judged: int  # verdicts for the gate
+
+
+def _gate_cost(config: LoopConfig, train: int) -> int:
+    """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two tests; and each train
+    ticket under the present guidance."""
+    gate, reflection = config.gating, config.reflection
+    proposals = reflection.num_proposals + len(LABELS) * reflection.counted
+    if not config.has_gate:
+        return 0
+    running, cost = proposals, proposals * config.reflection.max_cases
+    for _ in range(LAPS):
+        cost += running * gate.race_chunk
+        running = min(running, max(FEWEST, -(-running // 2)))
+    cost += (running - 1) * LAPS * gate.race_chunk + 2 * min(train, gate.pool_size)
+    return cost + train

@@ -1,0 +1,155 @@
+"""Scorecards: conditions with small whole points, and the sum from which a ticket fails.
+
+Conditions are chosen one after the other, for a logistic regression with a small penalty on large weights: of all of them,
+the one that lowers the loss most, to the second order; then all weights are fitted anew. Of every size, the weights are made
+whole: multiplied so that the largest is between 1 and ``MOST_POINTS``, and rounded, with the multiplier of least loss
+(Liu et al., "FasterRisk: fast and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear integer
+models for optimized medical scoring systems", 2016). Which size is used is decided on tickets that taught none of them
+(``whole.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stageb.guidance.learning.terms import Masks, Term, unpack
+
+MOST_TERMS = 20  # of a card
+MOST_POINTS = 5  # of a condition, more or less
+FEWEST = 3  # tickets for which a condition must hold, and not hold
+TRIED = 1500  # conditions: those that tell most by themselves
+PENALTY = 0.5  # half of it times the square of each weight is added to the loss
+SCALES = 9  # multipliers that are tried
+FITTED = 1e-4  # a step of weights that is no step
+
+Sums = dict[int, int]
+"""A sum of points -> the tickets that have it."""
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """A ticket fails if it has ``least`` points or more."""
+
+    points: Mapping[Term, int]  # in the order in which they came
+    least: int
+
+
+def grow_cards(
+    masks: Masks, fails: int, passes: int, prices: tuple[float, float], longest: int = MOST_TERMS
+) -> list[Scorecard]:
+    """Cards of one condition, of two, and so on, for ``fails`` and ``passes``; ``prices`` of one of either judged wrong."""
+    among = fails | passes
+    terms = _distinct(masks, among)
+    if not terms or not fails or not passes:
+        return []
+    labels = unpack([fails], among)[0].astype(np.float64)
+    # Half of the price weighs tickets, half moves the limit: all by weight, few failures would teach as if they were many.
+    weights = np.sqrt(np.where(labels > 0, *prices))
+    weights *= len(labels) / weights.sum()
+    even = (log(prices[1]) - log(prices[0])) / 2
+    rows = unpack([masks[term] for term in terms], among).astype(np.float32)
+    constant = np.ones((len(labels), 1))
+    fitted = _fit(constant, labels, weights, np.zeros(1))
+    gains = _promise(rows, labels, weights, constant @ fitted)
+    tried = np.sort(np.argsort(-gains, kind="stable")[:TRIED])
+    rows, cards, chosen = rows[tried], list[Scorecard](), list[int]()
+    design = constant
+    while len(chosen) < min(longest, len(tried)):
+        gains = _promise(rows, labels, weights, design @ fitted)
+        gains[chosen] = -1
+        chosen.append(int(np.argmax(gains)))
+        design = np.column_stack([constant, rows[chosen].T])
+        fitted = _fit(design, labels, weights, np.append(fitted, 0.0))
+        card = _round(design, labels, weights, fitted, even)
+        if card:
+            points = {terms[tried[place]]: score for place, score in zip(chosen, card[0], strict=True) if score}
+            cards.append(Scorecard(points, card[1]))
+    return cards
+
+
+def fail_by(card: Scorecard, masks: Masks, among: int) -> int:
+    """The tickets ``among`` these that fail by a card."""
+    sums: Sums = {0: among}
+    for term, points in card.points.items():
+        further: Sums = {}
+        for total, tickets in sums.items():
+            for reached, some in ((total + points, tickets & masks[term]), (total, tickets & ~masks[term])):
+                if some:
+                    further[reached] = further.get(reached, 0) | some
+        sums = further
+    return sum(mask for total, mask in sums.items() if total >= card.least)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _distinct(masks: Masks, among: int) -> list[Term]:
+    """What may have points: of terms that say the same of all tickets the first, and nothing denied or computed, since
+    points may be taken, too."""
+    found: dict[int, Term] = {}
+    for term, mask in masks.items():
+        held = mask & among
+        few = min(held.bit_count(), (among & ~mask).bit_count())
+        if few >= FEWEST and not term.is_denied and not term.condition.is_computed:
+            found.setdefault(held, term)
+    return [*found.values()]
+
+
+def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:
+    """How much each condition would lower the loss, to the second order, if its weight and the constant were fitted."""
+    chances = _chance(log_odds)
+    bend = weights * chances * (1 - chances)
+    slopes, bends = (rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend))
+    gains: Numbers = slopes**2 / (bends - bends**2 / max(bend.sum(), 1e-9) + PENALTY)
+    return gains.astype(np.float64).round(3)  # what differs less is the same, in whatever order it was summed up
+
+
+def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, penalty: float = PENALTY) -> Numbers:
+    """The weights of least loss, that of the constant first, by Newton's method."""
+    fitted = first.copy()
+    ridge = np.full(len(fitted), penalty)
+    ridge[0] = 1e-6
+    for _ in range(12):
+        chances = _chance(design @ fitted)
+        slope = design.T @ (weights * (chances - labels)) + ridge * fitted
+        bend = (design.T * (weights * chances * (1 - chances) + 1e-9)) @ design + np.diag(ridge)
+        step = np.linalg.solve(bend, slope)
+        fitted -= np.clip(step, -3, 3)
+        if np.abs(step).max() < FITTED:
+            break
+    return fitted
+
+
+def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float) -> tuple[list[int], int] | None:
+    """Whole points for the weights, and the least sum of log-odds above ``even``, which fails; None where nothing is left of
+    them."""
+    best: tuple[float, Numbers, Numbers] | None = None
+    largest = float(np.abs(fitted[1:]).max())
+    if largest < 1e-6:
+        return None
+    constant = design[:, :1]
+    for most in np.linspace(1, MOST_POINTS, SCALES):
+        points = np.round(fitted[1:] * most / largest)
+        sums = np.column_stack([constant, design[:, 1:] @ points])
+        scaled = _fit(sums, labels, weights, np.array([fitted[0], largest / most]), 1e-6)
+        log_odds = sums @ scaled
+        loss = round(float((weights * (np.logaddexp(0, log_odds) - labels * log_odds)).sum()), 6)
+        if scaled[1] > 0 and (best is None or loss < best[0]):
+            best = loss, points, scaled
+    if best is None:
+        return None
+    _, points, (shift, scale) = best
+    shared = int(np.gcd.reduce(points.astype(np.int64)))
+    least = floor((even - shift) / scale / shared) + 1
+    return [int(each) // shared for each in points], least
+
+
+def _chance(log_odds: Numbers) -> Numbers:
+    chances: Numbers = 1 / (1 + np.exp(-np.clip(log_odds, -30, 30)))
+    return chances

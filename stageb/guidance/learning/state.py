@@ -1,0 +1,241 @@
+"""Where a run stands: everything that a later step depends on, as plain data for a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from stageb.guidance.rules.guidance_file import from_json, to_json
+from stageb.guidance.rules.prompts import Case
+from stageb.guidance.words.costs import Prices, effective_counts, measure_classes, measure_interval, measure_ratio, scale_up
+from stageb.guidance.words.types import (
+    NOTHING,
+    NOWHERE,
+    Answers,
+    Budget,
+    Choice,
+    Guidance,
+    Place,
+    Record,
+    Selection,
+    Ticket,
+    answers_from_plain,
+    answers_to_plain,
+    shallow,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Verdicts counted over tickets of one split."""
+
+    n: int = 0  # tickets
+    right: int = 0
+    fails: int = 0  # labelled fail
+    fails_caught: int = 0  # of those, answered fail
+    fp: int = 0  # answered pass, labelled fail
+    fn: int = 0  # answered fail, labelled pass
+    review: int = 0  # sent to manual review
+    review_right: int = 0  # of those, right
+    review_fp: int = 0
+    review_fn: int = 0
+    unreadable: int = 0  # candidates that could not be parsed
+    rollouts: int = 0  # candidates sampled
+    tokens: int = 0  # new tokens in them
+    by_rules: int = 0  # tickets that rules as code decided
+
+    def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
+        """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""
+        right, verdict = selection.label_match, selection.verdict
+        fp, fn = verdict == "pass" and not right, verdict == "fail" and not right
+        review = bool(selection.manual_review)
+        return Tally(
+            n=self.n + 1,
+            right=self.right + right,
+            fails=self.fails + (ticket.label == "fail"),
+            fails_caught=self.fails_caught + (ticket.label == verdict == "fail"),
+            fp=self.fp + fp,
+            fn=self.fn + fn,
+            review=self.review + review,
+            review_right=self.review_right + (review and right),
+            review_fp=self.review_fp + (review and fp),
+            review_fn=self.review_fn + (review and fn),
+            unreadable=self.unreadable + sum(not candidate.format_ok for candidate in answers.candidates),
+            rollouts=self.rollouts + (0 if answers.by_rules else len(answers.candidates)),
+            tokens=self.tokens + sum(candidate.tokens for candidate in answers.candidates),
+            by_rules=self.by_rules + answers.by_rules,
+        )
+
+    @property
+    def missed(self) -> dict[str, int]:
+        """Tickets judged wrong, or without a verdict, by label."""
+        fails = self.fails - self.fails_caught
+        return {"pass": self.n - self.right - fails, "fail": fails}
+
+    @property
+    def confusion(self) -> dict[str, dict[str, int]]:
+        """Label -> answered -> tickets."""
+        passes, missed = self.n - self.fails, self.missed
+        return {
+            "pass": {"pass": passes - missed["pass"], "fail": self.fn, "none": missed["pass"] - self.fn},
+            "fail": {"pass": self.fp, "fail": self.fails_caught, "none": missed["fail"] - self.fp},
+        }
+
+    def accuracy(self, scale: Mapping[str, float]) -> float:
+        """The share of right verdicts, each ticket of a label standing for ``scale`` of them; of one ticket at the least."""
+        right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
+        return right / n
+
+    def row(self, prices: Prices, scale: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
+        """The figures of ``metrics.jsonl``. Where each ticket of a label stands for ``scale`` of them, accuracy, costs and
+        what is said by label are of these; counts are of the tickets judged."""
+        kept = self.n - self.review
+        right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
+        return {
+            "acc": measure_ratio(right, n),
+            "acc_interval": measure_interval(right, n),
+            "fp": self.fp,
+            "fn": self.fn,
+            "unanswered": self.n - self.right - self.fp - self.fn,
+            "n": self.n,
+            **measure_classes(scale_up(self.confusion, scale), prices),
+            "without_review": {
+                "acc": None if scale else measure_ratio(self.right - self.review_right, kept),  # not counted by label
+                "fp": self.fp - self.review_fp,
+                "fn": self.fn - self.review_fn,
+                "n": kept,
+            },
+            "unreadable": measure_ratio(self.unreadable, self.rollouts),
+            "rollouts": self.rollouts,
+            "tokens": self.tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has cost so far."""
+
+    rollouts: int = 0  # answers sampled
+    judged: int = 0  # verdicts for the gate
+    reflections: int = 0  # reflection answers sampled
+    tokens: int = 0  # read and made, in all of these
+    saved: int = 0  # rollouts and verdicts that rules as code have spared the model
+
+    def plus(self, rollouts: int = 0, judged: int = 0, reflections: int = 0, tokens: int = 0, saved: int = 0) -> Spent:
+        """The sum."""
+        costs = self.rollouts + rollouts, self.judged + judged, self.reflections + reflections, self.tokens + tokens
+        return Spent(*costs, self.saved + saved)
+
+    def on(self, records: Sequence[Record], samples: int) -> Spent:
+        """With the rollouts that brought ``records``, of ``samples`` answers each."""
+        saved = samples * sum(record.answers.by_rules for record in records)
+        answers = [record.answers for record in records if not record.answers.by_rules]
+        candidates = [candidate for given in answers for candidate in given.candidates]
+        read = sum(given.prompt_tokens for given in answers if given.candidates)
+        tokens = read + sum(candidate.tokens for candidate in candidates)
+        return self.plus(rollouts=len(candidates), tokens=tokens, saved=saved)
+
+
+@dataclass(frozen=True, slots=True)
+class MissionState:
+    """One mission's part of the state."""
+
+    guidance: Guidance
+    left: Budget = NOTHING  # of the mission's part in the run's false-acceptance budget
+    pending: tuple[Record, ...] = ()  # records that no bundle has held yet
+    again: bool = False  # whether another bundle is due at once, since the last one led to an accepted edit
+    seen: Mapping[str, Case | None] = field(default_factory=dict)  # ticket_key, of what was rolled out -> how the present
+    #   guidance judges it; None where that must be asked
+    tally: Tally = field(default_factory=Tally)  # of the split being judged
+    bundles: int = 0  # reflected on so far
+    judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
+    merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
+    failed: tuple[tuple[str, int], ...] = ()  # what failed a test under the present guidance: the edited one's digest, and
+    #   the fold that taught it, which does not teach it again
+    pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
+    changed: bool = False  # whether the epoch has accepted an edit
+    idle_epochs: int = 0  # in a row, without an accepted edit
+    idle_bundles: int = 0  # the same
+    choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
+    distilled: int = 0  # rows written
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a run stands."""
+
+    missions: Mapping[str, MissionState]
+    done: Place = NOWHERE  # of the last round, epoch's end or choice that is over
+    spent: Spent = field(default_factory=Spent)
+    ended: str = ""  # the budget that ended learning; empty while none has
+    finished: bool = False  # whether nothing is left to do
+
+    def with_mission(self, mission: MissionState) -> State:
+        """The state with one mission's part replaced."""
+        return replace(self, missions={**self.missions, mission.guidance.mission: mission})
+
+
+def to_plain(state: State) -> dict[str, Any]:
+    """The state as JSON data, but for its missions, which are committed each by itself."""
+    return {"done": list(state.done), "spent": asdict(state.spent), "ended": state.ended, "finished": state.finished}
+
+
+def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> State:
+    """What ``to_plain`` wrote, with the missions put back."""
+    return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
+
+
+_PLAIN_FIELDS = (  # JSON data already
+    "again",
+    "bundles",
+    "merits",
+    "pruned_step",
+    "changed",
+    "idle_epochs",
+    "idle_bundles",
+    "distilled",
+)
+
+
+def mission_to_plain(mission: MissionState) -> dict[str, Any]:
+    """One mission's part as JSON data."""
+    return {
+        "guidance": to_json(mission.guidance),
+        "pending": [_record_to_plain(record) for record in mission.pending],
+        "seen": {key: case and [case.right, case.reason] for key, case in mission.seen.items()},
+        "tally": asdict(mission.tally),
+        "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
+        "choices": [
+            [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)] for choice in mission.choices
+        ],
+        "failed": list(mission.failed),
+        "left": asdict(mission.left),
+        **{name: getattr(mission, name) for name in _PLAIN_FIELDS},
+    }
+
+
+def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> MissionState:
+    """What ``mission_to_plain`` wrote; ``tickets`` by ticket_key."""
+    return MissionState(
+        guidance=from_json(body["guidance"], "a commit")[name],
+        pending=tuple(_record_from_plain(row, tickets) for row in body["pending"]),
+        seen={key: case and Case(tickets[key], *case) for key, case in body["seen"].items()},
+        tally=Tally(**body["tally"]),
+        judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
+        choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
+        failed=tuple((name, fold) for name, fold in body["failed"]),
+        left=Budget.of(body["left"]),
+        **{field: body[field] for field in _PLAIN_FIELDS},
+    )
+
+
+def _record_to_plain(record: Record) -> dict[str, Any]:
+    made = {"answers": answers_to_plain(record.answers), "selection": shallow(record.selection)}
+    return {**shallow(record), "ticket": record.ticket.key, **made}
+
+
+def _record_from_plain(row: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Record:
+    fields = {**row, "ticket": tickets[row["ticket"]], "selection": Selection(**row["selection"])}
+    return Record(**{**fields, "answers": answers_from_plain(row["answers"])})

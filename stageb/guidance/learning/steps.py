@@ -1,0 +1,396 @@
+"""Learning from bundles, as functions of a mission's state and of what was judged: draw, reflect, gate, apply.
+
+One bundle after another, since each edit changes what later answers read; or, with ``reflection.scope`` round, a bundle for
+each fold at once: all are reflected on under one guidance, and their proposals are tested in turn under what was accepted by
+then. Nothing here writes a file, prints or keeps state: ``run.py`` does, with what these functions return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+
+from stageb.engines.protocol import Prompt
+from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
+from stageb.guidance.judging.sampling import sigmoid
+from stageb.guidance.judging.selection import find_log_odds, fit_calibration
+from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
+from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
+from stageb.guidance.learning.gate.pruning import Removal, credit_rules, make_room, prune
+from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
+from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.transitions import needs_preparing
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.demonstrations import demonstrate
+from stageb.guidance.rules.edits import apply, named
+from stageb.guidance.rules.judge import check_proposal, find_touched
+from stageb.guidance.rules.prompts import Case, Words, rule_lines, words_of
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.splits import (
+    Splits,
+    bundle_size,
+    bundles_at_once,
+    note_tickets,
+    oversampling,
+    sign_rules,
+    split_seed,
+    weigh_labels,
+)
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import FOLDS, Budget, Guidance, Proposal, Ticket
+from stageb.seeds import shuffled, stream
+
+CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
+CREDITED_ON = 96  # tickets that say what each rule earns
+REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the functions here need for one mission."""
+
+    config: LoopConfig
+    tickets: Sequence[Ticket]  # all of the run's; positions elsewhere point here
+    splits: Splits
+    pool: Pool  # what edits are made from and tested on
+    vocabulary: Vocabulary  # of the train tickets: what a rule may name
+    count_tokens: CountTokens
+    look: int  # tickets between two looks of a test
+    choose: Choose | None = None  # the user's own, in place of race and test
+    weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
+
+    @property
+    def words(self) -> Words:
+        """What the model reads and writes."""
+        return words_of(self.config.prompt, self.config.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The tickets of one fold that a reflection is about, as the present guidance judges them."""
+
+    number: int  # from 0; modulo FOLDS, the fold that teaches
+    key: int  # of its random stream
+    judged: tuple[Case, ...]  # in the pool's order
+    asked: int = 0  # verdicts that the model was asked for
+    tokens: int = 0  # that these took
+    saved: int = 0  # verdicts that rules as code gave
+
+    @property
+    def name(self) -> str:
+        """R1, R2, ..."""
+        return f"R{self.number + 1}"
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot teach; empty where it can."""
+        return why_ineligible(self.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The gate's decision on edits, and what it cost."""
+
+    decision: Decision
+    left: Budget  # of the mission's part in the run's false-acceptance budget
+    verdicts: Verdicts = field(default_factory=Verdicts)  # known then, and what they took
+    failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
+
+
+def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
+    """The mission with its first guidance prepared, and the verdicts asked for it: a step further where there are
+    demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
+    positions = tools.splits.raced or tools.splits.studied
+    guidance = choose_demonstrations(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions], tools)
+    judge, verdicts = Judge(tools.tickets, tools.config.gating, guidance, tools.splits.drawn), Verdicts()
+    if tools.weighs:
+        named = {each.source for each in guidance.shown}
+        others = [i for i in positions if tools.tickets[i].key not in named]
+        _, verdicts = yield from ask_once(judge.merits([(guidance, others[:CALIBRATED_ON])]), verdicts)
+    guidance, merits = _calibrate(guidance, verdicts.of(guidance), tools)
+    if guidance == mission.guidance:
+        return mission, verdicts
+    known = {tools.tickets[i].key: merit for i, merit in merits.items()}
+    guidance = note_tickets(replace(guidance, step=guidance.step + 1), tools.tickets, tools.splits)
+    return replace(mission, guidance=guidance, merits=known), verdicts
+
+
+def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
+    """The mission without its oldest records, and what the next fold can teach; with ``reflection.scope`` round, without
+    all of its records, and what each fold can.
+
+    A fold's tickets are those that were rolled out under the present guidance, or under an earlier one and since then by no
+    edit touched or judged anew; where there are fewer than ``reflection.evidence_tickets``, with a gate, the first of the
+    others, judged where it has not judged them yet. Which they are does not depend on where an earlier test stopped: that
+    would tell of tickets that this bundle's edits are tested on. An accepted edit is followed by another bundle without
+    another rollout: most of what it takes to know has just been judged by its test.
+    """
+    config, number = tools.config, mission.bundles
+    mission = _take_records(mission, tools)
+    numbers = range(number, number + bundles_at_once(config))
+    mission = replace(mission, again=False, bundles=numbers.stop)
+    keys = [stream(config.seed, "reflection", mission.guidance.mission, each) for each in numbers]
+    if not config.has_gate:
+        return mission, (Bundle(number, keys[0], tuple(filter(None, mission.seen.values()))),)
+    judge = make_judge(mission, tools)
+    wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
+    wanted *= oversampling(config) if tools.splits.drawn else 1
+    rolled_out = {tools.splits.by_key[key]: case for key, case in mission.seen.items()}
+    folds, asked = [], [i for i, case in rolled_out.items() if case is None]
+    for each in numbers:
+        there = set(tools.pool.of_fold(each, rolled_out))
+        further = list(islice((i for i in tools.pool.fold(each) if i not in there), max(0, wanted - len(there))))
+        folds.append(tools.pool.of_fold(each, there.union(further)))
+        asked += further
+    _, verdicts = yield from ask_once(judge.merits([(mission.guidance, asked)]), known_verdicts(mission, tools))
+    merits = verdicts.of(mission.guidance)
+    weights = weigh_labels(tools.splits, config.gating)
+
+    def case_at(position: int) -> Case:
+        return rolled_out.get(position) or Case(tools.tickets[position], merits[position] > 0.5, None)
+
+    def weighed(position: int) -> Case:
+        return replace(case_at(position), weight=weights[tools.tickets[position].label])
+
+    first, *others = (
+        Bundle(each, key, tuple(map(weighed, fold))) for each, key, fold in zip(numbers, keys, folds, strict=True)
+    )
+    first = replace(first, asked=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)  # for all of them, at once
+    seen = {tools.tickets[i].key: case_at(i) for i in rolled_out}
+    mission = replace(mission, seen=seen, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
+    return mission, (first, *others)
+
+
+def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> Dialogue[list[Reflection]]:
+    """What the model proposes for each bundle, all sampled at once, without operations that name what no ticket has."""
+    config, words = tools.config, tools.words
+    found = yield from sample_together(
+        [reflect(each.judged, guidance, tools.count_tokens, config.reflection, words, each.key) for each in bundles]
+    )
+    return [
+        replace(each, proposals=tuple(check_proposal(one, tools.vocabulary, words) for one in each.proposals))
+        for each in found
+    ]
+
+
+def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[GateResult]:
+    """Put the proposals to the gate; without a gate, take the first edit within the limits on rules and tokens."""
+    if not tools.config.has_gate:
+        return _untested(mission, bundle, proposals, tools)
+    # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
+    race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
+    gate = make_gate(mission, race_on, tools, bundle.number)
+    edits, verdicts = yield from ask_once(
+        _edits(mission.guidance, bundle, proposals, gate, tools), known_verdicts(mission, tools)
+    )
+    edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
+    edits_to_try, verdicts = yield from _calibrate_edits(edits_to_try, gate, verdicts, tools)
+    fold, parts = bundle.number % FOLDS, mission.left.edits
+    if tools.choose:
+        deciding = decide_by(tools.choose, edits_to_try, gate, parts[fold])
+    else:
+        deciding = decide(edits_to_try, gate, partial(_join, mission, bundle, tools), parts[fold])
+    decision, verdicts = yield from ask_once(deciding, verdicts)
+    left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
+    failed = tuple(
+        (digest(replace(tried.edit.guidance, calibration=mission.guidance.calibration)), fold)
+        for tried in decision.tried
+        if tried.test or tried.outcome == "turns no evidence"
+    )
+    return GateResult(decision, left, verdicts, failed)
+
+
+def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
+    """The mission after a bundle. One that led to an accepted edit is followed by another at once if there is a gate, whose
+    test has just judged most of the tickets that it takes."""
+    mission = replace(mission, failed=(*mission.failed, *learnt.failed))
+    taught = learnt.decision.winner is not None
+    again = mission.again or (taught and tools.config.has_gate)
+    idle = 0 if taught else mission.idle_bundles + 1
+    mission = replace(_apply_decision(mission, learnt, tools), changed=mission.changed or taught, again=again)
+    return replace(mission, idle_bundles=idle)
+
+
+def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal, GateResult]]:
+    """Search for a rule that can be removed."""
+    gate = make_gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
+    pruning = prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
+    removal, verdicts = yield from ask_once(pruning, known_verdicts(mission, tools))
+    decision = Decision(removal.tried, removal.left.removals, removal.winner)
+    return removal, GateResult(decision, removal.left, verdicts)
+
+
+def apply_removal(mission: MissionState, removal: Removal, learnt: GateResult, tools: Tools) -> MissionState:
+    """The mission after a search for idle rules. A removal does not count as an accepted edit, so it starts no new
+    bundle."""
+    searched = mission.pruned_step if removal.winner else mission.guidance.step
+    return replace(_apply_decision(mission, learnt, tools), pruned_step=searched)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _is_whole(tools: Tools) -> bool:
+    """Whether all that is rolled out is reflected on at once."""
+    return tools.config.reflection.scope == "round"
+
+
+def _take_records(mission: MissionState, tools: Tools) -> MissionState:
+    """The mission without the records that are due, their tickets the last of those that it has seen."""
+    due = 0 if mission.again else bundle_size(tools.splits, tools.config)
+    size = len(mission.pending) if _is_whole(tools) else due
+    settles = _is_whole(tools) and tools.config.has_gate  # by probability what few answers leave open
+    told = {
+        record.ticket.key: None if settles and record.selection.low_agreement else case_of(record)
+        for record in mission.pending[:size]
+        if record.guidance_step == mission.guidance.step and not record.answers.set_aside
+    }
+    seen = {**{key: case for key, case in mission.seen.items() if key not in told}, **told}
+    most = max(REMEMBERED, len(told))
+    seen = dict(islice(seen.items(), max(0, len(seen) - most), None))
+    return replace(mission, pending=mission.pending[size:], seen=seen)
+
+
+def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dict[str, Case | None]:
+    """What is known of the tickets seen once the guidance is ``after``: as it was where the edit cannot touch a ticket,
+    otherwise to be asked; nothing where bundles come one by one, and there is little to keep."""
+    if not _is_whole(tools):
+        return {}
+    is_touched = find_touched(mission.guidance, after, tools.vocabulary, tools.words)
+    return {key: case if case and not is_touched(reading(case.ticket)) else None for key, case in mission.seen.items()}
+
+
+def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
+    """The mission with its new guidance, if there is one, and what was spent. Under new guidance, wrong tickets may be right
+    and failed edits may pass, so what is known of them is reset."""
+    winner = learnt.decision.winner
+    most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
+    # Of what was judged, what may be asked again: without a limit it would only grow.
+    asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
+    seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
+    asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
+    judged = learnt.verdicts.of(winner.guidance if winner else mission.guidance)
+    merits = {tools.tickets[i].key: merit for i, merit in judged.items() if i in asked_again}
+    spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
+    mission = replace(mission, left=learnt.left, merits=merits)
+    if winner is None:
+        return replace(mission, guidance=replace(mission.guidance, spent=spent))
+    guidance = note_tickets(sign_rules(winner.guidance, split_seed(tools.config)), tools.tickets, tools.splits)
+    return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
+
+
+def choose_demonstrations(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Guidance:
+    """``guidance`` with demonstrations from these cases, if any are to be shown."""
+    room = tools.config.prompt.demonstration_tokens
+    if not room or not needs_preparing(tools.config):
+        return guidance
+
+    def count(text: str) -> int:
+        full, empty = tools.count_tokens([Prompt(text, ""), Prompt("", "")])
+        return full - empty
+
+    return demonstrate(guidance, cases, tools.vocabulary, tools.words, count, room)
+
+
+def _calibrate(guidance: Guidance, merits: Mapping[int, float], tools: Tools) -> tuple[Guidance, Mapping[int, float]]:
+    """``guidance`` calibrated by how it judges these tickets, and how it judges them then."""
+    if not tools.weighs:
+        return guidance, merits
+    temperature = tools.config.sampler.grid[0].temperature
+    passes = {i: tools.tickets[i].label == "pass" for i in merits}
+    log_odds = {i: find_log_odds(merit, passes[i], temperature) for i, merit in merits.items()}
+    further = fit_calibration(list(log_odds.values()), list(passes.values()))
+    after = {i: sigmoid(further.of(odds) * (1 if passes[i] else -1), temperature) for i, odds in log_odds.items()}
+    return replace(guidance, calibration=further.after(guidance.calibration)), after
+
+
+def _calibrate_edits(
+    edits: Sequence[Edit], gate: Gate, verdicts: Verdicts, tools: Tools
+) -> Dialogue[tuple[list[Edit], Verdicts]]:
+    """``edits``, each calibrated on tickets that they race on, and no test looks at: new rules shift all verdicts, which
+    would hide what they are worth. Also the verdicts known then."""
+    if not tools.weighs or not needs_preparing(tools.config):
+        return list(edits), verdicts
+    some, calibrated = gate.race_on[:CALIBRATED_ON], []
+    judged, verdicts = yield from ask_once(gate.judge.merits([(edit.guidance, some) for edit in edits]), verdicts)
+    for edit, merits in zip(edits, judged, strict=True):
+        guidance, after = _calibrate(edit.guidance, dict(zip(some, merits, strict=True)), tools)
+        verdicts = verdicts.plus(guidance, after)
+        calibrated.append(replace(edit, guidance=guidance))
+    return calibrated, verdicts
+
+
+def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
+    """``gate: none``: take the first edit within the limits, untested."""
+    edits = (
+        Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
+        for proposal, times in merge_equal(proposals)
+    )
+    first = next((edit for edit in edits if fits(edit.guidance, tools)), None)
+    return GateResult(Decision((), 0.0, first), mission.left)
+
+
+def make_gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
+    """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold, as removals."""
+    judge, chunk = make_judge(mission, tools), tools.config.gating.race_chunk
+    return Gate(judge, race_on, chunk, tools.pool.groups_outside(taught_by), tools.look)
+
+
+def make_judge(mission: MissionState, tools: Tools) -> Judge:
+    """What asks how the mission's tickets are judged."""
+    return Judge(tools.tickets, tools.config.gating, mission.guidance, tools.splits.drawn)
+
+
+def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:
+    """How the mission's present guidance judges tickets, as far as that is known."""
+    merits = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
+    return Verdicts().plus(mission.guidance, merits)
+
+
+def _edits(
+    guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], gate: Gate, tools: Tools
+) -> Dialogue[list[Edit]]:
+    """The distinct edits that are proposed, each with rules removed to make room if it needs any."""
+    train, edits = tools.splits.by_key, []
+    for proposal, times in merge_equal(proposals):
+        operations = proposal.operations
+        if not fits(apply(guidance, operations), tools):
+            earns = yield from credit_rules(guidance, gate.judge, gate.race_on[:CREDITED_ON])
+            room = make_room(guidance, operations, lambda edited: fits(edited, tools), earns)
+            if room is None:
+                continue
+            operations = room
+        evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
+        gone = tuple(str(operation.key) for operation in operations[len(proposal.operations) :])
+        edited = choose_demonstrations(apply(guidance, operations, bundle.name), bundle.judged, tools)
+        edits.append(Edit((proposal,), times, edited, tuple(evidence), gone))
+    return edits
+
+
+def _is_barred(mission: MissionState, bundle: Bundle, edit: Edit) -> bool:
+    """Whether this edit, learnt from the same fold, failed before. A failure of another fold's edit does not count: that was
+    tested on tickets of this fold's tests, which must not influence which edits are tried."""
+    return (digest(edit.guidance), bundle.number % FOLDS) in mission.failed
+
+
+def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other: Edit) -> Edit | None:
+    """The edit that does what both do; None where they name one rule, there is no room for both, or it is barred."""
+    operations = [op for edit in (one, other) for proposal in edit.proposals for op in proposal.operations]
+    touched = [key for operation in operations for key in named(operation)]
+    if len(set(touched)) < len(touched):
+        return None
+    both = replace(apply(mission.guidance, operations, bundle.name), calibration=one.guidance.calibration)
+    edited = choose_demonstrations(both, bundle.judged, tools)
+    evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
+    together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
+    return together if fits(edited, tools) and not _is_barred(mission, bundle, together) else None
+
+
+def fits(guidance: Guidance, tools: Tools) -> bool:
+    """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
+    config = tools.config.reflection
+    full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
+    return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens

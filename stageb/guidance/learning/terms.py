@@ -1,0 +1,204 @@
+"""What may be said of a ticket: conditions, their denials and counts of them, each with the tickets for which it holds.
+
+Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows of an array.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import lgamma, log
+from operator import and_, or_
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stageb.guidance.rules.conditions import Condition, Forms, find_conditions
+from stageb.guidance.rules.reading import OPERATORS, Reading
+
+FEWEST = 2  # tickets that a term must hold for
+LEAST_DENIED = 5  # tickets that meet a condition which may be denied
+_OPERATOR = re.compile(f" [{re.escape(''.join(OPERATORS))}] ")
+
+Bits = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A condition, or that it does not hold."""
+
+    condition: Condition
+    is_denied: bool = False
+
+
+Line = tuple[Term, ...]
+"""Terms that hold together."""
+
+Masks = Mapping[Term, int]
+"""Every term with the bit mask of the tickets for which it is known to hold."""
+
+
+def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
+    """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a field has a value, or that a
+    word is mentioned. Of those that say the same of all tickets, the first. A condition on a field that a ticket lacks does
+    not hold for it, denied or not."""
+    masks = find_conditions(readings, forms)
+    having: dict[str, int] = {}
+    for condition, mask in masks.items():
+        if condition.kind == "is":
+            having[condition.name] = having.get(condition.name, 0) | mask
+    everything = (1 << len(readings)) - 1
+    first: dict[int, Term] = {}
+    for condition, mask in masks.items():
+        first.setdefault(mask, Term(condition))
+    for condition, mask in masks.items():
+        if mask.bit_count() < LEAST_DENIED:
+            continue
+        if condition.kind == "is":
+            first.setdefault(having[condition.name] & ~mask, Term(condition, True))
+        elif condition.kind == "mentions" and " " not in condition.value:
+            first.setdefault(everything & ~mask, Term(condition, True))
+    return {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
+
+
+def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[Term, int]:
+    """The tickets of which terms do not tell whether they hold, since they lack a field; terms without such tickets are left
+    out."""
+    having: dict[str, int] = {}
+    for place, each in enumerate(readings):
+        for name in each.pairs:
+            having[name] = having.get(name, 0) | 1 << place
+    everything = (1 << len(readings)) - 1
+    gaps = {
+        term: everything & ~reduce(and_, (having.get(name, everything) for name in _fields(term.condition)), everything)
+        for term in terms
+    }
+    return {term: mask for term, mask in gaps.items() if mask}
+
+
+def hold_together(masks: Masks, line: Line) -> int:
+    """The tickets for which a line holds; where all of its terms are denied counts, all integers beyond them, too."""
+    return reduce(and_, (_find_mask(masks, term) for term in line))
+
+
+def hold_any(masks: Masks, lines: Sequence[Line]) -> int:
+    """The tickets for which one of the lines holds."""
+    return reduce(or_, (hold_together(masks, line) for line in lines), 0)
+
+
+def count_held(masks: Sequence[int]) -> list[int]:
+    """The tickets that are in at least one of the masks, in at least two, and so on."""
+    levels: list[int] = []
+    for mask in masks:
+        levels = [*levels, 0]
+        levels = [level | (mask if place == 0 else levels[place - 1] & mask) for place, level in enumerate(levels)]
+    return levels
+
+
+def pack(masks: Sequence[int]) -> Bits:
+    """A row of bits for each mask, none of them negative."""
+    words = max(1, max((-(-mask.bit_length() // 64) for mask in masks), default=1))
+    return np.frombuffer(b"".join(mask.to_bytes(8 * words, "little") for mask in masks), "<u8").reshape(len(masks), words)
+
+
+def unpack(masks: Sequence[int], among: int) -> NDArray[np.uint8]:
+    """A row for each mask with a 1 for each ticket ``among`` these that it holds, and a 0 for each other one of them."""
+    rows = pack([among, *masks]).view(np.uint8)
+    flags = np.unpackbits(rows, axis=1, bitorder="little")
+    return flags[1:, flags[0] == 1]
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _find_mask(masks: Masks, term: Term) -> int:
+    """The tickets for which a term holds: a count by its parts."""
+    if term.condition.kind != "count":
+        return masks[term]
+    held = count_held([masks[Term(part)] for part in term.condition.parts])[int(term.condition.value) - 1]
+    return ~held if term.is_denied else held
+
+
+def _fields(condition: Condition) -> list[str]:
+    """The fields that a condition compares."""
+    sides = (
+        [condition.name, condition.value] if condition.kind in ("equals", "differs", "over", "under") else [condition.name]
+    )
+    return [field for side in sides for field in (_OPERATOR.split(side) if condition.is_computed else [side])]
+
+
+# Counts of conditions: "at least two of these five", which neither a line of few conditions nor a sum from some limit says.
+#
+# The conditions that are counted are found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N
+# concepts", 1991): from the best pairs on, the condition is added by which the count tells most of the label, as mutual
+# information has it, less the log of how many conditions there were to choose from, for each.
+
+
+COUNTED = ("is", "among", "above", "below", "least", "most")  # what speaks of one field
+BEAM = 5
+TRIED = 40  # conditions that may be counted: those that tell most by themselves
+MOST_COUNTED = 8
+
+_Sums = NDArray[np.int64]
+
+
+def find_counts(masks: Masks, gaps: Masks, fails: int, passes: int) -> dict[Term, int]:
+    """The terms "at least so many of these conditions", and their denials, for the conditions of which the count tells most
+    whether a ticket is one of ``fails`` or of ``passes``; none where none does. What some tickets do not tell is not
+    counted."""
+    among = fails | passes
+    plain = [term for term in masks if term.condition.kind in COUNTED and not term.is_denied and term not in gaps]
+    plain = [term for term in plain if not term.condition.is_computed]
+    if len(plain) < 3:
+        return {}
+    rows = unpack([masks[term] for term in plain], among).astype(np.float32)
+    is_fail = unpack([fails], among)[0].astype(bool)
+    alone = _information(np.zeros(len(is_fail), np.int64), rows, is_fail)
+    tried = sorted(np.argsort(-alone, kind="stable")[:TRIED].tolist())
+    rows, names = rows[tried], [plain[place].condition.name for place in tried]
+    best: tuple[float, tuple[int, ...]] = (0.0, ())
+    front: list[tuple[int, ...]] = [(place,) for place in range(len(tried))]
+    for size in range(2, MOST_COUNTED + 1):
+        scores: dict[tuple[int, ...], float] = {}
+        for places in front:
+            tells = _information(rows[list(places)].sum(axis=0).astype(np.int64), rows, is_fail)
+            for place, told in enumerate(tells.tolist()):
+                if names[place] not in {names[other] for other in places}:
+                    scores[tuple(sorted((*places, place)))] = told
+        price = size * log(len(plain)) - lgamma(size + 1)
+        front = sorted(scores, key=lambda places: (-round(scores[places], 6), places))[:BEAM]
+        if size > 2 and front and scores[front[0]] - price > best[0]:
+            best = scores[front[0]] - price, front[0]
+    parts = tuple(plain[tried[place]] for place in best[1])
+    held = count_held([masks[term] for term in parts])
+    found: dict[Term, int] = {}
+    for count in range(2, len(parts)):
+        condition = Condition("count", "", str(count), parts=tuple(term.condition for term in parts))
+        found[Term(condition)] = held[count - 1] & among
+        found[Term(condition, True)] = among & ~held[count - 1]
+    return found
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _information(sums: _Sums, rows: NDArray[np.float32], is_fail: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """For each row, how much the ``sums`` with its ones added tell of the label: nats, over all tickets."""
+    levels = int(sums.max(initial=0)) + 1
+    places = sums + levels * is_fail
+    everyone = np.bincount(places, minlength=2 * levels).astype(np.float64).reshape(2, levels)
+    held = (rows @ np.eye(2 * levels, dtype=np.float32)[places]).astype(np.float64).reshape(-1, 2, levels)
+    counts = np.zeros((len(rows), 2, levels + 1))
+    counts[:, :, :-1] += everyone - held
+    counts[:, :, 1:] += held
+    joint, alone = _entropy(counts.sum(axis=1)), _entropy(everyone.sum(axis=1))
+    return joint + alone - _entropy(counts.reshape(len(rows), -1))
+
+
+def _entropy(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of shares in the last axis, times the number of tickets."""
+    total = counts.sum(axis=-1)
+    each: NDArray[np.float64] = total * np.log(np.maximum(total, 1)) - (counts * np.log(np.maximum(counts, 1))).sum(axis=-1)
+    return each

@@ -1,0 +1,133 @@
+"""The state of a run after each of its steps, as functions of the state before, and what is due next.
+
+``steps.py`` does the same for bundles. Nothing here writes a file, prints or reads a clock: ``run.py`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stageb.guidance.judging.selection import latest_of_the_best
+from stageb.guidance.learning.schedule import Schedule
+from stageb.guidance.learning.state import MissionState, Spent, State, Tally
+from stageb.guidance.rules.prompts import has_instruct_texts
+from stageb.guidance.words.config import BudgetConfig, LoopConfig
+from stageb.guidance.words.costs import prices_of
+from stageb.guidance.words.types import UNCALIBRATED, Choice, Record, Round
+
+UNCHANGED = "unchanged"
+FEWEST_TO_PRUNE = 2  # rules beside the headline
+
+
+def why_ended(state: State, name: str, config: LoopConfig) -> str:
+    """The key of the limit that ended a mission's learning, a budget or an early stop; empty if it still learns."""
+    mission, most = state.missions[name], config.early_stop
+    if state.ended:
+        return state.ended
+    if config.reflection.scope == "all" and mission.bundles:
+        return "reflection.scope"
+    if most.patience is not None and mission.idle_epochs >= most.patience:
+        return "early_stop.patience"
+    return "early_stop.reflections" if most.reflections is not None and mission.idle_bundles >= most.reflections else ""
+
+
+def needs_preparing(config: LoopConfig) -> bool:
+    """Whether guidance has demonstrations and a calibration: only other models than the shipped one need them, and only
+    where they judge all tickets."""
+    return has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model"
+
+
+def is_unprepared(mission: MissionState, config: LoopConfig) -> bool:
+    """Whether the guidance that a mission starts with still lacks the demonstrations and the calibration that it needs."""
+    guidance = mission.guidance
+    begun = mission.bundles or mission.pending or guidance.demonstrations or guidance.calibration != UNCALIBRATED
+    return needs_preparing(config) and not begun
+
+
+def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
+    """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a follow-up to an accepted
+    edit."""
+    mission = state.missions[name]
+    if config.reflection.scope == "all":
+        return not why_ended(state, name, config)
+    return (mission.again or len(mission.pending) >= size) and not why_ended(state, name, config)
+
+
+def may_prune(state: State, name: str, config: LoopConfig) -> bool:
+    """Whether to search a mission's guidance for idle rules: it has enough rules and has changed since the last search in
+    vain, and no budget or patience has ended everything that costs verdicts."""
+    mission = state.missions[name]
+    is_new = mission.pruned_step != mission.guidance.step and len(mission.guidance.rules) - 1 >= FEWEST_TO_PRUNE
+    return config.has_gate and is_new and why_ended(state, name, config) in ("", "early_stop.reflections")
+
+
+def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
+    """Why a round need not be rolled out; empty where it must."""
+    mission = state.missions[batch.mission]
+    if batch.kind == "distill":
+        return "enough" if mission.distilled >= config.distill.size else ""
+    if batch.learns:
+        ended = why_ended(state, batch.mission, config)
+        return f"learning ended: {ended}" if ended else ""
+    step, _ = mission.judged.get(batch.split, (None, None))
+    # Under the same guidance the streams are the same: nothing would come out differently.
+    return UNCHANGED if batch.epoch > 0 and step == mission.guidance.step else ""
+
+
+def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) -> MissionState:
+    """The mission with the records of a round counted; those of one that learns wait to be reflected on."""
+    tally = Tally() if batch.number == 0 else mission.tally
+    for record in records:
+        tally = tally.plus(record.ticket, record.answers, record.selection)
+    pending = mission.pending + tuple(records) if batch.learns else mission.pending
+    mission = replace(mission, tally=tally, pending=pending)
+    if not batch.last:
+        return mission
+    choice = Choice(mission.guidance, tally.n, tally.missed, batch.scale)
+    choices = (*mission.choices, choice) if batch.split == "val" else mission.choices
+    return replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)}, choices=choices)
+
+
+def after_distilling(mission: MissionState, records: Sequence[Record], config: LoopConfig) -> MissionState:
+    """The mission with the right answers of a round written as training data, as many as are wanted."""
+    right = sum(record.selection.label_match for record in records)
+    return replace(mission, distilled=min(config.distill.size, mission.distilled + right))
+
+
+def after_epoch(mission: MissionState) -> MissionState:
+    """The mission at the end of an epoch, which was idle where no edit was accepted."""
+    idle = 0 if mission.changed else mission.idle_epochs + 1
+    return replace(mission, changed=False, idle_epochs=idle, pending=(), again=False)
+
+
+def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
+    """The mission with its final guidance, by val alone, at the prices of errors."""
+    chosen = latest_of_the_best(mission.choices, prices_of(config.gating)).guidance if mission.choices else mission.guidance
+    if chosen.step == mission.guidance.step:
+        return mission
+    return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))  # nobody gets back what was spent
+
+
+def budget_reached(spent: Spent, seconds: float, budget: BudgetConfig) -> str:
+    """The key of the first limit that a run has reached; empty while there is none."""
+    limits = {
+        "budget.rollouts": (spent.rollouts + spent.judged, budget.rollouts),
+        "budget.tokens": (spent.tokens, budget.tokens),
+        "budget.seconds": (seconds, budget.seconds),
+    }
+    return next((name for name, (used, limit) in limits.items() if limit is not None and used >= limit), "")
+
+
+def limit_passed(before: State, after: State, schedule: Schedule) -> str:
+    """The key of the limit without which ``after`` would not follow ``before``: a budget that has ended learning, or the
+    epochs, where the final guidance is chosen first; empty where there is none."""
+    if before.done < schedule.choice(schedule.missions[0]) <= after.done:
+        return "runner.epochs"
+    return before.ended
+
+
+def learns_ahead(state: State, schedule: Schedule) -> bool:
+    """Whether any learning is still to come; without, a budget has nothing to end."""
+    last = schedule.epochs[-1] if schedule.epochs else 0
+    return bool(last) and state.done < schedule.close(last, schedule.missions[-1])

@@ -1,0 +1,232 @@
+"""The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard, its size and its texts.
+
+Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, and cards. Each is
+learnt without each of ``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is
+taken, the smallest of those that cost the same, and none at all where the present guidance costs as little. A card is harder
+to follow than a list; it is taken if it costs less by more than a standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, sqrt
+
+from stageb.guidance.learning.lists import cover
+from stageb.guidance.learning.scorecards import MOST_TERMS, Scorecard, fail_by, grow_cards
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any
+from stageb.guidance.rules.conditions import Condition
+from stageb.guidance.rules.expression import All, Expression, Points, negate
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.prompts import Words, clue_text
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.write import begin_rule, write_rule
+from stageb.guidance.words.types import Verdict
+
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What is learnt from: tickets as bits of masks."""
+
+    masks: Masks
+    gaps: Masks  # of terms that some tickets do not tell: these
+    fails: int  # labelled fail
+    judged_fail: int  # by the present guidance
+    verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
+    prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What to make of the guidance: lines or a card, with the present rules or in their place."""
+
+    verdict: Verdict  # of the tickets for which a line holds; of a card always fail
+    replaces: bool  # the present rules: then a ticket without a line has the other verdict
+    lines: tuple[Line, ...] = ()
+    card: Scorecard | None = None
+    cost: float = 0.0  # of a ticket, estimated on tickets that did not teach it
+    present: float = 0.0  # the same of the present guidance
+    won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
+    lost: float = 0.0  # that it judges worse
+    gain: float = 0.0  # what it costs less than the present guidance, in standard errors, estimated likewise
+
+
+_Kind = Callable[[Material, int], "list[Whole]"]
+"""What is learnt from the tickets of a mask: one whole guidance for each size, the smallest first."""
+
+
+def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TERMS) -> Whole | None:
+    """The guidance that these tickets teach, each of them in one of the masks ``folds``, cards having ``longest`` lines at
+    most; None where none is estimated to cost less than the present one."""
+    among = sum(folds)
+    present = material.fails ^ material.judged_fail
+    lists = [_learn_lists(verdict, replaces) for verdict, replaces in _ways(material)]
+    best = _choose_size(lists, material, folds)
+    card = _choose_size([partial(_learn_cards, longest)], material, folds)
+    if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
+        best = card
+    if not best or _cost(best[1], material) >= _cost(present & among, material):
+        return None
+    whole, wrong = best
+    count = among.bit_count()
+    return replace(
+        whole,
+        cost=_cost(wrong, material) / count,
+        present=_cost(present & among, material) / count,
+        won=(present & among & ~wrong).bit_count() / count,
+        lost=(wrong & ~present).bit_count() / count,
+        gain=_find_gain(wrong, present & among, material, among),
+    )
+
+
+def find_undecided(whole: Whole, material: Material, among: int) -> int:
+    """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
+    if whole.card:
+        return 0
+    named = {each for line in whole.lines for term in line for each in (term, *map(Term, term.condition.parts))}
+    possible = {term: material.masks[term] | material.gaps.get(term, 0) for term in named if term.condition.kind != "count"}
+    return among & hold_any(possible, whole.lines) & ~hold_any(material.masks, whole.lines)
+
+
+def judge_whole(whole: Whole, material: Material, among: int) -> int:
+    """The tickets ``among`` these that fail under it."""
+    if whole.card:
+        return fail_by(whole.card, material.masks, among)
+    held = hold_any(material.masks, whole.lines)
+    before = 0 if whole.verdict == "fail" else among
+    if not whole.replaces:
+        before = material.judged_fail
+    return among & (before | held if whole.verdict == "fail" else before & ~held)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _ways(material: Material) -> list[tuple[Verdict, bool]]:
+    """Verdicts of lines, and whether they replace the present rules."""
+    if not material.verdicts:
+        return [("fail", False), ("pass", True)]
+    # A ticket that one rule passes no other can fail.
+    added: list[tuple[Verdict, bool]] = (
+        [("pass", False)] if "pass" in material.verdicts else [("fail", False), ("pass", False)]
+    )
+    return [*added, ("fail", True), ("pass", True)]
+
+
+def _learn_lists(verdict: Verdict, replaces: bool) -> _Kind:
+    """What learns lists of lines with a verdict, beside the present rules or in their place."""
+
+    def learn(material: Material, among: int) -> list[Whole]:
+        fails, passes = material.fails & among, among & ~material.fails
+        missed, alarm = material.prices
+        if not replaces:  # of the others nothing changes
+            there = among & (~material.judged_fail if verdict == "fail" else material.judged_fail)
+            fails, passes = fails & there, passes & there
+        wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
+        least = (alarm if verdict == "fail" else missed) / (missed + alarm)
+        counts = find_counts(material.masks, material.gaps, fails, passes) if fails and passes else {}
+        lines = cover({**material.masks, **counts}, wanted, spared, least)
+        return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
+
+    return learn
+
+
+def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
+    cards = grow_cards(material.masks, material.fails & among, among & ~material.fails, material.prices, longest)
+    return [Whole("fail", True, card=card) for card in cards]
+
+
+def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
+    """Of these kinds the one and its size that costs least, learnt from all tickets, and which it judges wrong out of fold;
+    a kind that has fewer sizes without some fold is judged there by its largest. None where nothing is found."""
+    among = sum(folds)
+    best: tuple[float, int, int, _Kind, int] | None = None
+    for place, kind in enumerate(kinds):
+        by_fold = [(fold, kind(material, among & ~fold)) for fold in folds]
+        for size in range(1, max(len(wholes) for _, wholes in by_fold) + 1):
+            wrong = 0
+            for fold, wholes in by_fold:
+                whole = wholes[min(size, len(wholes)) - 1] if wholes else Whole("fail", False)
+                wrong |= fold & (judge_whole(whole, material, fold) ^ material.fails)
+                wrong |= find_undecided(whole, material, fold)  # nobody knows what a model would say
+            found = _cost(wrong, material), size, place, kind, wrong
+            best = min(best, found, key=lambda each: each[:3]) if best else found
+    if best is None:
+        return None
+    wholes = best[3](material, among)
+    return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
+
+
+def _cost(wrong: int, material: Material) -> float:
+    missed = (wrong & material.fails).bit_count()
+    return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
+
+
+def _find_gain(one: int, other: int, material: Material, among: int) -> float:
+    """How much less one set of wrong tickets costs than the other, in standard errors of that difference."""
+    less, more = other & ~one, one & ~other
+    gained = _cost(less, material) - _cost(more, material)
+    squares = replace(material, prices=(material.prices[0] ** 2, material.prices[1] ** 2))
+    variance = _cost(less | more, squares) - gained * gained / among.bit_count()
+    return gained / sqrt(variance) if variance > 0 else inf if gained > 0 else 0.0
+
+
+Read = Callable[[Condition], Expression | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRule:
+    """The text of one rule, and the line that it says; None for a scorecard."""
+
+    text: str
+    line: Line | None
+
+
+def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
+    """The rules of what was learnt, without those that would not be read back as meant: a value may look like two."""
+
+    def read(condition: Condition) -> Expression | None:
+        opening, end = begin_rule("fail", words)
+        code = parse_rule(f"{opening}{clue_text((condition,), words)}{end}", vocabulary, words)
+        return None if isinstance(code, OutOfReach) else code.condition
+
+    codes = [(_card_code(whole.card, read), None)] if whole.card else _line_codes(whole, read)
+    texts = [(write_rule(code, words), code, line) for code, line in codes if code]
+    return [WrittenRule(text, line) for text, code, line in texts if _is_same(parse_rule(text, vocabulary, words), code)]
+
+
+def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
+    return isinstance(read, RuleCode) and (read.verdict, read.expression) == (code.verdict, code.expression)
+
+
+def _card_code(card: Scorecard, read: Read) -> RuleCode | None:
+    """A card as one rule: where a ticket without any point fails, by what keeps it from failing."""
+    scored = [(points, read(term.condition)) for term, points in card.points.items()]
+    parts = [(points, part) for points, part in scored if part]
+    if not parts:
+        return None
+    if card.least > 0:
+        return RuleCode("fail", Points(card.least, tuple(parts)))
+    return RuleCode("fail", None, Points(1 - card.least, tuple((-points, part) for points, part in parts)))
+
+
+def _line_codes(whole: Whole, read: Read) -> list[tuple[RuleCode | None, Line | None]]:
+    """A rule for each line. Where what has no line fails, the first rule says so: fail unless it holds."""
+    codes: list[tuple[RuleCode | None, Line | None]] = []
+    is_open = whole.replaces and whole.verdict == "pass"
+    for line in whole.lines:
+        parts = [_meant(term, read) for term in line]
+        known = tuple(part for part in parts if part)
+        if len(known) == len(parts):
+            meant = known[0] if len(known) == 1 else All(known)
+            codes.append((RuleCode("fail", None, meant) if is_open else RuleCode(whole.verdict, meant), line))
+            is_open = False
+    return codes
+
+
+def _meant(term: Term, read: Read) -> Expression | None:
+    part = read(term.condition)
+    return negate(part) if part and term.is_denied else part

@@ -1,0 +1,375 @@
+"""What can be read off tickets by their words alone (``rules/reading.py``): conditions on pairs and words that count."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations
+from operator import or_
+from typing import Literal
+
+from stageb.guidance.rules.fields import OF_ONE_IMAGE
+from stageb.guidance.rules.reading import (
+    MOST_CHARS,
+    NUMBER,
+    OPERATORS,
+    Computed,
+    Quantity,
+    Reading,
+    find_mentioned,
+    find_phrases,
+    find_stems,
+    find_words,
+    fold_text,
+    fold_value,
+    is_text,
+    parse_quantity,
+    read_content,
+)
+from stageb.guidance.words.columns import Scale, order_values
+from stageb.guidance.words.types import Content, Ticket
+
+Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under", "least", "most", "count"]
+
+MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
+MOST_VALUES = 7  # of a name whose values are joined two by two
+LIMITS = 8  # of one name's numbers
+FINE_LIMITS = 32  # the same where they are fine
+TAIL = 1.8  # how much denser fine limits lie at both ends: 1 is not at all
+LIMITS_OF_WRONG = 16  # more of them, each way, where it is known which tickets are wrong
+MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
+LEAST_PHRASE = 3  # tickets
+JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
+DIGITS = 4  # of a computed limit that count
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One statement that is true of a ticket or not."""
+
+    kind: Kind
+    name: str  # of the pair; empty for ``mentions``
+    value: str  # the value, the limit of ``above`` and ``below``, the word, the other pair's name, or how many count
+    other: str = ""  # the second value of ``among``
+    is_computed: bool = False  # whether ``name``, and what it may be compared with, is a number that two names' give
+    parts: tuple[Condition, ...] = ()  # of which so many hold
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What conditions may say beside plain ones: more to choose from costs each of them some weight."""
+
+    arithmetic: bool = False  # limits of what two names' numbers give
+    phrases: bool = False  # two or three words stand one after the other
+    stems: bool = False  # a word begins so
+    lists: bool = False  # one of several lines holds
+    scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
+    fine: bool = False  # more limits of one name's numbers, denser at both ends, with the fewest digits
+
+
+PLAIN = Forms()
+
+
+def reading(ticket: Ticket) -> Reading:
+    """``read`` of a ticket."""
+    return read_content(ticket.content or Content((), tuple(summary for _, summary in ticket.per_image)))
+
+
+def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0) -> dict[Condition, int]:
+    """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts of them. The first
+    ``wrong`` tickets are the ones to set apart from the others: limits lie where they do, too."""
+    masks: dict[Condition, int] = {}
+    columns: dict[str, dict[int, str]] = {}
+    for position, each in enumerate(readings):
+        for name, value in each.pairs.items():
+            if not (each.is_counted and OF_ONE_IMAGE.match(name)):  # images come in any order: their sums tell more
+                columns.setdefault(name, {})[position] = value
+    common = sorted(columns, key=lambda name: (-len(columns[name]), name))
+    counted = [position for position, each in enumerate(readings) if each.is_counted]
+    quantities = {name: found for name, column in columns.items() if (found := _quantities(column))}
+    # Each value of a text column, of which some are as short as a name's, is read as free text.
+    texts = {name for name in columns if name not in quantities and any(map(is_text, set(columns[name].values())))}
+    masks |= _words(readings, texts)
+    if forms.stems:
+        masks |= _stems(masks)
+    for name, found in quantities.items():  # what was not counted is 0
+        for position in counted:
+            found.setdefault(position, Quantity(0.0, ""))
+            columns[name].setdefault(position, "0")
+    for name, column in columns.items():
+        several = len(set(column.values())) > MOST_VALUES
+        if not several or not (name in texts or (forms.fine and _is_measured(quantities.get(name, {})))):
+            masks |= _values(name, column)
+    numeric = {name: numbers for name, found in quantities.items() if (numbers := _numbers(found, bool(counted)))}
+    for name, numbers in numeric.items():
+        masks |= _limits(name, columns[name], numbers, wrong, forms.fine)
+    for name, column in columns.items():
+        if name not in numeric and name not in texts and not any(map(_is_long, column.values())):
+            if forms.scales is not None:
+                masks |= _ranked(name, order_values(column.values(), forms.scales), masks)
+            masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
+    for one, other in combinations(common[:MOST_COMPARED], 2):
+        are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
+        both = (numeric[one], numeric[other]) if are_numbers else None
+        masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and bool(counted))
+    if forms.phrases:
+        masks |= _phrases(readings, texts, masks)
+    if forms.arithmetic:
+        most_common = [name for name in common if name in numeric][:MOST_COMPUTED]
+        masks |= _computed({name: numeric[name] for name in most_common}, wrong, forms.fine)
+    return masks
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _is_long(value: str) -> bool:
+    """Whether a value is too long a text to be named by a counted line."""
+    return len(value) > MOST_CHARS or is_text(value)
+
+
+def _values(name: str, column: Mapping[int, str]) -> dict[Condition, int]:
+    """Each value of a column; but texts, of which the words are counted."""
+    found: dict[str, int] = {}
+    for position, value in column.items():
+        found[value] = found.get(value, 0) | 1 << position
+    return {Condition("is", name, value): mask for value, mask in found.items() if not _is_long(value)}
+
+
+def _quantities(column: Mapping[int, str]) -> dict[int, Quantity]:
+    """The numbers of a column with their units; none where one of its values is none."""
+    found: dict[int, Quantity] = {}
+    for position, value in column.items():
+        quantity = parse_quantity(value)
+        if quantity is None:
+            return {}
+        found[position] = quantity
+    return found
+
+
+def _is_measured(quantities: Mapping[int, Quantity]) -> bool:
+    """Whether some of a column's numbers are no whole ones: it measures, and its values are no names."""
+    return any(not found.number.is_integer() for found in quantities.values())
+
+
+def _units(quantities: Mapping[int, Quantity]) -> set[str]:
+    """The units that numbers have; one without any may be of each."""
+    return {found.unit for found in quantities.values()} - {""}
+
+
+def _numbers(quantities: Mapping[int, Quantity], are_counts: bool) -> dict[int, float]:
+    """Numbers to compare; none of several units, or of so few values that these say as much."""
+    numbers = {position: found.number for position, found in quantities.items()}
+    return numbers if len(_units(quantities)) <= 1 and len(set(numbers.values())) > 2 - are_counts else {}
+
+
+def _either(name: str, values: Mapping[str, int]) -> dict[Condition, int]:
+    """One value or another, of a column with few."""
+    if not 2 < len(values) <= MOST_VALUES:
+        return {}
+    return {Condition("among", name, one, other): values[one] | values[other] for one, other in combinations(values, 2)}
+
+
+def _ranked(name: str, scale: Sequence[str], masks: Mapping[Condition, int]) -> dict[Condition, int]:
+    """From each value on, and up to it, of a column whose values have an order; not where one value would say it."""
+    found: dict[Condition, int] = {}
+    for place in range(1, len(scale) - 1):
+        ways: list[tuple[Kind, Sequence[str]]] = [("least", scale[place:]), ("most", scale[: place + 1])]
+        for kind, held in ways:
+            found[Condition(kind, name, scale[place])] = reduce(or_, (masks[Condition("is", name, value)] for value in held))
+    return found
+
+
+def _limits(
+    name: str, column: Mapping[int, str], numbers: Mapping[int, float], wrong: int, fine: bool
+) -> dict[Condition, int]:
+    """Above and below numbers of a column; written as a ticket has them, or where they are fine, as short as they may be."""
+    written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
+    ordered = sorted(written)
+    limits = _spread_limits(ordered, numbers, wrong, fine)
+    masks = _beyond(limits, numbers)
+    found: dict[Condition, int] = {}
+    for (kind, limit), mask in zip(limits, masks, strict=True):
+        text = written[limit]
+        if fine and (short := _shorten(kind, limit, ordered)):
+            moved = re.sub(NUMBER, short, text, count=1)
+            quantity = parse_quantity(moved)
+            if quantity and quantity == (float(short), (parse_quantity(text) or quantity).unit):
+                text = moved
+        found.setdefault(Condition(kind, name, text), mask)
+    return found
+
+
+def _shorten(kind: Kind, limit: float, ordered: Sequence[float]) -> str:
+    """The number of fewest digits that parts ``ordered`` ones as ``limit`` does, the nearest to the middle of the gap; empty
+    where the gap has no other side."""
+    place = bisect_left(ordered, limit)
+    low, high = (place, place + 1) if kind == "above" else (place - 1, place)
+    if low < 0 or high >= len(ordered):
+        return ""
+    under, over = ordered[low], ordered[high]
+    middle = (under + over) / 2
+    for digits in range(-6, 13):
+        nearest = round(middle, digits)
+        for number in (nearest, round(nearest - 10.0**-digits, digits), round(nearest + 10.0**-digits, digits)):
+            if under <= number < over if kind == "above" else under < number <= over:
+                return _plain(f"{number:.{max(0, digits)}f}")
+    return ""
+
+
+def _spread_limits(
+    ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool
+) -> list[tuple[Kind, float]]:
+    """Some of the ``ordered`` numbers, evenly spread or, where they are fine, denser at both ends; and those just outside
+    ``LIMITS_OF_WRONG`` numbers of wrong tickets: where these are rare, they lie beyond the last of the others."""
+    most = FINE_LIMITS if fine else LIMITS
+    evenly = ordered if len(ordered) <= most else _spread_to_ends(ordered, most) if fine else _spread(ordered, most)
+    limits: list[tuple[Kind, float]] = [(kind, limit) for limit in evenly for kind in ("above", "below")]
+    of_wrong = sorted(number for position, number in numbers.items() if position < wrong)
+    lower = (bisect_left(ordered, number) - 1 for number in _spread(of_wrong, LIMITS_OF_WRONG))
+    higher = (bisect_right(ordered, number) for number in _spread(of_wrong[::-1], LIMITS_OF_WRONG))
+    limits += [("above", ordered[place]) for place in lower if place >= 0]
+    limits += [("below", ordered[place]) for place in higher if place < len(ordered)]
+    return limits
+
+
+def _spread(numbers: Sequence[float], count: int) -> list[float]:
+    """``count`` of the numbers at equal distances, from the first on; some of them again where there are fewer."""
+    return [numbers[len(numbers) * k // count] for k in range(count)] if numbers else []
+
+
+def _spread_to_ends(numbers: Sequence[float], count: int) -> list[float]:
+    """``count`` of the numbers, the nearer to both ends the denser: what is rare lies there."""
+    half = [((2 * k + 1) / count) ** TAIL / 2 for k in range(count // 2)]
+    shares = [*half, *(1 - share for share in reversed(half))]
+    return [numbers[min(len(numbers) - 1, int(len(numbers) * share))] for share in shares]
+
+
+def _compared(
+    one: str,
+    column: Mapping[int, str],
+    other: str,
+    beside: Mapping[int, str],
+    numeric: tuple[Mapping[int, float], Mapping[int, float]] | None,
+    are_counts: bool,
+) -> dict[Condition, int]:
+    """How two columns with values in common compare."""
+    if len({*column.values()} & {*beside.values()}) < 2:
+        return {}
+    both = [position for position in column if position in beside]
+    found: dict[Condition, int] = {}
+    if not are_counts:  # two counts are equal by chance, above all where both are 0
+        found[Condition("equals", one, other)] = _mask(p for p in both if fold_value(column[p]) == fold_value(beside[p]))
+        found[Condition("differs", one, other)] = _mask(p for p in both if fold_value(column[p]) != fold_value(beside[p]))
+    if numeric:
+        left, right = numeric
+        found[Condition("over", one, other)] = _mask(p for p in both if left[p] > right[p])
+        found[Condition("under", one, other)] = _mask(p for p in both if left[p] < right[p])
+    return found
+
+
+def _stems(masks: Mapping[Condition, int]) -> dict[Condition, int]:
+    """Stems of several words, the longest first."""
+    words: dict[str, list[int]] = {}
+    for condition, mask in masks.items():
+        for stem in find_stems(condition.value):
+            words.setdefault(stem, []).append(mask)
+    several = sorted((stem for stem, found in words.items() if len(found) > 1), key=lambda stem: (-len(stem), stem))
+    return {Condition("mentions", "", stem): reduce(or_, words[stem]) for stem in several}
+
+
+def _words(readings: Sequence[Reading], texts: Set[str]) -> dict[Condition, int]:
+    """Words of prose and of the columns ``texts``, wherever a ticket mentions them, as a rule sees it."""
+    words = {word for each in readings for word in each.words}
+    words |= {word for each in readings for name in texts & each.pairs.keys() for word in find_words(each.pairs[name])}
+    masks: dict[str, int] = {}
+    for position, each in enumerate(readings if words else ()):
+        others = (find_mentioned(text) for pair in each.pairs.items() for text in pair)
+        for word in words & each.words.union(*others):
+            masks[word] = masks.get(word, 0) | 1 << position
+    # In an order of its own: that of a set changes from process to process.
+    return {Condition("mentions", "", word): masks[word] for word in sorted(masks)}
+
+
+def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condition, int]) -> dict[Condition, int]:
+    """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words stands elsewhere, too."""
+    having: dict[str, int] = {}
+    for position, each in enumerate(readings):
+        pieces = [*each.texts, *(fold_text(each.pairs[name]) for name in texts & each.pairs.keys())]
+        for phrase in sorted({phrase for text in pieces for phrase in find_phrases(text)}):
+            having[phrase] = having.get(phrase, 0) | 1 << position
+    found: dict[Condition, int] = {}
+    for phrase, mask in having.items():
+        words = phrase.split(" ")
+        alone = (masks.get(Condition("mentions", "", word)) for word in words)
+        if mask.bit_count() >= LEAST_PHRASE and mask not in alone and not JOINING.intersection(words):
+            found[Condition("mentions", "", phrase)] = mask
+    return found
+
+
+def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int, fine: bool) -> dict[Condition, int]:
+    """Limits of sums, differences, products and quotients, and how products of different names compare."""
+    found: dict[Condition, int] = {}
+    products: dict[tuple[str, str], dict[int, float]] = {}
+    for one, other in combinations(numeric, 2):
+        sides = [(p, value, numeric[other][p]) for p, value in numeric[one].items() if p in numeric[other]]
+        for sign, compute in OPERATORS.items():
+            numbers = {p: compute(left, right) for p, left, right in sides if right or sign != "/"}
+            if sign == "×":
+                products[one, other] = numbers
+            if len(set(numbers.values())) > 2:
+                found |= _computed_limits(str(Computed(one, sign, other)), numbers, wrong, fine)
+    for (names, left), (others, right) in combinations(products.items(), 2):
+        if not {*names} & {*others}:
+            one, other = (str(Computed(first, "×", second)) for first, second in (names, others))
+            both = [p for p in left if p in right]
+            found[Condition("over", one, other, is_computed=True)] = _mask(p for p in both if left[p] > right[p])
+            found[Condition("under", one, other, is_computed=True)] = _mask(p for p in both if left[p] < right[p])
+    return found
+
+
+def _computed_limits(name: str, numbers: Mapping[int, float], wrong: int, fine: bool) -> dict[Condition, int]:
+    """Above and below round numbers."""
+    ordered = sorted(numbers.values())
+    limits = [(kind, _written(limit)) for kind, limit in _spread_limits(ordered, numbers, wrong, fine)]
+    masks = _beyond([(kind, float(text)) for kind, text in limits], numbers)
+    return {Condition(kind, name, text, is_computed=True): mask for (kind, text), mask in zip(limits, masks, strict=True)}
+
+
+def _written(number: float) -> str:
+    """A number in ``DIGITS`` digits that count, without powers of ten."""
+    return _plain(f"{float(f'{number:.{DIGITS}g}'):.12f}")
+
+
+def _plain(text: str) -> str:
+    """A decimal number without zeros at its end."""
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def _beyond(limits: Sequence[tuple[Kind, float]], numbers: Mapping[int, float]) -> list[int]:
+    """The tickets above or below each of the limits, in one pass over the numbers."""
+    ordered = sorted((value, position) for position, value in numbers.items())
+    bits, place = bytearray(max(numbers, default=0) // 8 + 1), 0
+    masks = [0] * len(limits)
+    # Those below a limit are there before, those not above it behind the numbers that equal it.
+    for number in sorted(range(len(limits)), key=lambda number: (limits[number][1], limits[number][0] == "above")):
+        kind, limit = limits[number]
+        while place < len(ordered) and (ordered[place][0] < limit or (kind == "above" and ordered[place][0] == limit)):
+            bits[ordered[place][1] >> 3] |= 1 << (ordered[place][1] & 7)
+            place += 1
+        masks[number] = int.from_bytes(bits, "little")
+    everything = _mask(iter(numbers))
+    return [everything ^ mask if kind == "above" else mask for (kind, _), mask in zip(limits, masks, strict=True)]
+
+
+def _mask(positions: Iterator[int]) -> int:
+    bits = bytearray()
+    for position in positions:
+        if position >> 3 >= len(bits):
+            bits.extend(bytes((position >> 3) + 1 - len(bits)))
+        bits[position >> 3] |= 1 << (position & 7)
+    return int.from_bytes(bits, "little")

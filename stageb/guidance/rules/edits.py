@@ -1,0 +1,215 @@
+"""Guidance in, guidance out: what operations make of a mission's rules, what differs, and which operations are late.
+
+Operations are a set, not a sequence: each names rules of the guidance as it was, no two name the same rule, and so their
+order cannot matter, down to the numbers that new rules get (they are handed out in the order of the new texts).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+from stageb.guidance.words.types import (
+    ESTIMATE,
+    HEADLINE_KEY,
+    PROVISIONAL,
+    Estimate,
+    Guidance,
+    Operation,
+    Proposal,
+    Refusal,
+    Rule,
+)
+
+
+def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: str = "") -> Guidance:
+    """``guidance`` after ``operations``: one step on, or ``guidance`` itself where they change no rule.
+
+    - A rule that no operation names stays as it is, text, key and metadata.
+    - A merge keeps one of its rules: one whose text is the merged text already, otherwise the lowest-numbered one, whose
+      text becomes the merged text. The others go.
+    - An add whose text a rule has afterwards adds nothing; one whose text only removed rules had keeps the
+      lowest-numbered of them. So nothing is lost and no key changes over a text that was there before and after.
+    - Keys are never given again: ``next_number`` only grows.
+    - Every rule that got its text here gets new metadata (``reflection_id``, ``op``, ``sources``, ``rationale``).
+
+    Raises ``ValueError`` for operations that the checks of ``proposals.py`` never let through: a rule that is not there or
+    that two operations name, a headline that would go, a merge of fewer than two rules, an empty text.
+    """
+    _check(guidance, operations)
+    rules = {rule.key: rule for rule in guidance.rules}
+    removed: list[Rule] = []
+    for operation in operations:
+        if operation.op == "update":
+            key = operation.key or ""
+            rules[key] = _changed(rules[key], operation, reflection_id)
+        elif operation.op == "merge":
+            kept, gone = _merge(guidance, operation)
+            rules[kept.key] = _changed(kept, operation, reflection_id)
+            for rule in gone:
+                del rules[rule.key]
+        elif operation.op == "remove":
+            removed.append(rules.pop(operation.key or ""))
+    texts = {rule.text for rule in rules.values()}
+    next_number = guidance.next_number
+    adds = [operation for operation in operations if operation.op == "add"]
+    for operation in sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence)):
+        if operation.text in texts:
+            continue
+        texts.add(operation.text)
+        back = [rule for rule in removed if rule.text == operation.text]
+        if back:
+            rule = min(back, key=number)
+        else:
+            rule = Rule(f"G{next_number}", operation.text, _metadata(operation, reflection_id))
+            next_number += 1
+        rules[rule.key] = rule
+    after = tuple(sorted(rules.values(), key=number))
+    if after == guidance.rules:
+        return guidance
+    return replace(guidance, step=guidance.step + 1, rules=after, next_number=next_number)
+
+
+def mark_provisional(guidance: Guidance, reflection_id: str, estimate: Estimate | None) -> Guidance:
+    """The guidance, with what this reflection has written marked as provisional, and what is hoped of it."""
+    marks = {PROVISIONAL: True} | ({ESTIMATE: asdict(estimate)} if estimate else {})
+
+    def mark(rule: Rule) -> Rule:
+        is_new = rule.metadata.get("reflection_id") == reflection_id
+        return replace(rule, metadata={**rule.metadata, **marks}) if is_new else rule
+
+    return replace(guidance, rules=tuple(map(mark, guidance.rules)))
+
+
+def number(rule: Rule) -> int:
+    """The number in a rule's key."""
+    return int(rule.key[1:])
+
+
+def named(operation: Operation) -> tuple[str, ...]:
+    """The keys of the rules that an operation names: none for an add."""
+    return (operation.key,) if operation.key is not None else operation.merged_from
+
+
+def _merge(guidance: Guidance, operation: Operation) -> tuple[Rule, list[Rule]]:
+    """The rule that a merge keeps, and those that go."""
+    sources = [rule for rule in guidance.rules if rule.key in operation.merged_from]
+    kept = next((rule for rule in sources if rule.text == operation.text), sources[0])
+    return kept, [rule for rule in sources if rule is not kept]
+
+
+def _changed(rule: Rule, operation: Operation, reflection_id: str) -> Rule:
+    """``rule`` with the operation's text; ``rule`` itself where it has that text already."""
+    if rule.text == operation.text:
+        return rule
+    return Rule(rule.key, operation.text, _metadata(operation, reflection_id))
+
+
+def _metadata(operation: Operation, reflection_id: str) -> dict[str, Any]:
+    """Where a rule's text came from, as guidance.json shows it."""
+    made: dict[str, Any] = {"reflection_id": reflection_id, "op": operation.op, "sources": list(operation.evidence)}
+    if operation.op == "merge":
+        made["merged_from"] = list(operation.merged_from)
+    return {**made, "rationale": operation.rationale}
+
+
+def _check(guidance: Guidance, operations: Sequence[Operation]) -> None:
+    keys = Counter(key for operation in operations for key in named(operation))
+    for operation in operations:
+        if (operation.op in ("update", "remove")) != (operation.key is not None):
+            raise ValueError(f"update and remove name one rule, the others none: {operation}")
+        if (operation.op == "merge") != (len(operation.merged_from) >= 2):
+            raise ValueError(f"a merge names two rules or more, the others none: {operation}")
+        if not operation.text and operation.op != "remove":
+            raise ValueError(f"an empty text: {operation}")
+        if operation.op == "remove" and operation.key == HEADLINE_KEY:
+            raise ValueError(f"the headline is never removed: {operation}")
+        if operation.op == "merge" and HEADLINE_KEY in operation.merged_from:
+            raise ValueError(f"the headline is never merged: {operation}")
+        for key in named(operation):
+            if guidance.rule(key) is None:
+                raise ValueError(f"no rule {key}: {operation}")
+            if keys[key] > 1:
+                raise ValueError(f"rule {key} is named twice: {operation}")
+
+
+# What differs between two guidances of a mission, rule by rule and word by word. Pure functions.
+
+
+_WORD = re.compile(
+    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]|[^\\W\u3040-\u9fff\uac00-\ud7af]+|\\s+|."
+)
+
+Piece = tuple[Literal["same", "gone", "new"], str]
+"""A stretch of a text, and whether the change kept it, took it out or put it in."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """What became of the rule with one key."""
+
+    key: str
+    before: str  # its text; empty where there was none
+    after: str  # its text; empty where there is none any more
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The change word by word (CJK: character by character)."""
+        return compare_words(self.before, self.after)
+
+
+def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChange, ...]:
+    """What turns ``old`` into ``new``, in the order of keys."""
+    before, after = ({rule.key: rule.text for rule in each.rules} if each else {} for each in (old, new))
+    keys = sorted(before.keys() | after.keys(), key=lambda key: int(key[1:]))
+    return tuple(
+        RuleChange(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)
+    )
+
+
+def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:
+    """Rules whose text only went to another key: the new key -> the old one, each named once."""
+    moves = dict[str, str]()
+    for change in filter(lambda change: change.after, changes):
+        gone = (each.key for each in changes if each.before == change.after and each.key not in moves.values())
+        if (old := next(gone, None)) is not None:
+            moves[change.key] = old
+    return moves
+
+
+def compare_words(old: str, new: str) -> list[Piece]:
+    """``new`` against ``old``, in stretches."""
+    before, after = _WORD.findall(old), _WORD.findall(new)
+    pieces: list[Piece] = []
+    for what, start, end, begins, ends in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if what == "equal":
+            pieces.append(("same", "".join(before[start:end])))
+            continue
+        if end > start:
+            pieces.append(("gone", "".join(before[start:end])))
+        if ends > begins:
+            pieces.append(("new", "".join(after[begins:ends])))
+    return pieces
+
+
+def rebase(proposals: Sequence[Proposal], made_for: Guidance, present: Guidance) -> tuple[Proposal, ...]:
+    """``proposals`` without the operations of those that name a rule which has changed since ``made_for``, or that would
+    change nothing any more. A proposal's operations belong together: all or none are kept."""
+    return tuple(_rebase(proposal, made_for, present) for proposal in proposals)
+
+
+def _rebase(proposal: Proposal, made_for: Guidance, present: Guidance) -> Proposal:
+    why = _why_late(proposal.operations, made_for, present) if proposal.operations else ""
+    return replace(proposal, operations=(), refusals=(*proposal.refusals, Refusal(proposal.text, why))) if why else proposal
+
+
+def _why_late(operations: Sequence[Operation], made_for: Guidance, present: Guidance) -> str:
+    """Why operations come too late; empty where they do not."""
+    for key in (key for operation in operations for key in named(operation)):
+        if present.rule(key) != made_for.rule(key):
+            return f"too late: {key} was changed by an edit of the same round"
+    return "too late: an edit of the same round did it" if apply(present, operations) is present else ""

@@ -1,0 +1,358 @@
+"""Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
+
+``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
+``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some. A person may leave out
+everything but the experiences, or write a text file instead (``rules_file.py``). ``read_guidance`` is how commands read
+whatever they were pointed at; what it returns has passed every check.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.rules import history_file, rules_file
+from stageb.guidance.rules.edits import number
+from stageb.guidance.rules.prompts import Words, find_words
+from stageb.guidance.words.types import (
+    FOLDS,
+    HEADLINE_KEY,
+    NAME_LENGTH,
+    NOTHING,
+    UNCALIBRATED,
+    Budget,
+    Calibration,
+    Demonstration,
+    Guidance,
+    Rule,
+)
+from stageb.store.trust import file_of
+from stageb.untrusted import strict_json
+from stageb.untrusted.clean_text import text_fault
+
+KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
+MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
+MOST_BYTES = 64 << 20  # of a file of guidance
+SEEN = ("taught_by", "chosen_by")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, "demonstrations", "calibration")
+
+
+def make_neutral(mission: str, words: Words) -> Guidance:
+    """The guidance of a mission that nothing is known of: a headline that favours no rule."""
+    return Guidance(mission, 0, (Rule(HEADLINE_KEY, words.neutral_headline),), 1)
+
+
+def to_json(guidance: Guidance) -> dict[str, Any]:
+    """The content of guidance.json for one mission; ``from_json`` of it gives ``guidance`` back."""
+    return {
+        guidance.mission: {
+            "step": guidance.step,
+            "next_number": guidance.next_number,
+            "experiences": {rule.key: rule.text for rule in guidance.rules},
+            "metadata": {rule.key: dict(rule.metadata) for rule in guidance.rules if rule.metadata},
+            **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
+            **{name: "".join(sorted(seen)) for name in SEEN if (seen := getattr(guidance, name))},
+            **_format_shown(guidance),
+        }
+    }
+
+
+def from_json(
+    content: Mapping[str, Any], path: str, lines: Mapping[tuple[str, ...], int] | None = None
+) -> dict[str, Guidance]:
+    """Every mission's guidance in the parsed content of a guidance.json; ``path`` is its name in messages, ``lines`` says
+    on which of its lines a key stands, by the keys that lead there.
+
+    Raises ``BadInputError`` with every fault found: the file, the line, the mission, the key, and what to do.
+    """
+    faults: list[BadLine] = []
+    for mission, body in content.items():
+        for place, what, remedy in _find_faults(mission, body):
+            line = (lines or {}).get((mission, *place), 0)
+            faults.append(BadLine(path, line, f"mission {mission!r}: {what}", remedy))
+    if faults:
+        raise BadInputError("places in the guidance", faults)
+    return {mission: _make_guidance(mission, body) for mission, body in content.items()}
+
+
+def read_guidance(source: str | Path, mission: str | None = None, words: Words | None = None) -> dict[str, Guidance]:
+    """The guidance that ``source`` names, by mission: of ``mission`` alone where one is given, which must be there then.
+
+    A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default headline in ``words``, or in
+    the language of its rules); each may end in ``@STEP``: the guidance of that step, as the run's snapshots or the file's
+    history keep it, but for what was spent, which no step back gives back.
+
+    Raises ``InputError`` where there is no such thing, or something in it cannot be used.
+    """
+    path, step = split_step(source)
+    if path.is_dir():
+        files = find_guidance_files(path)
+        each = dict.fromkeys(files.values())  # once, whatever missions a file holds
+        found = {name: guidance for file in each for name, guidance in load_seed(file).items()}
+        _check_mission(path, mission, found)
+        if step is not None:
+            wanted = {name: file for name, file in files.items() if mission in (None, name)}
+            found = {name: _carry_spent(found[name], _read_snapshot(file, name, step)) for name, file in wanted.items()}
+    else:
+        found = load_seed(path, words)
+        _check_mission(path, mission, found)
+        if step is not None:
+            wanted_of = {name: guidance for name, guidance in found.items() if mission in (None, name)}
+            found = {name: _carry_spent(guidance, _find_step(path, guidance, step)) for name, guidance in wanted_of.items()}
+    return {name: guidance for name, guidance in found.items() if mission in (None, name)}
+
+
+def split_step(source: str | Path) -> tuple[Path, int | None]:
+    """The path in ``PATH`` or ``PATH@STEP``, and the step; what exists under its whole name is no step."""
+    text = str(source)
+    head, _, tail = text.rpartition("@")
+    if head and re.fullmatch("[0-9]{1,9}", tail) and not os.path.lexists(text):
+        return Path(head), int(tail)
+    return Path(text), None
+
+
+def find_guidance_files(folder: Path) -> dict[str, Path]:
+    """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop lies in ``folder``."""
+    if not file_of(folder, folder / "config.yaml").exists():
+        raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name a run's folder, or a file"))
+    found = (file_of(folder, file) for file in sorted(folder.glob("*/guidance.json")))
+    files = {name: file for file in found for name in load_seed(file)}
+    if not files:
+        raise InputError(shown(f"{folder}: this run holds no guidance; name one of loop guidance that has begun"))
+    return files
+
+
+def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidance]:
+    """The guidance that a person wrote, or a run, by mission: rules as text where the file's name ends in ``.txt``, their
+    default headline in ``words``, or in the language of its rules, JSON elsewhere.
+
+    Raises ``BadInputError`` where the file cannot be read, is not what its name says, or holds something else, numbers that
+    leave a run no room included.
+    """
+    text, lines = _read_text(path), dict[tuple[str, ...], int]()
+    if Path(path).suffix == ".txt":
+        content, lines = rules_file.parse(text, str(path), (words or find_words(text)).neutral_headline)
+    else:
+        try:
+            content = strict_json.loads(text)
+        except ValueError as error:
+            line, why = getattr(error, "lineno", 0) or strict_json.find_fault(text), getattr(error, "msg", error)
+            raise _unreadable(
+                path, f"not JSON: {why}", "correct it, or give a text file of rules a name ending in .txt", line
+            ) from error
+        if not isinstance(content, dict) or not content:
+            raise _unreadable(path, "not an object of missions", 'write {"the mission": {"experiences": {"G0": "..."}}}')
+        lines = strict_json.find_key_lines(text)
+    guidance = from_json(content, str(path), lines)
+    high = [name for name, known in guidance.items() if max(known.step, known.next_number - 1) > MOST]
+    if high:
+        remedy = "number the rules G0, G1, ... and leave step and next_number out"
+        whats = {name: f"mission {name!r}: a step or a rule's number beyond {MOST}" for name in high}
+        bad = [BadLine(str(path), lines.get((name,), 0), what, remedy) for name, what in whats.items()]
+        raise BadInputError("places in the guidance", bad)
+    return guidance
+
+
+def _read_text(path: str | Path) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)  # a device may have no end
+    except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
+        why = getattr(error, "strerror", None) or str(error)
+        raise _unreadable(path, why, "name a readable guidance.json, or a text file of rules") from error
+    if len(data) > MOST_BYTES:
+        raise _unreadable(path, f"more than {MOST_BYTES >> 20} MiB", "name a guidance.json, or a text file of rules")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _unreadable(path, f"not UTF-8 (byte {error.start})", "save it as UTF-8", line) from error
+
+
+def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance]) -> None:
+    if mission is not None and mission not in found:
+        names = shown(", ".join(map(repr, found)), 400)
+        raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {names}"))
+
+
+def _carry_spent(newest: Guidance, past: Guidance) -> Guidance:
+    """``read_past``, with what was spent since, and the tickets that taught since."""
+    return carry_seen(newest, replace(past, spent=past.spent.most(newest.spent)))
+
+
+def carry_seen(before: Guidance, after: Guidance) -> Guidance:
+    """``after``, with the tickets that taught and chose ``before`` too."""
+    return replace(after, taught_by=before.taught_by | after.taught_by, chosen_by=before.chosen_by | after.chosen_by)
+
+
+def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:
+    """The guidance that a run had at ``step``; ``file`` is its guidance.json."""
+    kept = {int(each.stem.rpartition("-")[2]): each for each in file.parent.glob("snapshots/guidance-[0-9]*.json")}
+    if step not in kept:
+        raise InputError(
+            _describe_missing_step(file.parent, mission, step, kept, "guidance.retention says how many a run keeps")
+        )
+    found = load_seed(file_of(file.parent, kept[step]))
+    _check_mission(kept[step], mission, found)
+    return found[mission]
+
+
+def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
+    """The guidance of that mission that a file holds, or its history."""
+    if guidance.step == step:
+        return guidance
+    kept = read_past(path, guidance.mission)
+    if step not in kept:
+        raise InputError(_describe_missing_step(path, guidance.mission, step, {*kept, guidance.step}, "name one of them"))
+    return kept[step]
+
+
+def read_past(path: Path, mission: str) -> dict[int, Guidance]:
+    """What the history of a shared file (``history_file.py``) holds of a mission, by step."""
+    kept = dict[int, Guidance]()
+    for row in history_file.read_history(path):
+        if row["mission"] == mission:
+            found = from_json(row["guidance"], str(history_file.history_path(path)))
+            kept |= {known.step: known for known in found.values() if known.mission == mission}
+    return kept
+
+
+def _describe_missing_step(path: Path, mission: str, step: int, kept: Iterable[int], remedy: str) -> str:
+    steps = ", ".join(map(str, sorted(kept)))
+    return shown(f"{path}: step {step} of mission {mission!r} is not there; kept: {steps}; {remedy}")
+
+
+def _unreadable(path: str | Path, what: str, remedy: str, line: int = 0) -> BadInputError:
+    return BadInputError("places in the guidance", [BadLine(str(path), line, what, remedy)])
+
+
+def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
+    """One mission's guidance from a body without faults."""
+    metadata = body.get("metadata", {})
+    rules = sorted((Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()), key=number)
+    spent = Budget.of(body["spent"]) if "spent" in body else NOTHING
+    demonstrations = tuple(
+        Demonstration(**{**each, "per_image": tuple(each["per_image"].items())}) for each in body.get("demonstrations", ())
+    )
+    next_number = body.get("next_number", number(rules[-1]) + 1)
+    calibration = Calibration(**body.get("calibration", {}))
+    taught_by, chosen_by = (frozenset(re.findall(rf".{{{NAME_LENGTH}}}", body.get(name, ""))) for name in SEEN)
+    return Guidance(
+        mission,
+        body.get("step", 0),
+        tuple(rules),
+        next_number,
+        spent,
+        taught_by=taught_by,
+        chosen_by=chosen_by,
+        demonstrations=demonstrations,
+        calibration=calibration,
+    )
+
+
+def _format_shown(guidance: Guidance) -> dict[str, Any]:
+    """Demonstrations and calibration, where there are some."""
+    shown = [{**asdict(each), "per_image": dict(each.per_image)} for each in guidance.demonstrations]
+    calibration = asdict(guidance.calibration) if guidance.calibration != UNCALIBRATED else {}
+    return {name: value for name, value in (("demonstrations", shown), ("calibration", calibration)) if value}
+
+
+_Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the mission, what is wrong, the remedy
+
+
+def _find_faults(mission: str, body: Any) -> list[_Fault]:
+    """What is wrong with one mission's body."""
+    if text_fault(mission):
+        return [((), f"its name has {text_fault(mission)}", "name the mission as the tickets do")]
+    if not isinstance(body, dict):
+        return [((), "not an object", 'write {"experiences": {"G0": "..."}}')]
+    rules = body.get("experiences")
+    if not isinstance(rules, dict) or HEADLINE_KEY not in rules:
+        rules_place: tuple[str, ...] = ("experiences",) if "experiences" in body else ()
+        return [(rules_place, "no experiences with a headline", 'write "experiences": {"G0": "the headline", ...}')]
+    remedy = f"leave it out; known: {', '.join(FIELDS)}"
+    found: list[_Fault] = [((name,), f"unknown field {name!r}", remedy) for name in body if name not in FIELDS]
+    for key, text in rules.items():
+        place = ("experiences", key)
+        if not KEY.fullmatch(key):
+            found.append((place, f"experiences: the key {key!r}", "name rules G0, G1, ... G999999"))
+        elif not isinstance(text, str):
+            found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
+        elif text_fault(text):
+            found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
+    if found:
+        return found
+    rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
+    return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
+
+
+def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
+    found: list[_Fault] = []
+    least = 1 + max(int(key[1:]) for key in rules)
+    for name, lowest in (("step", 0), ("next_number", least)):
+        value = body.get(name, lowest)
+        if type(value) is not int or value < lowest:
+            found.append(((name,), f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
+    return found
+
+
+def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
+    """A share below 0 would give a run more to spend than ``gate.alpha``."""
+    spent, names = body.get("spent", asdict(NOTHING)), {each.name for each in fields(Budget)}
+    remedy = f'write {{"edits": [{", ".join(["0"] * FOLDS)}], "removals": 0, "margin": 0}} with what was spent, 0 to 1 each'
+    if not isinstance(spent, dict) or set(spent) != names or not isinstance(spent["edits"], list | tuple):
+        return [(("spent",), "spent: not an object of edits, removals and margin", remedy)]
+    shares = [*spent["edits"], spent["removals"], spent["margin"]]
+    if len(spent["edits"]) != FOLDS or not all(type(each) in (int, float) and 0 <= each <= 1 for each in shares):
+        return [(("spent",), f"spent: {shares!r}", remedy)]
+    return []
+
+
+def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
+    """What is wrong with the names of the tickets that taught and chose."""
+    remedy, form = "restore it: it tells which tickets are not new", rf"([0-9a-f]{{{NAME_LENGTH}}})*"
+    given = {name: body.get(name, "") for name in SEEN}
+    return [
+        ((name,), f"{name}: not names of tickets' contents", remedy)
+        for name, value in given.items()
+        if not isinstance(value, str) or not re.fullmatch(form, value)
+    ]
+
+
+def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
+    """What is wrong with demonstrations and calibration."""
+    found: list[_Fault] = []
+    demonstrations, calibration = body.get("demonstrations", []), body.get("calibration", {})
+    if not isinstance(demonstrations, list) or not all(map(_is_demonstration, demonstrations)):
+        found.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
+    names = {each.name for each in fields(Calibration)}
+    is_known = isinstance(calibration, dict) and calibration.keys() <= names
+    if not is_known or not all(type(each) in (int, float) and abs(each) < MOST for each in calibration.values()):
+        found.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
+    return found
+
+
+def _is_demonstration(each: Any) -> bool:
+    names = {field.name for field in fields(Demonstration)}
+    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in ("pass", "fail"):
+        return False
+    summaries = each["per_image"]
+    texts = [each[name] for name in ("source", "rule", "text")]
+    return isinstance(summaries, dict) and all(isinstance(text, str) for text in (*texts, *summaries.values()))
+
+
+def _find_metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
+    metadata = body.get("metadata", {})
+    if not isinstance(metadata, dict):
+        return [(("metadata",), "metadata: not an object", 'write {"G1": {...}}, or leave it out')]
+    remedy = "give an object for a key of the experiences, or leave it out"
+    return [
+        (("metadata", key), f"metadata: {key!r}", remedy)
+        for key, value in metadata.items()
+        if key not in rules or not isinstance(value, dict)
+    ]

@@ -1,0 +1,314 @@
+"""Every word that a model reads or writes in the training-free loop, in one table per language.
+
+Rollout: the system text holds what all tickets of a mission share (instructions, then guidance, oldest rule first, so that
+an edit keeps the longest prefix), the user text holds one ticket's summaries and nothing else: never its label, never its
+group_id. The answer is two lines, ``Verdict: ...`` and ``Reason: ...``.
+
+Reflection: what was counted to set one kind of error apart, then cases of it beside rightly judged ones of the same answer,
+right ones first. Cases go by short names (T1, T2, ...), which stand for ticket_keys outside the prompt, and counted lines by
+their numbers: a rule that says [3] says what line 3 does, in the tickets' own words. The answer is one JSON object.
+
+The shipped model is trained on exactly these texts (``lab/tiny``): a change here means training it again. Other models
+read the instruct texts (``prompt.style``), which take the place of some: they explain more, show demonstrations behind the
+rules, name no form that could be copied as it stands, and ask reflection for rules one a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Prompt, is_configured
+from stageb.guidance.rules.conditions import Condition
+from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
+from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
+from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
+from stageb.guidance.words.config import PromptConfig
+from stageb.guidance.words.types import HEADLINE_KEY, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
+from stageb.tiny import NAME
+
+VERDICT, REASON = "Verdict:", "Reason:"
+LOCAL = ("transformers", "vllm")  # engines that surely continue an answer which is begun for the model
+MOST_REASON = 400  # characters of one that is read leniently
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _filled(words: Words, forms: Mapping[str, str], **changed: Any) -> Words:
+    """``words`` with ``forms`` in the places of ``<...>``, and further fields changed. Texts that are templates themselves
+    get curly brackets of a form doubled."""
+
+    def put(text: str, template: bool = True) -> str:
+        doubled = {name: form.replace("{", "{{").replace("}", "}}") if template else form for name, form in forms.items()}
+        return re.sub("<([A-Za-z ]+)>", lambda found: doubled[found[1]], text)
+
+    texts: dict[str, Any] = {name: put(getattr(words, name)) for name in ("rollout", "reflection")}
+    for name in ("counted", "right", "wrong"):
+        texts[name] = {verdict: put(text) for verdict, text in getattr(words, name).items()}
+    headline = put(words.neutral_headline, template=False)
+    return replace(words, neutral_headline=headline, **texts, **changed)
+
+
+_FORMS: dict[str, dict[str, str]] = {  # of the verdict words that a language has of itself
+    "en": {
+        "headline": "A ticket passes unless a rule fails it.",
+        "Pass": "Pass",
+        "Fail": "Fail",
+        **{f"{before}{verdict}": f"{before}{verdict}" for before in ("", "to ", "should ") for verdict in ("pass", "fail")},
+    },
+    "zh": {str(verdict): word for verdict, word in ZH.verdicts.items()},
+}
+_TEMPLATES = {"en": EN, "zh": ZH}
+
+WORDS: dict[str, Words] = {language: _filled(words, _FORMS[language]) for language, words in _TEMPLATES.items()}
+"""Each language with its own verdict words."""
+
+
+def find_words(rules: str) -> Words:
+    """The words of the language in which ``rules``, one a line, are written: English unless one begins with a verdict of
+    another."""
+    for words in WORDS.values():
+        if re.search(rf"^\s*(G\d+\.\s*)?({'|'.join(words.verdicts.values())})\b", rules, re.MULTILINE | re.IGNORECASE):
+            return words
+    return WORDS["en"]
+
+
+def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
+    """The words that a config asks for, to be read by ``model``; None: by the shipped one."""
+    model = model or ModelConfig()
+    template, forms = _TEMPLATES[prompt.language], _FORMS[prompt.language]
+    own, changed = prompt.verdict_words, dict[str, Any]()
+    if own is not None:
+        passes, fails = own["pass"], own["fail"]
+        forms = {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
+        for verdict, word in own.items():
+            forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
+        either = re.compile(rf"(?<![a-z0-9])({re.escape(fails)}|{re.escape(passes)})(?![a-z0-9])", re.IGNORECASE)
+        changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": either}
+    begun = bool(prompt.prefill)
+    if has_instruct_texts(prompt, model):
+        template = replace(template, **INSTRUCT[prompt.language])
+        thinks = is_configured(model.thinking_ends, model.chat_template_kwargs)
+        begun = model.engine in LOCAL and not thinks if prompt.prefill is None else prompt.prefill
+    return _filled(template, forms, **changed, begin=VERDICT if begun else "")
+
+
+def has_instruct_texts(prompt: PromptConfig, model: ModelConfig) -> bool:
+    """Whether ``model`` reads instruct texts. The scripted engine stands for the shipped model."""
+    is_shipped = model.engine == "scripted" or model.model_name_or_path == NAME
+    return prompt.style == "instruct" or (prompt.style == "auto" and not is_shipped)
+
+
+def instruct_words(language: str) -> Words:
+    """The words of instruct texts, where no config says more."""
+    return _filled(replace(_TEMPLATES[language], **INSTRUCT[language]), _FORMS[language])
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One ticket as reflection sees it."""
+
+    ticket: Ticket  # the ticket, its label included
+    right: bool  # judged rightly, and with agreement
+    reason: str | None  # the reason that was given; empty where no answer could be used, None where none was asked for
+    weight: float = 1.0  # what judging it wrong costs, as tickets were drawn; 1 for the dearer label
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionInput:
+    """What one answer sees of a mission's tickets."""
+
+    cases: tuple[Case, ...]  # in the order of ``ordered_cases``
+    evidence: Evidence = NOTHING  # counted over all tickets that it may see
+    rule: str = ""  # the key of the rule that decided all of them; empty where it is not asked to mend one
+
+
+def case_name(position: int) -> str:
+    """The short name of the case at ``position`` (from 0) in a reflection prompt: T1, T2, ..."""
+    return f"T{position + 1}"
+
+
+def rule_lines(guidance: Guidance) -> str:
+    """The guidance as the model reads it: one ``Gk. text`` line per rule."""
+    return "\n".join(f"{rule.key}. {rule.text}" for rule in guidance.rules)
+
+
+def ticket_text(ticket: Ticket) -> str:
+    """A ticket's summaries, one ``image_n: text`` line each, and the counts of all images where there are several."""
+    together = [("all images", ticket.counts)] if ticket.counts else []
+    return "\n".join(f"{name}: {summary}" for name, summary in (*ticket.per_image, *together))
+
+
+def render_guidance(guidance: Guidance) -> str:
+    """All of a guidance that the verdicts under it depend on, as one text."""
+    further = [repr(part) for part in (guidance.shown, guidance.calibration) if part not in ((), UNCALIBRATED)]
+    return "\n".join([rule_lines(guidance), *further])
+
+
+def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
+    """The prompt that asks for one ticket's verdict."""
+    shown = ticket.images
+    system = words.rollout.format(mission=guidance.mission, rules=rule_lines(guidance))
+    before = ""
+    if words.instruct:
+        before = f"{words.instruct.ticket}\n"
+        examples = [demonstration_text(each, words) for each in guidance.shown]
+        system = "\n\n".join([system, words.instruct.examples, *examples]) if examples else system
+    if shown is None:
+        return Prompt(system=system, user=before + ticket_text(ticket))
+    lines = [words.image.format(name=name, place=place) for place, (name, _) in enumerate(shown.files, 1)]
+    user = "\n".join(lines) if shown.instead else ticket_text(ticket)
+    return Prompt(system=f"{system}\n\n{words.images}", user=before + user, images=tuple(path for _, path in shown.files))
+
+
+def demonstration_text(demonstration: Demonstration, words: Words) -> str:
+    """A demonstration as the model reads it: the ticket, and the answer to give."""
+    instruct, key = words.instruct, demonstration.rule
+    assert instruct is not None  # other texts show none
+    if key == HEADLINE_KEY:
+        reason = instruct.none_holds.format(key=key)
+    else:
+        reason = instruct.holds.format(text=demonstration.text.rstrip(".。"), key=key) if key else instruct.by_label
+    summaries = "\n".join(f"{name}: {summary}" for name, summary in demonstration.per_image)
+    return f"{instruct.ticket}\n{summaries}\n{answer_text(demonstration.verdict, reason, words)}"
+
+
+def reflection_prompt(shown: ReflectionInput, guidance: Guidance, words: Words, max_operations: int) -> Prompt:
+    """The prompt that asks for edits. Cases are named T1, T2, ... in the order given."""
+    by = words.by.format(key=shown.rule) if shown.rule else ""
+    counted = evidence_lines(shown, words)
+    lines = [words.mission.format(mission=guidance.mission), rule_lines(guidance), *counted]
+    lines += ["", words.mend.format(key=shown.rule)] if shown.rule else []
+    heading = None
+    for position, case in enumerate(shown.cases):
+        label = case.ticket.label
+        new_heading = (words.right[label] if case.right else words.wrong[label]).format(by=by)
+        if new_heading != heading:
+            lines += ["", new_heading]
+            heading = new_heading
+        name = "- " if words.instruct else f"{case_name(position)}. "
+        lines.append(name + case_text(case, words))
+    opening = rule_opening(shown, words)
+    if words.instruct:
+        lines += ["", words.instruct.ask.format(opening=opening)]
+    counting = words.counting if counted else ""
+    system = words.reflection.format(counting=counting, max_operations=max_operations)
+    return Prompt(system=system, user="\n".join(lines))
+
+
+def rule_opening(shown: ReflectionInput, words: Words) -> str:
+    """How a rule begins that turns the wrong cases; empty where answers are not rules alone."""
+    label = next((case.ticket.label for case in shown.cases if not case.right), None)
+    if words.instruct is None or label is None:
+        return ""
+    return words.instruct.opens.format(verdict=words.verdicts[label].capitalize())
+
+
+def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
+    """The evidence as the model reads it: a heading and a line per clue; nothing where there is none."""
+    evidence = shown.evidence
+    label = next((case.ticket.label for case in shown.cases if not case.right), None)
+    if label is None or not evidence.clues:
+        return []
+    opening = rule_opening(shown, words)
+    return [
+        "",
+        words.counted[label].format(wrong=evidence.wrong, right=evidence.right),
+        *(
+            words.clue.format(
+                place=place,
+                wrong=clue.wrong,
+                right=clue.right,
+                text=lines_text(clue, words),
+                opening=opening,
+            )
+            for place, clue in enumerate(evidence.clues, 1)
+        ),
+    ]
+
+
+def lines_text(clue: Clue, words: Words) -> str:
+    """A line of the evidence, or a list of them."""
+    return words.either.join(clue_text(line, words) for line in clue.lines)
+
+
+def clue_text(conditions: Sequence[Condition], words: Words) -> str:
+    """Conditions that hold together, in words that a rule can take over."""
+    return words.both.join(_condition_text(condition, words) for condition in conditions)
+
+
+def _condition_text(condition: Condition, words: Words) -> str:
+    parts = words.part.join(_condition_text(part, words) for part in condition.parts)
+    form = words.conditions[condition.kind]
+    return form.format(name=condition.name, value=condition.value, other=condition.other, parts=parts)
+
+
+def case_text(case: Case, words: Words) -> str:
+    """One case on one line: its summaries, and for a wrong one the reason that was given, if one was."""
+    summaries = case.ticket.counts or " | ".join(" ".join(summary.split()) for _, summary in case.ticket.per_image)
+    if case.right or case.reason is None or words.instruct:
+        return summaries
+    return summaries + words.said.format(reason=case.reason or words.no_answer)
+
+
+def ordered_cases(cases: Sequence[Case]) -> list[Case]:
+    """Right cases before wrong ones, pass before fail, otherwise as given: the order in which a prompt names them."""
+    return sorted(cases, key=lambda case: (not case.right, case.ticket.label == "fail"))
+
+
+def verdict_lines(words: Words) -> dict[Verdict, str]:
+    """The first line of an answer, for each verdict."""
+    return {verdict: f"{VERDICT} {spelling}" for verdict, spelling in words.verdicts.items()}
+
+
+def answer_text(verdict: Verdict, reason: str, words: Words) -> str:
+    """The two lines that a right answer consists of."""
+    return f"{verdict_lines(words)[verdict]}\n{REASON} {reason}"
+
+
+def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
+    """Verdict and reason of a strict two-line answer, or None.
+
+    White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
+    verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the first line
+    that names a verdict counts, and what follows it is the reason, if anything does.
+    """
+    text = text.strip()
+    if words.instruct:
+        return _read_leniently(text, words)
+    head, _, tail = text.partition("\n")
+    verdict = parse_verdict(head, words)
+    label, colon, reason = tail.partition(":")
+    reason = reason.strip()
+    if verdict is None or not colon or label.strip() != "Reason" or len(text.splitlines()) != 2:
+        return None
+    if not reason or _CONTROL.search(reason):
+        return None
+    return verdict, reason
+
+
+def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
+    either = "|".join(re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True))
+    found = re.search(rf"Verdict\W{{0,8}}({either})(?!\w)", text, re.IGNORECASE)
+    if found is None:
+        return None
+    verdict = next(verdict for verdict, spelling in words.verdicts.items() if spelling.lower() == found[1].lower())
+    said = _CONTROL.sub(" ", text[found.end() :]).lstrip(" *_.,;:-").rstrip(" *_")
+    reason = re.sub(r"^\W*Reason\W*", "", said, flags=re.IGNORECASE)
+    return verdict, " ".join(reason.split())[:MOST_REASON]
+
+
+def first_verdict(text: str, words: Words) -> Verdict | None:
+    """The verdict of an answer's first line, whatever follows."""
+    return parse_verdict(text.strip().partition("\n")[0], words)
+
+
+def parse_verdict(line: str, words: Words) -> Verdict | None:
+    """The verdict of a lone ``Verdict: ...`` line, or None."""
+    line = line.strip()
+    if not line.startswith(VERDICT):
+        return None
+    word = line.removeprefix(VERDICT).strip().lower()
+    return next((verdict for verdict, spelling in words.verdicts.items() if word == spelling.lower()), None)

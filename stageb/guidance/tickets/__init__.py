@@ -1,0 +1,1 @@
+"""Tickets as they are read, grouped and split."""

@@ -1,0 +1,161 @@
+"""Which tickets are one group: those of one ``group_id``, and those that say the same.
+
+What says the same is no independent case, whatever it is called: to learn from one and be tested on the other is to be
+tested on what was learnt. So equal tickets of a mission are of one group, and with them all tickets of their group_ids, and
+all that ``columns.together`` keeps together, such as those of one machine.
+Nothing parts a group: no split, no fold, no race; and a test counts it once.
+
+Two tickets say the same if their summaries are equal one by one, but for
+
+- upper and lower case, full and half width (Unicode's NFKC), and how much white space there is,
+- the marks ``. , ; : ! ?`` at the end of a word, and a hyphen between two letters.
+
+Digits, signs and symbols count, and so do the order of images and marks inside numbers: rows of small tables differ in
+nothing else. Labels do not count. Where a model is shown images, their files must hold the same as well, and these alone
+count where they stand instead of the summaries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stageb.guidance.words.types import NAME_LENGTH, Ticket
+from stageb.store import disk
+
+Group = tuple[int, ...]
+"""The positions of one group's tickets."""
+
+_MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])")
+
+
+def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
+    """``tickets``, those that say the same under one ``group``: the shortest of their group_ids, and of these the first by
+    its letters. So in what grows line by line a group keeps its name."""
+    groups: dict[tuple[str, str], tuple[str, str]] = {}  # (mission, group_id) -> one of the same group, nearer its name
+
+    def name_of(one: tuple[str, str]) -> tuple[str, str]:
+        while (other := groups.get(one, one)) != one:
+            groups[one] = groups.get(other, other)
+            one = other
+        return one
+
+    first: dict[Hashable, tuple[str, str]] = {}
+    for ticket, said in zip(tickets, _contents(tickets), strict=True):
+        own = ticket.mission, ticket.group_id
+        alike = [first.setdefault((ticket.mission, said), own)]
+        if ticket.together:
+            alike.append(first.setdefault((ticket.mission, "together", ticket.together), own))
+        for one in alike:
+            name, other = sorted((name_of(own), name_of(one)), key=lambda each: (len(each[1]), each[1]))
+            groups[other] = name
+    named = ((ticket, name_of((ticket.mission, ticket.group_id))[1]) for ticket in tickets)
+    return [replace(ticket, equals="" if name == ticket.group_id else name) for ticket, name in named]
+
+
+def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Group]:
+    """``positions`` of one mission by group, in the order in which the groups first appear. Made once for a run."""
+    groups: dict[str, list[int]] = {}
+    for position in positions:
+        groups.setdefault(tickets[position].group, []).append(position)
+    return [tuple(group) for group in groups.values()]
+
+
+def normalize_text(text: str) -> str:
+    """``text`` without what makes no difference to whether two say the same."""
+    return " ".join(_MARKS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).split())
+
+
+def name_content(ticket: Ticket) -> str:
+    """A short name for what a ticket says, whatever it is called: 12 hexadecimal digits."""
+    return (_texts(ticket) or hashlib.blake2b(ticket.key.encode()).digest()).hex()[:NAME_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Tickets of a mission that say the same under several group_ids."""
+
+    mission: str
+    tickets: int  # all of the mission's
+    groups: int  # that they make
+    group_ids: int  # that they have
+    mixed: int  # groups of several group_ids whose tickets are labelled pass and fail
+    example: tuple[str, str]  # where two of one group stand
+
+    def __str__(self) -> str:
+        mixed = f" ({self.mixed:,} of them labelled both ways)" if self.mixed else ""
+        return (
+            f"{self.mission}: tickets say the same under several group_ids: the {self.group_ids:,} group_ids of "
+            f"{self.tickets:,} tickets make {self.groups:,} groups{mixed}, and no split parts these; "
+            f"for one, {self.example[0]} and {self.example[1]}"
+        )
+
+
+def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
+    """What there is to say of each mission whose tickets ``join_equal`` has joined."""
+    by_mission: dict[str, list[Ticket]] = {}
+    for ticket in tickets:
+        by_mission.setdefault(ticket.mission, []).append(ticket)
+    for mission, own in by_mission.items():
+        names = {ticket.equals for ticket in own if ticket.equals}
+        if names:
+            labels = Counter(name for name, _ in {(ticket.group, ticket.label) for ticket in own} if name in names)
+            groups, group_ids = {ticket.group for ticket in own}, {ticket.group_id for ticket in own}
+            mixed = sum(count > 1 for count in labels.values())
+            joined = [ticket for ticket in own if ticket.group in names]  # an example is among these
+            yield Repeats(mission, len(own), len(groups), len(group_ids), mixed, _example(joined))
+
+
+def _example(tickets: Sequence[Ticket]) -> tuple[str, str]:
+    """Where two stand that say the same under two group_ids."""
+    first: dict[Hashable, Ticket] = {}
+    return next(
+        (first[said].place, ticket.place)
+        for ticket, said in zip(tickets, _contents(tickets), strict=True)
+        if first.setdefault(said, ticket).group_id != ticket.group_id
+    )
+
+
+def _contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:
+    """What each ticket says, in a form that is equal where they say the same. Image files are read where others have their
+    sizes alone."""
+    plain = [(_texts(ticket), _sizes(ticket)) for ticket in tickets]
+    count = Counter(plain) if any(ticket.images for ticket in tickets) else Counter()
+    for ticket, said in zip(tickets, plain, strict=True):
+        yield (said, tuple(map(_digest, _paths(ticket)))) if ticket.images and count[said] > 1 else said
+
+
+def _texts(ticket: Ticket) -> bytes:
+    if ticket.images and ticket.images.instead:
+        return b""
+    said = json.dumps([normalize_text(summary) for _, summary in ticket.per_image])
+    return hashlib.blake2b(said.encode(), digest_size=16).digest()
+
+
+def _paths(ticket: Ticket) -> list[str]:
+    return [path for _, path in ticket.images.files] if ticket.images else []
+
+
+def _sizes(ticket: Ticket) -> tuple[int, ...]:
+    return tuple(_size(path) for path in _paths(ticket))
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:  # gone since it was looked at, as who reads it will say
+        return 0
+
+
+def _digest(path: str) -> bytes:
+    try:
+        with disk.open_file(path) as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
+    except OSError:
+        return path.encode()

@@ -1,0 +1,322 @@
+"""Ticket files, read strictly, every fault reported at once: whole, as a stream, or again for a run's folder.
+
+JSON Lines, and CSV (``tables.py``).
+
+A line holds ``mission``, ``group_id``, ``label`` (pass or fail) and ``per_image``, an object of summaries whose keys carry
+the image's number in any of the usual ways ("1", "image_1", "图片_1"); ``images`` names their files, where they are shown
+(``images.py``). All other keys are kept and not used. A row of a table says the same in columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from stageb.errors import BadInputError, BadLine, InputError, StagebError
+from stageb.guidance.rules.fields import HEADER, Summary, read_images
+from stageb.guidance.tickets.groups import join_equal
+from stageb.guidance.tickets.images import attach_images, parse_number
+from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict
+from stageb.guidance.words.columns import ColumnsConfig, is_table
+from stageb.guidance.words.config import LoopConfig, UseImages
+from stageb.guidance.words.types import UNKNOWN, Content, Ticket
+from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.strict_json import FaultError, filled_lines, lines, object_on, short
+
+KIND = "ticket"
+SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
+SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
+_FIELDS = ("mission", "group_id", "label", "per_image")
+_BY_COLUMN_NAMES = ColumnsConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A line that was set aside."""
+
+    line: BadLine  # where, what, and the remedy
+    raw: str  # the line as it came, undecodable bytes escaped
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What stands at one place of a ticket file, not read yet."""
+
+    line: int  # from 1
+    raw: bytes  # as it came
+    ticket: Callable[[bool], Ticket]  # (whether a label is needed) -> the ticket; raises FaultError
+
+
+def read_tickets(
+    paths: Sequence[str | Path],
+    on_bad_record: Literal["error", "skip"],
+    columns: ColumnsConfig = _BY_COLUMN_NAMES,
+    use_images: UseImages = False,
+) -> tuple[list[Ticket], list[BadRecord]]:
+    """The tickets of all files, in order, equal ones as one group, and the lines set aside (always none under ``error``).
+
+    Raises ``BadInputError`` with everything that is wrong: under ``error`` every unusable line, under ``skip`` only what
+    concerns whole files (missing, unreadable, empty) or leaves no ticket at all. Images are read where ``use_images`` says
+    so.
+    """
+    tickets: list[Ticket] = []
+    broken: list[BadLine] = []  # whole files
+    bad: list[BadRecord] = []
+    places: dict[tuple[str, str], str] = {}
+    for path in map(str, paths):
+        try:
+            for entry in read_entries(path, columns):
+                try:
+                    ticket = attach_images(entry.ticket(True), path, use_images)
+                    place = f"{path}:{entry.line}"
+                    claim_place(ticket, place, places)
+                    tickets.append(replace(ticket, place=place))
+                except FaultError as fault:
+                    line = BadLine(path, entry.line, fault.what, fault.remedy)
+                    bad.append(BadRecord(line, entry.raw.decode("utf-8", "backslashreplace")))
+        except FaultError as fault:
+            broken.append(BadLine(path, fault.line, fault.what, fault.remedy))
+    if not tickets and not broken and (on_bad_record == "skip" or not bad):
+        broken.append(
+            BadLine(", ".join(map(str, paths)) or "tickets", 0, "no tickets", "name files that hold usable tickets")
+        )
+    if broken or (bad and on_bad_record == "error"):
+        raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])
+    return join_equal(tickets), bad
+
+
+def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
+    """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
+    if path.lower().endswith(SPREADSHEETS):
+        raise FaultError("a spreadsheet", "save it as CSV (UTF-8), and name that file")
+    if not is_table(path):
+        for number, raw in filled_lines(path, KIND):
+            yield Entry(number, raw, partial(_parse_json, raw, columns))
+        return
+    table = Table(lines(path, KIND), columns, path, labelled)
+    empty = True
+    for row in table.rows():
+        empty = False
+        yield Entry(row.line, row.raw, partial(_parse_cells, table, row))
+    if empty:
+        raise FaultError("no rows below the header", "leave it out, or write a ticket per row")
+
+
+def fingerprint(tickets: Iterable[Ticket]) -> str:
+    """A short name for what tickets say and the order they stand in; what is not used makes no difference."""
+    digest = hashlib.blake2b(digest_size=16)
+    for ticket in tickets:
+        row = json.dumps([ticket.mission, ticket.group_id, ticket.label, ticket.per_image])
+        digest.update(f"{row}\n".encode())
+    return digest.hexdigest()
+
+
+def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> None:
+    """Note where a ticket stands, unless it stands somewhere already."""
+    first = places.setdefault((ticket.mission, ticket.key), place)
+    if first is not place:
+        raise FaultError(
+            f"ticket {ticket.key!r} of mission {ticket.mission!r} stands at {first} already",
+            "keep one of the two, or give another group_id; where it names a machine rather than a case, set "
+            "columns.group_id to null and columns.together to that column",
+        )
+
+
+def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
+    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail, numbers and true and false
+    as they are written."""
+    row = object_on(raw, SHAPE)
+    label = row.get("label")
+    own_words = (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
+    if own_words and not isinstance(label, dict | list):
+        row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
+    return _make_ticket(row, labelled, None)
+
+
+def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
+    """The ticket in one row of a table."""
+    said = table.read_row(row)
+    if labelled and "label" in said and said["label"] is None:
+        raise FaultError("an empty label", "write the right verdict, or leave the row out")
+    return _make_ticket(said, labelled, said.pop("content"), said.pop("together"))
+
+
+def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None, together: str = "") -> Ticket:
+    """The ticket that a row of JSON says; or of a table, which has read its ``content``. One without a label has the label
+    ``UNKNOWN``."""
+    for name in _FIELDS:
+        if name not in row and (labelled or name != "label"):
+            if name == "per_image" and "images" in row:
+                raise FaultError("images, but no per_image", "stageb summarize writes what each image shows")
+            needed = [field for field in _FIELDS if labelled or field != "label"]
+            raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
+    label = row.get("label")
+    if label not in ("pass", "fail") and (labelled or label is not None):
+        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {SAY_WORDS}')
+    summaries = _sort_summaries(row["per_image"], labelled)
+    if content is None:
+        summaries, content = read_images(summaries, {})
+    is_prose = content == Content((), tuple(text for _, text in summaries))
+    return Ticket(
+        mission=_check_name(row, "mission"),
+        group_id=_check_name(row, "group_id"),
+        label=UNKNOWN if label is None else label,
+        per_image=tuple((image, text) for image, text in summaries),
+        content=None if is_prose else content,
+        together=together,
+        extra={key: value for key, value in row.items() if key not in _FIELDS},
+    )
+
+
+def _check_name(row: dict[str, Any], field: str) -> str:
+    """A text that names something: one clean line, as prompts and guidance.json need it."""
+    value = row[field]
+    if not isinstance(value, str) or not value.strip():
+        raise FaultError(f"{field} {short(value)}", "write a text that is not empty")
+    if fault := text_fault(value):
+        raise FaultError(f"{field} holds {fault}", "take it out")
+    return value
+
+
+def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
+    """The summaries by image, in numeric order, their headers dropped. Of a ``labelled`` ticket, none may be empty."""
+    if not isinstance(value, dict) or not value:
+        raise FaultError(f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}')
+    summaries: dict[int, str] = {}
+    for key, summary in value.items():
+        number = parse_number(key, "per_image")
+        if number in summaries:
+            raise FaultError(f"per_image: two keys for image {number}", "number every image once")
+        if not isinstance(summary, str):
+            raise FaultError(f"per_image: {key}: {short(summary)}", "write the summary as a text")
+        summaries[number] = HEADER.sub("", summary)
+        if labelled and not summaries[number].strip():
+            raise FaultError(f"per_image: {key}: an empty summary", "write what the image shows, or leave the image out")
+    return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]
+
+
+# Ticket files as a stream: looked over once before any work starts, then read a round at a time.
+#
+# Memory does not grow with their number: no pass holds more than a round.
+
+
+MOST_FAULTS = 1000  # gathered before the survey gives up
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class TicketStream(Generic[Item]):
+    """Ticket files, and what is made of each ticket in them."""
+
+    files: Sequence[str]
+    read: Callable[[str, Entry], Item]
+    """Of a file's name and one of its entries. Raises ``FaultError``."""
+    columns: ColumnsConfig = _BY_COLUMN_NAMES
+    """Where a table's cells belong."""
+    labelled: bool = True
+    """Whether a table needs a column of labels."""
+
+    def digest(self) -> str:
+        """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""
+        digest = hashlib.blake2b(digest_size=16)
+        for file in self.files:
+            try:
+                with Path(file).open("rb") as opened:
+                    while block := opened.read(1 << 20):
+                        digest.update(block)
+            except (OSError, ValueError) as error:
+                what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+                raise BadInputError("ticket files", [BadLine(file, 0, what, "name a readable file of tickets")]) from error
+            digest.update(b"\0end of file\0")
+        return digest.hexdigest()
+
+    def survey(self, check: Callable[[Item], None] = lambda item: None) -> int:
+        """The number of tickets, once all of them were looked at; ``check`` raises ``FaultError`` for one that is sound and
+        cannot be used.
+
+        Raises ``BadInputError`` with everything that is wrong.
+        """
+        count = 0
+        bad: list[BadLine] = []
+        for file, entry in self._entries(bad):
+            try:
+                check(self.read(file, entry))
+                count += 1
+            except FaultError as fault:
+                bad.append(BadLine(file, entry.line, fault.what, fault.remedy))
+            if len(bad) >= MOST_FAULTS:
+                break
+        if bad:
+            raise BadInputError("places in the ticket files", bad)
+        return count
+
+    def glance(self, most: int, make_check: Callable[[], Callable[[Item], None]]) -> int:
+        """The number of tickets, counted up to ``most``, before all of them are looked at: a fault among them is one that
+        shows at once, and ``survey``, with a check of its own, then tells of every other."""
+        count, bad = 0, list[BadLine]()
+        check = make_check()
+        try:
+            for file, entry in islice(self._entries(bad), most):
+                check(self.read(file, entry))
+                count += 1
+        except FaultError:
+            return self.survey(make_check())
+        return count if not bad and all(Path(file).exists() for file in self.files) else self.survey(make_check())
+
+    def items(self, skip: int = 0) -> Iterator[Item]:
+        """The tickets in order, but for the first ``skip``. Raises ``InputError`` where they are no longer as they were."""
+        bad: list[BadLine] = []
+        for file, entry in islice(self._entries(bad), skip, None):
+            try:
+                yield self.read(file, entry)
+            except FaultError as fault:
+                raise InputError(f"{file}:{entry.line}: changed since it was looked at: {fault.what}") from None
+        if bad:
+            raise InputError(f"{bad[0].path}: changed since it was looked at: {bad[0].what}")
+
+    def _entries(self, bad: list[BadLine]) -> Iterator[tuple[str, Entry]]:
+        """What stands in the files; what is wrong with one as a whole goes to ``bad``."""
+        for file in self.files:
+            try:
+                for entry in read_entries(file, self.columns, self.labelled):
+                    yield file, entry
+            except FaultError as fault:
+                bad.append(BadLine(file, fault.line, fault.what, fault.remedy))
+
+
+def read_same_tickets(
+    folder: Path, config: LoopConfig, digest: str, naming: str, named: Sequence[str] = ()
+) -> tuple[Sequence[Ticket], str]:
+    """The run's tickets, if its files still hold what the run read; otherwise none, and why. ``naming`` is the option
+    by which a user names them.
+
+    A config that somebody else wrote names no files but those in or below the folder of the run, or the one that the user is
+    in; others the user names.
+    """
+    files = named or config.tickets
+    if not named and not all(_is_near(Path(path), folder) for path in files):
+        return [], f"the run's ticket files lie elsewhere; name them: {naming}"
+    skips = config.on_bad_record == "skip"
+    use_images = skips and config.sampler.use_images  # texts need no images, but for lines that were set aside for theirs
+    try:
+        tickets, _ = read_tickets(files, config.on_bad_record, config.columns, use_images)
+    except StagebError:
+        return [], "the run's ticket files are not found from here; run this command where the run was started"
+    if not digest.startswith(fingerprint(tickets)):  # that of images stands behind it
+        return [], "the ticket files have changed since the run"
+    return tickets, ""
+
+
+def _is_near(path: Path, folder: Path) -> bool:
+    try:
+        real, places = path.resolve(), (Path.cwd(), folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return False
+    return any(map(real.is_relative_to, places)) and (real.is_file() or not real.exists())

@@ -1,0 +1,150 @@
+"""What verdicts come to by class and at the user's prices, beside the best answer that never looks at a ticket.
+
+Where failures are rare, accuracy hides them: passing everything is right in 96 of 100 cases and catches none. So beside each
+accuracy stand *recall* (the share of a label's tickets that got it) and *precision* (the share of its verdicts that were
+right), and what always answering the same would score. An answer that cannot be read is wrong at the price of its label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, get_args
+
+from stageb.guidance.words.types import Verdict
+from stageb.runs.figures import wilson
+
+Confusion = Mapping[str, Mapping[str, float]]
+"""Label -> what was answered, pass, fail or none -> tickets."""
+Prices = Mapping[str, float]
+"""Label -> the price of judging one of its tickets wrong."""
+
+LABELS: tuple[Verdict, ...] = get_args(Verdict)
+EQUAL: Prices = {"pass": 1.0, "fail": 1.0}
+
+
+class Weights(Protocol):
+    """A section of a config that says what errors cost."""
+
+    @property
+    def fp_weight(self) -> float:
+        """Price of a wrong pass."""
+
+    @property
+    def fn_weight(self) -> float:
+        """Price of a wrong fail."""
+
+
+def prices_of(gate: Weights) -> Prices:
+    """The prices that a config sets."""
+    return {"pass": gate.fn_weight, "fail": gate.fp_weight}
+
+
+def scale_up(confusion: Confusion, scale: Mapping[str, float]) -> Confusion:
+    """The tickets that those counted stand for, each of a label for ``scale`` of them, 1 where it names none."""
+    return {label: {said: scale.get(label, 1.0) * n for said, n in row.items()} for label, row in confusion.items()}
+
+
+def effective_counts(confusion: Confusion, scale: Mapping[str, float]) -> tuple[float, float]:
+    """Right verdicts and tickets of the plain sample whose accuracy would be known as well as that of the tickets which
+    those counted stand for (Kish's effective sample size): label by label the accuracy is that of the tickets counted."""
+    whole = scale_up(confusion, scale)
+    n = sum(sum(row.values()) for row in whole.values())
+    if not n:
+        return 0.0, 0.0
+    right = sum(whole[label][label] for label in LABELS)
+    variance = 0.0
+    for label in LABELS:
+        counted = sum(confusion[label].values())
+        if counted:
+            share = confusion[label][label] / counted
+            variance += (scale.get(label, 1.0) * counted / n) ** 2 * share * (1 - share) / counted
+    size = right / n * (1 - right / n) / variance if variance else sum(sum(row.values()) for row in confusion.values())
+    return right / n * size, size
+
+
+def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
+    """Recall and precision by label (None of no ticket) and how many had no verdict, the mean ``cost`` of a ticket, and the
+    same of the constant answer of least cost, ``always``."""
+    of = {label: sum(confusion[label].values()) for label in LABELS}
+    n = sum(of.values())
+    constant = min(LABELS, key=lambda verdict: sum(prices[label] * of[label] for label in LABELS if label != verdict))
+    missed = {label: of[label] - confusion[label][label] for label in LABELS}
+    classes = {
+        label: {
+            "n": round(of[label]),
+            "recall": measure_ratio(confusion[label][label], of[label]),
+            "precision": measure_ratio(confusion[label][label], sum(confusion[each][label] for each in LABELS)),
+            "unanswered": round(confusion[label]["none"]),
+        }
+        for label in LABELS
+    }
+    return {
+        "classes": classes,
+        "cost": measure_ratio(sum(prices[label] * missed[label] for label in LABELS), n),
+        "always": {
+            "verdict": constant,
+            "acc": measure_ratio(of[constant], n),
+            "cost": measure_ratio(sum(prices[label] * of[label] for label in LABELS if label != constant), n),
+        },
+    }
+
+
+def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
+    """What ``measure_classes`` returned, or a row that holds it, in words; costs where the prices differ."""
+    fail, passes, always = figures["classes"]["fail"], figures["classes"]["pass"], figures["always"]
+    if always["acc"] is None:
+        return "no tickets"
+    judged, total = figures.get("n", fail["n"] + passes["n"]), fail["n"] + passes["n"]
+    scaled = f"estimated for all {total:,} from the {judged:,} that were judged: " if total > judged else ""
+    said = "no failure among them"
+    if fail["n"]:
+        said = f"{round(fail['recall'] * fail['n']):,} of {fail['n']:,} failures caught ({fail['recall']:.0%})"
+    if passes["n"]:
+        alarms = count_alarms(passes)
+        said += f", {alarms:,} false alarm{'s' * (alarms != 1)} among {passes['n']:,} others"
+    if unanswered := fail["unanswered"] + passes["unanswered"]:
+        said += f", {unanswered:,} without a verdict"
+    if fail["precision"] is not None:
+        said += f", {fail['precision']:.0%} of the alarms right"
+    said += f"; always {always['verdict']} would score {always['acc']:.1%}"
+    others = figures.get("without_review", {"n": 0, "acc": None})
+    if others["acc"] is not None and others["n"] < figures["n"]:
+        coverage = others["n"] / figures["n"]
+        said += f"; {coverage:.0%} need no review, {others['acc']:.1%} of these are right"
+    if prices["fail"] != prices["pass"]:
+        said += f". Cost a ticket: {figures['cost']:.3f}, and {always['cost']:.3f} if all {always['verdict']}"
+    return scaled + said
+
+
+def count_alarms(passes: Mapping[str, Any]) -> int:
+    """False alarms, by the figures of the label pass: its tickets judged fail."""
+    return int(passes["n"] - round((passes["recall"] or 0) * passes["n"]) - passes["unanswered"])
+
+
+def describe_review(figures: Mapping[str, Any]) -> str:
+    """How many tickets a person should see, and how often the verdicts on the others are right: ``12 (others 97.6%)``."""
+    others = figures["without_review"]
+    count = figures["n"] - others["n"]
+    return f"{count:,} (others {others['acc']:.1%})" if count and others["acc"] is not None else f"{count:,}"
+
+
+def warn_of_constant(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
+    """A line where verdicts are no better than the best constant answer; empty where they are, or there is no ticket."""
+    always = figures["always"]
+    if figures["cost"] is None or figures["cost"] < always["cost"] or figures["cost"] == 0:
+        return ""
+    said = f"NO BETTER THAN ALWAYS {always['verdict'].upper()}: looking at no ticket would do as well"
+    few = min(LABELS, key=lambda label: figures["classes"][label]["n"])
+    if prices["fail"] == prices["pass"] and few == "fail" != always["verdict"]:
+        said += ". Where a missed failure costs more than a false alarm, say so: --gate.fp_weight 20"
+    return said
+
+
+def measure_ratio(part: float, whole: float) -> float | None:
+    """A share or a mean, rounded to six places; None where ``whole`` is 0."""
+    return round(part / whole, 6) if whole else None
+
+
+def measure_interval(part: float, whole: float) -> list[float] | None:
+    """The 95 % confidence interval of a share (Wilson), rounded to six places; None where ``whole`` is 0."""
+    return [round(end, 6) for end in wilson(part, whole)] if whole else None

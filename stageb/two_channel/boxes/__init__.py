@@ -1,0 +1,1 @@
+"""Images and their objects: read, written, matched, measured, drawn."""

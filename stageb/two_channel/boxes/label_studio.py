@@ -1,0 +1,199 @@
+"""Convert Label Studio's JSON export to this project's rows: rectangles, and polygons if the user asks for them.
+
+The input is not trusted: see ``imports.py``. Numbers are per cent of the image. A region has its label with it, or in a
+result of the type ``labels`` with the same id (the tags Rectangle and Labels side by side). A task names its picture as
+Label Studio serves it (an upload, a local file, a URL); its file is the longest suffix of that name that exists in the
+folder of images. For an upload, the eight digits that Label Studio puts before the name may be missing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from stageb.errors import BadInputError, BadLine
+from stageb.two_channel.boxes.imports import (
+    POLYGON,
+    POLYGONS_REMEDY,
+    ImportedData,
+    bound_points,
+    clean_name,
+    find_size,
+    name_places,
+    parse_number,
+    read_json,
+)
+from stageb.two_channel.types import Box
+from stageb.untrusted.strict_json import FaultError, file_named, short
+
+NOT_ANNOTATED = "tasks without annotation"
+_UPLOAD = re.compile(r"^[0-9a-f]{8}-")
+SHAPES = ("rectangle", "polygon")
+OTHERS = ("ellipse", "brush", "keypoint", "bitmask", "vector")  # regions that cannot be read
+APART = "labels"
+EXPORT = "export tasks as JSON, not JSON-MIN"
+
+
+def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
+    """Read the tasks exported to ``file`` about the pictures in ``images``. Raises ``InputError``."""
+    tasks = read_json(file)
+    listed = isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
+    if not listed or not all(isinstance(task.get("data"), dict) for task in tasks):
+        raise BadInputError("annotations", [BadLine(str(file), 0, "not a list of Label Studio's tasks", EXPORT)])
+    made = ImportedData(str(file))
+    for task, place in zip(tasks, name_places("task", tasks), strict=True):
+        try:
+            results = _find_results(task)
+            if results is None:
+                made.counts[NOT_ANNOTATED] += 1
+                continue
+            name = _find_picture(task["data"], images)
+            found = _find_regions(results)
+            regions = list(zip(found, name_places("region", found), strict=True))
+            size = find_size(name, images, *_parse_size(regions))
+            made.add(name, size, [_parse_region(each, here, size, polygons, made) for each, here in regions], place=place)
+        except FaultError as fault:
+            made.fault(fault, place)
+    return made.checked()
+
+
+def _find_results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The results of a task's annotation; None if it is not annotated. Raises ``FaultError`` if it has several."""
+    told = task.get("annotations", task.get("completions"))
+    if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
+        raise FaultError("no annotations", EXPORT)
+    given = [each for each in told if not each.get("was_cancelled")]
+    true = [each for each in given if each.get("ground_truth")]
+    chosen = true if len(true) == 1 else given
+    if not chosen:
+        return None
+    if len(chosen) > 1:
+        raise FaultError(f"{len(chosen)} annotations", "keep one, or mark one as ground truth")
+    results = chosen[0].get("result")
+    if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
+        raise FaultError("an annotation without a list of results", EXPORT)
+    return results
+
+
+def _find_regions(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results that are regions, those without a label too, each with its label; what is said of the whole picture is
+    left out. Raises ``FaultError`` for a label without a region."""
+    regions = [each for each in results if _is_region(each.get("type"))]
+    labels = {}
+    for each in results:
+        if each.get("type") == APART:
+            labels[short(each.get("id"))] = each["value"].get(APART) if isinstance(each.get("value"), dict) else None
+    if alone := labels.keys() - {short(each.get("id")) for each in regions}:
+        raise FaultError(f"labels of the region {min(alone)}, which is not there", "draw it again, or remove them")
+    return [_with_label(each, labels.get(short(each.get("id")))) for each in regions]
+
+
+def _is_region(kind: Any) -> bool:
+    return isinstance(kind, str) and kind != APART and (kind in (*SHAPES, *OTHERS) or kind.endswith("labels"))
+
+
+def _with_label(region: dict[str, Any], names: Any) -> dict[str, Any]:
+    """A region in the form of one whose label stands with it."""
+    kind, value = region["type"], region.get("value")
+    if kind.endswith("labels") or not isinstance(value, dict):
+        return region
+    return {**region, "type": f"{kind}labels", "value": {**value, f"{kind}labels": names}}
+
+
+def _parse_size(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
+    """Width and height of the picture on which all its regions agree, else (None, None). Raises ``FaultError``."""
+    sizes = {
+        (_parse_side(each, here, "original_width"), _parse_side(each, here, "original_height")) for each, here in regions
+    }
+    return next(iter(sizes)) if len(sizes) == 1 else (None, None)
+
+
+def _parse_side(result: dict[str, Any], here: str, name: str) -> int | None:
+    if (value := result.get(name)) is None:
+        return None
+    number = parse_number(value)
+    if number is None:
+        raise FaultError(f"{here}: {name} {short(value)}", "write the picture's size in pixels, or remove it")
+    return int(number)
+
+
+def _find_picture(data: dict[str, Any], images: Path) -> str:
+    """The picture that a task's data names, relative to ``images``."""
+    texts = [value for value in data.values() if isinstance(value, str)]
+    named = data.get("image", texts[0] if len(texts) == 1 else None)
+    if not isinstance(named, str):
+        raise FaultError("its data names no image", 'name it under "image"')
+    try:
+        parts = urlsplit(named)
+        local = parse_qs(parts.query).get("d", [])
+    except ValueError:
+        raise FaultError(f"{short(named)}: not a URL", "write the name of a file, or a valid URL") from None
+    path = PurePosixPath(local[0] if local else unquote(parts.path))
+    ends = [each for each in path.parts if each not in ("/", "..")]
+    fault = FaultError(f"{short(named)}: no such picture in {images}", "put it there, under that name")
+    for start in range(len(ends)):
+        for last in dict.fromkeys((ends[-1], _UPLOAD.sub("", ends[-1]))):
+            name = "/".join([*ends[start:-1], last])
+            try:
+                file_named(name, images)
+            except FaultError as error:
+                if "no such file" not in error.what:
+                    raise
+                continue
+            return name
+    raise fault
+
+
+def _parse_region(
+    result: dict[str, Any], here: str, size: tuple[int, int], polygons: bool, made: ImportedData
+) -> tuple[str, Box]:
+    """The name and the box, in pixels, of a region; ``here`` names it in messages. Raises ``FaultError``."""
+    kind, value = result["type"], result.get("value")
+    if kind.removesuffix("labels") not in SHAPES:
+        raise FaultError(f"{here}: {short(kind.removesuffix('labels'))}", "keep only rectangles and polygons")
+    names = value.get(kind) if isinstance(value, dict) else None
+    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str) or not names[0].strip():
+        raise FaultError(f"{here}: {short(names) if names else 'no label'}", "give it one label, or remove it")
+    assert isinstance(value, dict)
+    try:
+        desc = clean_name(names[0])
+    except FaultError as fault:
+        raise FaultError(f"{here}: {fault.what}", fault.remedy) from None
+    corners = _parse_rectangle(value, size) if kind == "rectanglelabels" else _parse_polygon(value, size)
+    if corners is None:
+        raise FaultError(f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent")
+    if kind == "polygonlabels" or value.get("rotation"):
+        if not polygons:
+            what = "a polygon" if kind == "polygonlabels" else "a rotated rectangle"
+            raise FaultError(f"{here}: {what}", POLYGONS_REMEDY)
+        made.counts[POLYGON] += 1
+    return desc, bound_points(corners)
+
+
+def _parse_rectangle(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
+    """The corners of a rectangle, rotated about its upper left one, in pixels; None if a number is missing."""
+    numbers = [parse_number(value.get(name)) for name in ("x", "y", "width", "height")]
+    turn = parse_number(value.get("rotation") or 0)
+    if None in numbers or turn is None:
+        return None
+    x, y, width, height = ((number or 0.0) / 100 * side for number, side in zip(numbers, (*size, *size), strict=True))
+    sine, cosine = math.sin(math.radians(turn)), math.cos(math.radians(turn))
+    ends = ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height))
+    return [(x + right * cosine - down * sine, y + right * sine + down * cosine) for right, down in ends]
+
+
+def _parse_polygon(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
+    points = value.get("points")
+    if not isinstance(points, list) or len(points) < 3:
+        return None
+    found = []
+    for each in points:
+        x, y = map(parse_number, each) if isinstance(each, list) and len(each) == 2 else (None, None)
+        if x is None or y is None:
+            return None
+        found.append((x / 100 * size[0], y / 100 * size[1]))
+    return found

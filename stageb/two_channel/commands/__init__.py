@@ -1,0 +1,1 @@
+"""What rank 0 records, and what people call."""

@@ -1,0 +1,157 @@
+"""``stageb boxes``: make data for detectors, by converting other annotation formats or by drawing shapes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from stageb.cli.parsing import WordParser
+from stageb.errors import BadInputError, InputError, shown
+from stageb.store import disk
+from stageb.store.targets import check_target
+from stageb.two_channel.boxes import imports, shapes
+from stageb.two_channel.boxes.data import read
+from stageb.two_channel.boxes.imports import ImportedData
+from stageb.two_channel.boxes.label_studio import read_label_studio
+from stageb.two_channel.boxes.yolo import read_yolo
+from stageb.untrusted.strict_json import FaultError
+
+ELSEWHERE = "another --to"
+WRITES = "JSON Lines of images, width, height, objects (desc and bbox_2d)"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command that the arguments after ``stageb boxes`` ask for. Returns the exit code. Raises ``InputError``."""
+    asked = make_parser().parse_args(words)
+    code: int = asked.run(asked)
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command's arguments."""
+    made = WordParser(
+        prog="stageb boxes",
+        description="Make data for detectors.",
+        epilog="For the options of a command: stageb boxes COMMAND --help.",
+    )
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, summary: str, run: Any) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary)
+        added.set_defaults(run=run)
+        return added
+
+    voc = command("voc", "Convert a Pascal VOC folder: Annotations/*.xml and JPEGImages.", convert_voc)
+    voc.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that holds both")
+    voc.add_argument("--split", metavar="NAME", help="annotations that ImageSets/Main/NAME.txt lists (default: all)")
+    coco = command("coco", "Convert a COCO JSON file.", convert_coco)
+    coco.add_argument("file", type=Path, metavar="FILE", help="such as annotations/instances_val2017.json")
+    coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
+    yolo = command("yolo", "Convert a folder of YOLO text files.", convert_yolo)
+    yolo.add_argument("folder", type=Path, metavar="LABELS", help="the folder of the text files")
+    yolo.add_argument(
+        "--names", type=Path, required=True, metavar="FILE", help="classes.txt, one name per line, or data.yaml"
+    )
+    studio = command("label_studio", "Convert a JSON export of Label Studio.", convert_label_studio)
+    studio.add_argument("file", type=Path, metavar="FILE", help="the export, in the format JSON")
+    for each in (yolo, studio):
+        each.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
+    for each in (coco, yolo, studio):
+        each.add_argument(
+            "--polygons", action="store_true", help="replace polygons and rotated boxes by the boxes around them"
+        )
+    for each in (voc, coco, yolo, studio):
+        each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"the file to write: {WRITES}")
+    drawn = command("shapes", "Draw circles, squares and triangles in three colours.", draw_shapes)
+    drawn.add_argument(
+        "--to", type=Path, required=True, metavar="FOLDER", help="the folder to write SPLIT.jsonl and images to"
+    )
+    for split, count in (("train", 2000), ("val", 200), ("test", 200)):
+        drawn.add_argument(f"--{split}", type=int, default=count, metavar="N", help=f"images of {split} (default {count})")
+    most = shapes.MOST
+    drawn.add_argument("--most", type=int, default=most, metavar="N", help=f"most objects per image (default {most})")
+    drawn.add_argument(
+        "--side", type=int, choices=shapes.SIDES, help="width and height of every image, in pixels (default: drawn)"
+    )
+    drawn.add_argument("--seed", type=int, default=17, help="seed of the images (default 17)")
+    return made
+
+
+def convert_voc(asked: Any) -> int:
+    """Convert a Pascal VOC folder."""
+    return _convert(asked, lambda: imports.read_voc(asked.folder, asked.split), asked.folder)
+
+
+def convert_coco(asked: Any) -> int:
+    """Convert a COCO JSON file."""
+    return _convert(asked, lambda: imports.read_coco(asked.file, asked.images, asked.polygons), asked.images)
+
+
+def convert_yolo(asked: Any) -> int:
+    """Convert a folder of YOLO text files."""
+    return _convert(asked, lambda: read_yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images)
+
+
+def convert_label_studio(asked: Any) -> int:
+    """Convert a JSON export of Label Studio."""
+    return _convert(asked, lambda: read_label_studio(asked.file, asked.images, asked.polygons), asked.images)
+
+
+def draw_shapes(asked: Any) -> int:
+    """Draw images of shapes, and write them with their annotations. Raises ``InputError``."""
+    if not 1 <= asked.most <= shapes.MOST:
+        raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
+    kind = shapes.Shape(asked.most, asked.side)
+    counts = {split: getattr(asked, split) for split in ("train", "val", "test")}
+    for split, count in counts.items():
+        if not 0 <= count <= 100_000:
+            raise InputError(f"stageb boxes shapes: --{split} {count}: give 0 to 100000")
+    disk.check_place(asked.to, ELSEWHERE)
+    wanted = {split: count for split, count in counts.items() if count}
+    with disk.reporting(asked.to):
+        for split, count in wanted.items():
+            shapes.check_free(asked.to, split, count, asked.seed, kind)
+        for split, count in wanted.items():
+            print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
+    return 0
+
+
+def _check_to(asked: Any) -> None:
+    """Raise ``InputError`` if rows cannot be written to ``asked.to``."""
+    to = asked.to
+    if to.is_dir() or to.suffix != ".jsonl":
+        raise InputError(f"--to {to}: name a file that ends in .jsonl")
+    disk.check_place(to.parent, ELSEWHERE)
+    check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(asked, name, None))]})
+
+
+def _convert(asked: Any, convert: Callable[[], ImportedData], images: Path) -> int:
+    """Write the converted rows to ``asked.to``, read them back as a fit would, and print a summary."""
+    _check_to(asked)
+    to, made = asked.to, convert()
+    data = disk.json_lines(made.rows)
+
+    def write(beside: Path) -> None:
+        beside.write_bytes(data)
+        try:
+            read([beside], images)
+        except BadInputError as error:  # it names lines of a file that is not kept: report the annotations instead
+            for bad in error.bad:
+                made.fault(FaultError(bad.what, bad.remedy), made.places[bad.line - 1] if bad.line else "")
+            made.checked()
+
+    if not disk.holds(to, data):  # it does if the command is repeated
+        if os.path.lexists(to):
+            raise InputError(f"--to {to}: has other content; move it, or name another file")
+        with disk.reporting(to):
+            disk.place(to, write)
+    objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]
+    aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
+    said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]
+    if images.resolve() != to.parent.resolve():
+        said.append(shown(f"its images are in {images}: use it with --data.images {images}"))
+    print("\n".join(said))
+    return 0

@@ -1,0 +1,1 @@
+"""Rollouts, targets, losses and steps, as every rank takes them."""

@@ -1,0 +1,227 @@
+"""Evaluation of a detector with greedy decoding: answers to images, figures, pictures; ``stageb evaluate RUN``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stageb.config import FabricConfig, require
+from stageb.engines.protocol import Decode
+from stageb.errors import InputError, shown
+from stageb.job import world as worlds
+from stageb.job.world import Json, World, decode, encode
+from stageb.settings import READ
+from stageb.store import disk, trust
+from stageb.store.targets import check_target
+from stageb.two_channel.boxes import data, metrics, picture, predictions
+from stageb.two_channel.boxes.augmentation import NOISE
+from stageb.two_channel.boxes.matching import match
+from stageb.two_channel.boxes.metrics import Detections
+from stageb.two_channel.boxes.text import (
+    Spelling,
+    cut_before_special,
+    fill_prompt,
+    find_boxes,
+    find_first_token,
+    find_spelling,
+    list_true_objects,
+    parse,
+)
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.learning import fusion
+from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.model import model
+from stageb.two_channel.model.stored import find_learnt, find_model
+from stageb.two_channel.types import Detection, Sample
+
+COLUMNS = 2  # of pictures in a sheet
+
+
+def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
+    """Evaluate the detector of a run on images that it was not trained on."""
+    parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
+    parser.add_argument("--data", help="JSON Lines of images, such as the run's data.test")
+    parser.add_argument("--images", help="folder of the images (default: the folder of --data)")
+    parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
+    parser.add_argument("--to", help="PNG file for these drawings (default: RUN/boxes.png)")
+    parser.add_argument("--told", help="JSON Lines file to write the predictions to")
+    parser.add_argument("--views", type=int, help="views of each image to fuse (default: the run's evaluation.views)")
+    parser.add_argument("--last", action="store_true", help="use the last checkpoint, not the one that was best on val")
+    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
+    given = parser.parse_args(arguments)
+    if not given.data:  # the folder may be somebody else's: it must not choose which files are read and drawn
+        options = [("data.test", READ, "--data", config.data.test), ("data.images", READ, "--images", config.data.images)]
+        trust.refuse(folder, [each for each in options if each[-1]])
+    require(bool(given.data), "--data", given.data, "name a JSON Lines file of images; the run's config names none")
+    require(given.devices >= 1, "--devices", given.devices, "at least 1")
+    require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
+    samples = read_samples(given.data, given.images, config)
+    require(bool(samples), "--data", given.data, "a file with images; this one has none")
+    for target in filter(None, (given.told, given.to)):
+        check_target(Path(target), {"images' rows": [given.data]})
+    alike = given.told and given.pictures and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
+    require(not alike, "--told", given.told, "a file other than that of the pictures")
+    place, steps = find_model(folder, given.last)
+    config, learnt = fusion.replace_views(config, find_learnt(folder), given.views)
+    words = fill_prompt(config.data.prompt, learnt.categories)
+    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+
+    def on_ranks(world: World) -> int:
+        dtype = model.find_answering_dtype(config.fabric, world.device)
+        detector = model.load(str(place), config.model, words, world.device, dtype)
+        spelling = find_spelling(detector.tokenizer, config.answer.box_first)
+        told = evaluate_on_ranks(world, Writer(detector, spelling), samples, spelling, config)
+        if world.is_global_zero:
+            print(f"{folder}, after {steps:,} steps")
+            print("\n".join(format_table(samples, told, learnt.threshold)))
+            if given.told:
+                predictions.write(samples, told, Path(given.told))
+            if given.pictures:
+                path = Path(given.to or folder / "boxes.png")
+                draw(samples[: given.pictures], told, config.channel_b.min_iou, path)
+                print(f"pictures {path}: left the truth, right the predictions; errors in red")
+        return 0
+
+    return worlds.run(fabric, on_ranks)
+
+
+def read_samples(file: str, folder: str | None, config: TwoChannelConfig) -> list[Sample]:
+    """The images that ``file`` lists, in ``folder``, or beside it. Raises ``InputError``; of images that are not there, with
+    the folder that the run had."""
+    try:
+        return data.read([file], folder, config.data.polygons)
+    except InputError as error:
+        if folder or not config.data.images:
+            raise
+        remedy = f"--images {shlex.quote(shown(config.data.images, 200))}"
+        raise InputError(f"{error}\nThe run had its images in a folder of their own; for that, add: {remedy}") from None
+
+
+def evaluate_on_ranks(
+    world: World, writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
+) -> list[Detections]:
+    """Detections in all ``samples``, on every rank; each rank computes its share."""
+    with world.at("evaluation"):
+        descs = sorted({each.desc for sample in samples for each in sample.objects})
+        mine = answer_images(writer, world.share(samples), spelling, config, descs)
+    plain: Json = [
+        [
+            [[each.desc, *each.bins] for each in told.objects],
+            told.scores,
+            [[each.desc, *each.bins, of] for each, of in told.tail],
+        ]
+        for told in mine
+    ]
+    rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
+    return [
+        Detections(
+            tuple(map(_parse_detection, objects)),
+            tuple(scores),
+            tuple((_parse_detection(each), float(score)) for *each, score in tail),
+        )
+        for objects, scores, tail in rows
+    ]
+
+
+def answer_images(
+    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
+) -> list[Detections]:
+    """Detections in each of ``samples``, fused over ``evaluation.views`` views. ``descs`` are the names that boxes named
+    noise may get instead (``rename_noise``)."""
+    answers = []
+    for view in fusion.list_views(config.augmentation, config.evaluation.views):
+        shown = [fusion.show(sample, view) for sample in samples]
+        answers.append([fusion.restore(each, view) for each in answer_view(writer, shown, spelling, config, descs)])
+    return answers[0] if len(answers) == 1 else [fusion.fuse(each) for each in zip(*answers, strict=True)]
+
+
+def answer_view(
+    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
+) -> list[Detections]:
+    """Detections in each of ``samples`` with greedy decoding, as far as the answers can be parsed."""
+    greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
+    rollouts = writer.write(samples, [0] * len(samples), greedy)
+    answers = [cut_before_special(each.ids, spelling) for each in rollouts]
+    found = []
+    for sample, ids, each in zip(samples, answers, writer.chances(samples, answers), strict=True):
+        parsed = parse(ids, spelling)
+        kept = ids[: parsed.tokens]
+        told = Detections(parsed.objects, metrics.score_objects(kept, each, spelling))
+        if config.answer.object_budget:
+            numbers = [number for number, one in enumerate(parsed.objects) if one.desc == NOISE]
+            places = [find_boxes(kept, spelling)[number][-1] + 1 + len(spelling.middle) for number in numbers]
+            tokens = [find_first_token(desc, spelling) for desc in descs]
+            others = writer.chances_of(sample, ids, places, tokens) if places and tokens else []
+            gains = [[other - each[place] for other in row] for place, row in zip(places, others, strict=True)]
+            told = rename_noise(told, gains, descs)
+        found.append(told)
+    return found
+
+
+def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequence[str]) -> Detections:
+    """``told`` with its boxes named noise moved into the tail, each under the most likely of ``descs``. ``gains`` holds, for
+    each such box and each of ``descs``, log p(desc) - log p(noise); if it is empty, there is no tail."""
+    scored = list(zip(told.objects, told.scores, strict=True))
+    kept = [each for each in scored if each[0].desc != NOISE]
+    noise = [each for each in scored if each[0].desc == NOISE]
+    tail = []
+    for (one, score), gain in zip(noise, gains, strict=False):
+        best = max(range(len(descs)), key=gain.__getitem__)
+        tail.append((replace(one, desc=descs[best]), score * math.exp(gain[best])))
+    return Detections(tuple(one for one, _ in kept), tuple(score for _, score in kept), tuple(tail))
+
+
+def format_table(samples: Sequence[Sample], told: Sequence[Detections], threshold: float | None) -> list[str]:
+    """The figures of detections ``told`` in ``samples``, as lines of text; ``threshold`` is the score chosen on val, if
+    any."""
+    found = metrics.compute_figures(samples, told)
+    found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
+    each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in found.items() if name.startswith("AP50/")]
+    recalls = [f"{found[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
+    return [
+        f"images   {len(samples):,}, greedy decoding",
+        f"mAP      {found['mAP']:.3f} (COCO), at IoU .50 {found['mAP50']:.3f}, at .75 {found['mAP75']:.3f}",
+        f"at .50   {', '.join(each)}",
+        f"by size  mAP {_format_by_size(found, 'mAP')}; AR {_format_by_size(found, 'AR')}",
+        f"AR       {', '.join(recalls)} objects per image at most",
+        f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
+        *([] if threshold is None else [_format_kept(samples, told, threshold)]),
+        f"objects  {found['predicted_per_true']:.2f} predicted per true one, {found['duplicates']:.0f} pairs of duplicates",
+        "scores   the probability of an object's words times the geometric mean of those of its four coordinates",
+    ]
+
+
+def _format_kept(samples: Sequence[Sample], told: Sequence[Detections], threshold: float) -> str:
+    """F1 of the objects with scores of at least ``threshold``, as a line of text."""
+    scored = [zip(each.objects, each.scores, strict=True) for each in told]
+    kept = [[one for one, score in each if score >= threshold] for each in scored]
+    found = metrics.compute_f1([metrics.count_matches(sample, each) for sample, each in zip(samples, kept, strict=True)])
+    of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
+    return f"         {found['f1_50']:.3f} with scores of at least {threshold:.4g}, chosen on val ({of})"
+
+
+def _format_by_size(found: Mapping[str, float], name: str) -> str:
+    sizes = [(size, found[f"{name}_{size}"]) for size in metrics.SIZES if f"{name}_{size}" in found]
+    return ", ".join(f"{size} {value:.3f}" for size, value in sizes) or "none"
+
+
+def draw(samples: Sequence[Sample], told: Sequence[Detections], gate: float, path: Path) -> None:
+    """Draw ``samples`` with their true and predicted boxes, matched at IoU ``gate``, into one picture. Raises
+    ``PictureError``, ``JournalError``."""
+    drawn = []
+    for sample, each in zip(samples, told, strict=False):
+        true = list_true_objects(sample)
+        drawn.append(picture.draw_pair(sample, each.objects, true, match(each.objects, true, gate)))
+    with disk.reporting(path):
+        disk.make_folder(path.parent)
+        disk.place(path, lambda beside: picture.save(picture.arrange(drawn, COLUMNS), beside))
+
+
+def _parse_detection(row: Sequence[str | int]) -> Detection:
+    desc, x1, y1, x2, y2 = row
+    return Detection(str(desc), (int(x1), int(y1), int(x2), int(y2)))

@@ -1,0 +1,1 @@
+"""The detector: a vision-language model, its adapters, its inputs, its checkpoints."""

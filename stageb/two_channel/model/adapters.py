@@ -1,0 +1,71 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024), with peft.
+
+The embeddings of the coordinate tokens are trained too: if the checkpoint did not have them, no adapter could teach them.
+``merge_weights`` gives the weights of an equivalent model without adapters.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from peft.tuners.trainable_tokens import TrainableTokensLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor
+
+from stageb import seeds
+from stageb.errors import ConfigError
+from stageb.two_channel.config import TunerConfig
+from stageb.two_channel.types import BINS
+
+
+def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
+    """Add adapters to ``model``, in place, and freeze everything else but the embeddings of the coordinate tokens, whose ids
+    begin at ``first``. ``seed`` determines the initial adapters, which are the same on every rank.
+
+    Raises ``ConfigError`` if ``target_modules`` matches no layer.
+    """
+    names = {id(layer): name for name, layer in model.named_modules()}
+    tables = [model.get_input_embeddings()]
+    if model.get_output_embeddings().weight is not tables[0].weight:
+        tables.append(model.get_output_embeddings())
+    options: dict[str, Any] = {
+        "r": config.rank,
+        "lora_alpha": config.alpha,
+        "lora_dropout": config.dropout,
+        "use_dora": config.use_dora,
+        "target_modules": config.target_modules,
+        "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
+    }
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeds.stream(seed, "two_channel", "adapters") >> 1)
+            get_peft_model(model, LoraConfig(**options))  # puts them into the model itself; the wrapper is not needed
+    except ValueError as error:
+        raise ConfigError(
+            "tuner.target_modules", config.target_modules, f"all-linear, or layers of the model: {error}"
+        ) from error
+
+
+def find_token_embeddings(model: Any) -> Iterator[Tensor]:
+    """The trainable embeddings of the coordinate tokens in a model with adapters; none in a model without."""
+    for layer in model.modules():
+        if isinstance(layer, TrainableTokensLayer):
+            yield from layer.trainable_tokens_delta.values()
+
+
+def merge_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """The weights of ``model`` under the names of a model without adapters; adapters are merged one layer at a time, in a
+    copy."""
+    adapted = {name: layer for name, layer in model.named_modules() if isinstance(layer, BaseTunerLayer)}
+    for name, tensor in model.state_dict().items():
+        if not any(name.startswith(f"{layer}.") for layer in adapted):
+            yield name, tensor
+    for name, layer in adapted.items():
+        merged = copy.deepcopy(layer)
+        merged.merge()
+        for part, tensor in merged.get_base_layer().state_dict().items():
+            yield f"{name.removesuffix('.token_adapter')}.{part}", tensor

@@ -1,0 +1,135 @@
+"""What a run says in words: what each reflection tried and what came of it, and what to try where nothing was learnt."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from programs import small
+
+from stageb.__main__ import main
+from stageb.guidance.commands.fit.advice import advise
+from stageb.guidance.commands.fit.progress import EditCounts, Progress
+from stageb.guidance.learning.attempts import Attempts, describe_reflection, explain_refusals, list_attempts
+from stageb.guidance.learning.reflection_file import parse_row
+from stageb.guidance.learning.state import State
+from stageb.guidance.words.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
+from stageb.guidance.words.types import Guidance, Rule
+
+NONE_TRIED = Attempts(0, (), {}, {}, (), None)
+
+
+def metrics(fails: int, passes: int, acc: float = 0.5) -> list[dict[str, Any]]:
+    classes = {"fail": {"n": fails}, "pass": {"n": passes}}
+    return [{"epoch": 0, "split": "test", "acc": acc, "classes": classes}]
+
+
+def config(**gate: float) -> LoopConfig:
+    return LoopConfig(tickets=["t.jsonl"], gate=GateConfig(**gate), budget=BudgetConfig())
+
+
+def test_the_facts_of_a_run_say_what_to_try() -> None:
+    told = list(advise(metrics(3, 97), NONE_TRIED, config(), "budget.rollouts"))
+    assert told[0] == "budget.rollouts was spent on judging val and test, before the first reflection: raise it."
+    assert "Only 3 of 100 val and test tickets are labelled fail." in told[1]
+    assert "--gate.fp_weight 20" in told[1]
+    assert "--guidance.path rules.json" in told[-1]
+    assert not any("fp_weight" in line for line in advise(metrics(3, 97), NONE_TRIED, config(fp_weight=20.0), ""))
+    [one] = advise(metrics(0, 40), NONE_TRIED, config(), "")
+    assert one == "None of 40 val and test tickets is labelled fail: give tickets with both labels."
+    refused = Attempts(9, (), {}, {"no ticket has 'X'": 20, "not one JSON object: Expecting value": 4}, (), None)
+    assert explain_refusals({"not one JSON object": 1}) == [("was not in the form asked for", 1)]
+    assert any(
+        "24 proposals could not be used, most of them since they named what no ticket has" in line
+        for line in advise(metrics(40, 60), refused, config(), "")
+    )
+
+
+def test_a_run_that_began_with_a_rule_by_hand_is_not_told_to_write_one() -> None:
+    started = LoopConfig(tickets=["t.jsonl"], guidance=GuidanceConfig(path="rules.json"))
+    assert not any("--guidance.path" in line for line in advise(metrics(40, 60), NONE_TRIED, started, ""))
+
+
+def reflection(number: int, accepted: bool = False, race: int = 0) -> dict[str, Any]:
+    """A row of reflection.jsonl with one edit, which turned none of its evidence, raced, or was accepted."""
+    race_row = {"tickets": race, "won": 3.0, "lost": 1.0}
+    test = {"level": 0.05, "tickets": 32, "groups": 32, "mean_gain": 0.525, "won": 20, "lost": 3} if accepted else None
+    outcome = "accepted" if accepted else "unpromising" if race else "turns no evidence"
+    said = {"op": "add", "key": None, "merged_from": [], "text": f"Fail if x is {number}.", "rationale": "", "evidence": []}
+    edit = {"proposals": [0], "proposed_times": 1, "rules_traded": [], "outcome": outcome, "race": race_row, "test": test}
+    edit |= {"evidence": {"tickets": 2, "turned": 0}}
+    return {
+        "reflection_id": f"R{number}",
+        "guidance_step_before": 0,
+        "guidance_step_after": int(accepted),
+        "proposals": [{"proposal": 0, "operations": [said], "refused": [], "text": ""}],
+        "gate": {"judged": 9, "budget_before": 0.05, "budget_after": 0.05, "edits": [edit]},
+        "applied": accepted,
+        "applied_proposals": [0] if accepted else [],
+        "why_not": "",
+    }
+
+
+def told(row: dict[str, Any], is_weighed: bool = False) -> str:
+    parsed = parse_row(row)
+    return describe_reflection(parsed, list_attempts([parsed]), is_weighed)
+
+
+def test_an_edit_is_shown_where_it_got_as_far_as_a_comparison() -> None:
+    assert told(reflection(1)).endswith("none accepted: 1 had no effect on the tickets that taught them")
+    assert told(reflection(1, race=8)).endswith("such as: Fail if x is 1.")
+
+
+def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
+    assert "one accepted: +52.5 points on 32 tickets" in told(reflection(1, accepted=True))
+    assert "+52.5 points of cost, weighed by the prices, on 32 tickets" in told(
+        reflection(1, accepted=True), is_weighed=True
+    )
+
+
+def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
+    schedule = Mock(missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {})
+    progress = Progress(config(), schedule, State({}), EditCounts())
+    for number in range(1, 27):
+        progress.show_edits("valves", reflection(number), guidance, guidance)
+    progress.show_edits("valves", reflection(27, accepted=True), guidance, guidance)
+    progress.show_edits("valves", reflection(28), guidance, guidance)
+    progress.close()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("valves")]
+    assert [line.partition(": ")[0] for line in lines[:5]] == [f"valves, reflection {number}" for number in range(1, 6)]
+    assert lines[5:7] == [
+        f"valves: 10 more up to reflection {last}, none accepted; valves/reflection.jsonl says what was tried"
+        for last in (15, 25)
+    ]
+    assert [line.partition(": ")[0] for line in lines[7:]] == ["valves, reflection 27", "valves, reflection 28"]
+
+
+def test_a_run_says_what_it_tried_and_what_came_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tickets = small.write(tmp_path / "t.jsonl", "valves")
+    assert main(small.arguments(tickets, tmp_path / "out", keys={"reflection.num_proposals": 8})) == 0
+    told = capsys.readouterr()
+    assert "valves, reflection 1: " in told.err
+    assert "tried, one accepted: +" in told.err
+    assert "tickets that it was not made from" in told.err
+    assert "the model was right and sure about all tickets" in told.err
+    assert "What to try next" not in told.out
+
+
+def test_a_run_that_learnt_nothing_ends_with_what_to_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tickets = small.write(tmp_path / "t.jsonl", "valves")
+    keys = {"model.model_name_or_path": "programs.models:idle", "reflection.num_proposals": 2}
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
+    told = capsys.readouterr()
+    rows = [json.loads(line) for line in (tmp_path / "out/run/valves/reflection.jsonl").read_text().splitlines()]
+    assert rows
+    assert told.err.count("valves, reflection ") == min(len(rows), 5)  # further ones share lines
+    assert "nothing to try: 2 proposals were not in the form asked for" in told.err
+    assert re.search(
+        r"Nothing was learnt: no edit was tried: \d+ proposals were not in the form asked for\. What to try next:", told.out
+    )
+    assert "proposals could not be used, most of them since they were not in the form asked for" in told.out

@@ -1,0 +1,115 @@
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from stageb.guidance.commands.fit.advice import list_cautions, warn_of_fields, warn_of_labels, warn_of_numbers
+from stageb.guidance.commands.fit.inputs import read_inputs
+from stageb.guidance.words.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.words.types import Ticket, Verdict
+
+CONFIG = LoopConfig(tickets=["t.jsonl"])
+
+
+def made(count: int, fails: Callable[[int], bool], says: Callable[[int], str]) -> list[Ticket]:
+    labels: dict[bool, Verdict] = {True: "fail", False: "pass"}
+    return [Ticket("m", f"g-{n}", labels[fails(n)], (("image_1", says(n)),)) for n in range(count)]
+
+
+def cautions(tickets: Sequence[Ticket], folder: Path, config: LoopConfig = CONFIG) -> list[str]:
+    path = folder / "tickets.jsonl"
+    rows = (
+        {"mission": t.mission, "group_id": t.group_id, "label": t.label, "per_image": dict(t.per_image)} for t in tickets
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    config = replace(config, tickets=[str(path)])
+    return list(list_cautions(read_inputs(config), config))
+
+
+def test_one_label_alone_teaches_nothing() -> None:
+    (line,) = warn_of_labels(made(40, lambda n: False, lambda n: f"size: {n}"), CONFIG)
+    assert line.startswith("all 40 tickets are labelled pass")
+
+
+def test_rare_failures_at_equal_prices_are_told_with_what_always_passing_would_score() -> None:
+    rare = made(100, lambda n: n < 4, lambda n: f"size: {n}")
+    (line,) = warn_of_labels(rare, CONFIG)
+    assert "4 of 100" in line
+    assert "96.0%" in line
+    assert "--gate.fp_weight 20" in line
+    assert not list(warn_of_labels(rare, replace(CONFIG, gate=GateConfig(fp_weight=20))))
+    assert not list(warn_of_labels(made(100, lambda n: n < 20, lambda n: f"size: {n}"), CONFIG))
+
+
+@pytest.mark.parametrize(
+    ("says", "tells"),
+    [
+        (lambda n: f"state: {'broken' if n % 4 == 0 else 'whole'}; size: {n}", "state"),
+        (lambda n: f"repair: {n + 100 if n % 4 == 0 else 0}; size: {n % 7}", "repair"),
+        (lambda n: f"state: {'broken' if n % 4 == 0 or n == 3 else 'whole'}; size: {n}", None),
+        (lambda n: f"name: part {n}; size: {n % 7}", None),  # different everywhere: it tells nothing of others
+    ],
+)
+def test_a_field_that_gives_the_label_away_is_named(says: Callable[[int], str], tells: str | None) -> None:
+    found = list(warn_of_fields(made(80, lambda n: n % 4 == 0, says)))
+    assert [line.split("'")[1] for line in found] == ([tells] if tells else [])
+
+
+def test_fields_that_are_nearly_always_empty_are_named_in_forms_alone() -> None:
+    def says(n: int) -> str:
+        return f"size: {n % 7}; remark: old" if n < 3 else f"size: {n % 7}"
+
+    (line,) = warn_of_fields(made(100, lambda n: n % 2 == 0, says))
+    assert line.startswith("nearly always empty: 'remark'")
+    assert not list(warn_of_fields(made(100, lambda n: n % 2 == 0, lambda n: f"worn on one side. {says(n)}")))
+
+
+def test_broken_values_among_numbers_are_named_with_their_place() -> None:
+    def says(n: int) -> str:
+        return f"perimeter: {'#REF!' if n in (7, 30) else n / 8}; size: {'n/a' if n == 3 else f'{n} mm'}; code: A{n}"
+
+    tickets = [replace(t, place=f"my.csv:{n + 2}") for n, t in enumerate(made(80, lambda n: n % 4 == 0, says))]
+    found = list(warn_of_numbers(tickets))
+    assert [line.split(":")[0] for line in found] == ["'size'", "'perimeter'"]
+    assert "1 of 80 values is no number, such as 'n/a' (my.csv:5)" in found[0]
+    assert "2 of 80 values are no number, such as '#REF!' (my.csv:9)" in found[1]
+
+
+@pytest.mark.parametrize("says", [lambda n: f"size: {n if n % 5 else 'none'}", lambda n: f"size: {n if n else 'x'} {n}"])
+def test_values_that_are_often_no_number_are_left_alone(says: Callable[[int], str]) -> None:
+    assert not list(warn_of_numbers(made(80, lambda n: n % 4 == 0, says)))
+    assert not list(warn_of_numbers(made(20, lambda n: n % 4 == 0, lambda n: f"size: {n or 'none'}")))
+
+
+def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) -> None:
+    few = made(40, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
+    (line,) = cautions(few, tmp_path)
+    assert line == (
+        "m: 20 of 40 tickets are labelled fail, 3 of which test what is learnt: rules that tell fewer than 7 of these from "
+        "the others cannot be proven. Give more, some 110 in all"
+    )
+    many = made(900, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
+    assert not cautions(many, tmp_path)
+
+
+def test_where_failures_are_dear_and_rare_they_are_what_a_proof_lacks(tmp_path: Path) -> None:
+    config = replace(CONFIG, gate=GateConfig(fp_weight=20))
+    rare = made(1000, lambda n: n % 40 == 0, lambda n: f"size: {n}; colour: {n % 7}")
+    (line,) = cautions(rare, tmp_path, config)
+    assert "25 of 1,000 tickets are labelled fail" in line
+
+
+@pytest.mark.parametrize("scope", ["bundle", "all"])
+def test_it_is_the_failures_that_must_not_be_few(scope: Literal["bundle", "all"], tmp_path: Path) -> None:
+    """Twelve in 150, too many for a warning that they are rare; half of 150 and, where every ticket tests, forty in 500 are
+    enough."""
+    runner = RunnerConfig(judge="both" if scope == "all" else "model")
+    config = replace(CONFIG, reflection=ReflectionConfig(scope=scope), runner=runner, gate=GateConfig(fp_weight=2))
+    (line,) = cautions(made(150, lambda n: n * 7 % 150 < 12, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    assert line.startswith("m: 12 of 150 tickets are labelled fail, ")
+    assert not cautions(made(150, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    lines = cautions(made(500, lambda n: n * 7 % 500 < 40, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    assert len(lines) == (scope == "bundle")

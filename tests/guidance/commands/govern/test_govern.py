@@ -1,0 +1,412 @@
+"""``stageb guidance`` on a run that the loop left, and on files that people write."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from guidance.made import guidances
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import small
+from programs.processes import child
+
+from stageb.__main__ import main
+from stageb.errors import BadInputError, InputError
+from stageb.guidance.commands.govern.screens import mark_words
+from stageb.guidance.rules import history_file, rules_file
+from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance
+from stageb.guidance.rules.prompts import WORDS, rollout_prompt
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.types import Guidance
+
+G0 = "A ticket passes unless a rule fails it."
+G1 = "Fail if state is torn."
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, ``out/run``, of one mission that accepted one edit."""
+    folder = tmp_path_factory.mktemp("govern")
+    small.write(folder / "tickets.jsonl", "valves")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        assert main(small.arguments(folder / "tickets.jsonl", folder / "out", keys={"runner.epochs": 1})) == 0
+    return folder
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, the working directory."""
+    shutil.copytree(made, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+Asked = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def asked(capsys: pytest.CaptureFixture[str]) -> Asked:
+    """Gives ``stageb guidance`` words; exit code, output, errors."""
+
+    def ask(*words: str) -> tuple[int, str, str]:
+        code = main(["guidance", *words])
+        return code, *capsys.readouterr()
+
+    return ask
+
+
+def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Asked) -> None:
+    code, out, _ = asked("show", "out/run")
+    assert code == 0
+    assert out.startswith(f"valves, step 1:\n  G0. {G0}\n      given")
+    (row,) = [json.loads(line) for line in (here / "out/run/valves/reflection.jsonl").open() if '"applied": true' in line]
+    test = next(each["test"] for each in row["gate"]["edits"] if each["outcome"] == "accepted")
+    sources = row["proposals"][0]["operations"][0]["evidence"]
+    assert f"  G1. {G1}\n      added by R1 (step 1, epoch 1)\n      why: common to the wrong cases\n" in out
+    first, last = (key.replace("::", " (") + ")" for key in (sources[0], sources[-1]))
+    assert f"learnt from {len(sources)} tickets: {first}, " in out
+    assert last not in out
+    assert last in asked("show", "out/run", "--all-tickets", "--mission", "valves")[1]
+    assert f"gate: mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets ({test['won']} won" in out
+    assert f"; a rule that does not help would pass with a chance of at most {test['level']:.2g}\n" in out
+    assert asked("show", "out/run", "--step", "0")[1] == asked("show", "out/run@0")[1] != out
+    told = asked("history", "out/run")[1]
+    val = [json.loads(line) for line in (here / "out/run/valves/metrics.jsonl").open() if '"split": "val"' in line]
+    assert f"* step 1: R1, epoch 1\n      add: {G1}\n      gate: mean gain" in told
+    assert all(f"val: {row['acc']:.1%} of {row['n']} tickets" in told for row in val)
+
+
+def test_differences_are_told_as_diff_tells_them(here: Path, asked: Asked) -> None:
+    assert asked("diff", "out/run@0", "out/run") == (1, f"valves: out/run (step 0) -> out/run (step 1)\n  + G1. {G1}\n", "")
+    assert asked("diff", "out/run", "out/run/valves/guidance.json") == (0, "", "")
+    Path("mine.txt").write_text(f"# by hand\n[valves]\nFail if state is torn or worn.\n{G1}\n\n[doors]\nFail if ajar.\n")
+    code, out, _ = asked("diff", "out/run", "mine.txt", "--mission", "valves")
+    assert (code, out.splitlines()[1:]) == (
+        1,
+        ["  + G1. Fail if state is torn or worn.", "  > G1 -> G2. Fail if state is torn."],
+    )
+    Path("other.txt").write_text("[valves]\nFail if state is torn or worn.\n")
+    assert "  ~ G1. Fail if state is torn{+ or worn+}.\n" in asked("diff", "out/run", "other.txt")[1]
+    for a, b, told in (("out/run@7", "out/run", "step 7"), ("none", "out/run", "none"), ("out", "out/run", "no run lies")):
+        code, out, err = asked("diff", a, b)
+        assert (code, out) == (2, "")
+        assert told in err
+
+
+def test_what_is_exported_is_what_rollouts_read(here: Path, asked: Asked) -> None:
+    (ticket, *_), _ = read_tickets(["tickets.jsonl"], "error")
+    prompt = rollout_prompt(ticket, load_seed("out/run/valves/guidance.json")["valves"], WORDS["en"])
+    assert asked("export", "out/run")[1] == f"{prompt.system}\n\n{{ticket}}\n"
+    system, user = json.loads(asked("export", "out/run", "--format", "chat")[1])
+    assert system == {"role": "system", "content": prompt.system}
+    assert user == {"role": "user", "content": "{ticket}"}
+    config = Path("out/run/config.yaml")
+    config.write_text(config.read_text().replace("language: en", "language: zh"))
+    assert "任务：valves" in asked("export", "out/run")[1]
+    Path("two.txt").write_text("[a]\nFail if b.\n[c]\n")
+    assert "choose one by --mission: 'a', 'c'" in asked("export", "two.txt")[2]
+    assert asked("export", "two.txt", "--mission", "c", "--language", "zh")[1].endswith(
+        "G0. 除非有规则判为不通过，否则通过。\n\n{ticket}\n"
+    )
+
+
+def near(here: Path) -> None:
+    """Have the copied run name the tickets beside it."""
+    config = here / "out/run/config.yaml"
+    config.write_text(re.sub(r"\S*/tickets\.jsonl", "tickets.jsonl", config.read_text()))
+
+
+def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(here: Path, asked: Asked) -> None:
+    """By the tickets that the run learnt from; every ticket is judged as the rule says."""
+    code, _, err = asked("export", "out/run", "--format", "python")
+    assert (code, "lie elsewhere; name them: --tickets FILE ..." in err) == (2, True)
+    near(here)
+    code, out, err = asked("export", "out/run", "--format", "python", "--output", "rules.py")
+    assert (code, out, err) == (0, "", "")
+    script = (
+        "import json, sys; sys.path.insert(0, '.'); from rules import judge\n"
+        "for line in open('tickets.jsonl'): print(*judge(json.loads(line))[:2])\n"
+        "assert not [name for name in sys.modules if name.startswith('stageb')]\n"
+    )
+    told = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True).stdout
+    tickets, _ = read_tickets(["tickets.jsonl"], "error")
+    torn = [any("torn" in text for _, text in ticket.per_image) for ticket in tickets]
+    assert told.splitlines() == ["fail G1" if each else "pass G0" for each in torn]
+    assert any(torn)
+    tree = json.loads(asked("export", "out/run", "--format", "json")[1])
+    assert [rule["if"] for rule in tree["missions"]["valves"]["rules"]] == [{"field": "state", "is": ["torn"]}]
+    with sqlite3.connect(":memory:") as opened:
+        opened.execute("CREATE TABLE tickets (state)")
+        opened.executemany("INSERT INTO tickets VALUES (?)", [["torn"], ["new"], [None]])
+        found = list(opened.execute(asked("export", "out/run", "--format", "sql")[1]))
+    assert found == [("torn", "fail", "G1"), ("new", "pass", "G0"), (None, None, None)]
+
+
+def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, asked: Asked) -> None:
+    Path("mine.txt").write_text("[valves]\nFail if state is worn.\n")
+    Path("table.csv").write_text("Station,id,state\nvalves,1,worn\nvalves,2,new\nvalves,3,Stra\u00dfe\n", "utf-8")
+    given = ["export", "mine.txt", "--format", "sql", "--tickets", "table.csv", "--columns", "mission=Station,group_id=id"]
+    code, out, err = asked(*given)
+    assert (code, err) == (1, "valves: of 3 known tickets SQL cannot read the cells of 1; the first: 3\n")
+    assert "SELECT t.*" in out
+    assert asked(*given[:2], "--format", "python", *given[4:])[0] == 0
+    Path("table.csv").write_text("Station,id,state\nvalves,1,worn\nvalves,2,new\n", "utf-8")
+    assert asked(*given)[0] == 0
+
+
+def test_rules_that_are_not_written_as_code_are_named(here: Path, asked: Asked) -> None:
+    Path("mine.txt").write_text("[valves]\nFail if it looks odd.\nPass if state is new.\n")
+    code, out, err = asked("export", "mine.txt", "--format", "json")
+    assert (code, out) == (2, "")
+    assert "a file of guidance does not tell which names and values its rules speak of" in err
+    code, out, err = asked("export", "mine.txt", "--format", "json", "--tickets", "tickets.jsonl")
+    assert (code, err) == (1, "valves: G1 is not written as code: it compares no fields\n")
+    (valves,) = json.loads(out)["missions"].values()
+    assert [rule["key"] for rule in valves["rules"]] == ["G2"]
+    Path("table.csv").write_text("Station,state\nvalves,new\nvalves,torn\n")
+    columns = ["--columns", "mission=Station,group_id=null"]
+    assert asked("export", "mine.txt", "--format", "sql", "--tickets", "table.csv", *columns)[0] == 1
+    assert "did you mean columns.group_id" in asked("export", "out/run", "--format", "sql", "--columns", "groupid=x")[2]
+    assert asked("export", "mine.txt", "--format", "sql", "--tickets", "none.csv")[0] == 2
+    near(here)
+    Path("tickets.jsonl").rename("elsewhere.jsonl")
+    code, _, err = asked("export", "out/run", "--format", "sql")
+    assert (code, "run's ticket files are not found from here" in err) == (2, True)
+    assert asked("export", "out/run", "--format", "sql", "--tickets", "elsewhere.jsonl")[0] == 0
+
+
+def test_promoted_guidance_can_be_learnt_on_from_and_taken_back(here: Path, asked: Asked) -> None:
+    Path("shared.json").write_text(json.dumps({"doors": {"experiences": {"G0": "Doors."}}}))
+    Path("shared.json").chmod(0o640)
+    assert asked("promote", "out/run@0", "--to", "shared.json", "--yes")[0] == 0
+    code, out, _ = asked("promote", "out/run", "--to", "shared.json", "--yes")
+    assert (code, out.splitlines()[1:]) == (0, ["valves: step 0 -> step 1", f"  + G1. {G1}", "valves: step 1 is now in use"])
+    assert "holds these rules already" in asked("promote", "out/run", "--to", "shared.json")[1]
+    assert Path("shared.json").stat().st_mode & 0o777 == 0o640
+    shared, learnt = load_seed("shared.json"), load_seed("out/run/valves/guidance.json")["valves"]
+    assert shared["doors"].rules[0].text == "Doors."
+    assert [(rule.key, rule.text) for rule in shared["valves"].rules] == [(rule.key, rule.text) for rule in learnt.rules]
+    assert shared["valves"].rules[1].metadata.items() >= learnt.rules[1].metadata.items()
+    assert asked("show", "shared.json", "--mission", "valves")[1] == asked("show", "out/run")[1].replace(
+        "epoch 1", "epoch 1, run run"
+    )
+    keys = {"guidance.path": "shared.json", "jump_reflection": True, "output.run_name": "audit"}
+    assert main(small.arguments(Path("tickets.jsonl"), Path("out"), keys=keys)) == 0
+
+    edited = json.loads(Path("shared.json").read_text())  # by hand, since
+    edited["valves"]["experiences"]["G1"] = "Fail if state is worn."
+    Path("shared.json").write_text(json.dumps(edited))
+    assert "edited by hand since" in asked("history", "shared.json")[1]
+    assert asked("rollback", "shared.json", "--mission", "valves", "--to", "0", "--yes")[0] == 0
+    assert len(load_seed("shared.json")["valves"].rules) == 1
+    assert asked("rollback", "shared.json", "--mission", "valves", "--to", "2", "--yes")[0] == 0
+    assert load_seed("shared.json")["valves"].rules[1].text == "Fail if state is worn."
+    assert asked("diff", "shared.json@1", "shared.json", "--mission", "valves")[1].endswith("[-torn-]{+worn+}.\n")
+    told = asked("history", "shared.json", "--mission", "valves")[1]
+    steps = [line.split(":")[0] for line in told.splitlines()[1:] if " step " in line and "..." not in line]
+    assert [step for step in steps if step[2:6] == "step"] == ["  step 0", "  step 1", "  step 2", "  step 0", "* step 2"]
+    code, _, err = asked("rollback", "shared.json", "--mission", "valves", "--to", "9", "--yes")
+    assert (code, "kept: 0, 1, 2" in err) == (2, True)
+
+
+def test_nothing_is_changed_without_a_yes(here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    code, out, err = asked("promote", "out/run", "--to", "shared.json")
+    assert (code, "+ G1." in out, "give --yes" in err) == (2, True, True)
+    for answer, expected in (("\n", 1), ("n\n", 1), ("", 1), ("y\n", 0)):
+        assert not Path("shared.json").exists()
+        terminal = io.StringIO(answer)
+        monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys, "stdin", terminal)
+        assert asked("promote", "out/run", "--to", "shared.json")[0] == expected
+    assert load_seed("shared.json")["valves"].step == 1
+    for to, told in (
+        ("out/run/valves/guidance.json", "belongs to a run"),
+        ("rules.txt", "holds no history"),
+        (".", "a folder"),
+    ):
+        code, _, err = asked("promote", "out/run", "--to", to, "--yes")
+        assert (code, told in err) == (2, True)
+
+
+def test_a_change_made_meanwhile_is_asked_about_anew(here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(io.StringIO):
+        """A person who takes a while, in which another process promotes something else."""
+
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, size: int | None = -1, /) -> str:
+            if not Path("shared.json").exists():
+                Path("other.txt").write_text("[valves]\nFail if state is worn.\n")
+                assert main(["guidance", "promote", "other.txt", "--to", "shared.json", "--yes"]) == 0
+            return "y\n"
+
+    monkeypatch.setattr(sys, "stdin", Slow())
+    code, out, _ = asked("promote", "out/run", "--to", "shared.json")
+    assert code == 0
+    assert "~ G1. Fail if state is [-worn-]{+torn+}." in out
+    assert [row["step"] for row in history_file.read_history(Path("shared.json"))] == [0, 1]
+
+
+def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
+    shared, count = tmp_path / "shared.json", 6
+
+    def promote(number: int) -> Callable[[], None]:
+        def act() -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            (tmp_path / f"{number}.txt").write_text(f"[m{number % 3}]\nFail if a is {number}.\n")
+            assert main(["guidance", "promote", str(tmp_path / f"{number}.txt"), "--to", str(shared), "--yes"]) == 0
+
+        return act
+
+    processes = [child(promote(number)) for number in range(count)]
+    assert [os.waitpid(process, 0)[1] for process in processes] == [0] * count
+    kept, rows = load_seed(shared), list(history_file.read_history(shared))
+    assert sorted(kept) == ["m0", "m1", "m2"]
+    assert len(rows) == count
+    for mission, guidance in kept.items():
+        assert guidance.rules[1].text in {
+            f"Fail if a is {number}." for number in range(count) if f"m{number % 3}" == mission
+        }
+        assert len({row["step"] for row in rows if row["mission"] == mission}) == 2
+        assert read_guidance(f"{shared}@{guidance.step}", mission) == {mission: guidance}
+    with history_file.history_path(shared).open("ab") as cut:  # as a crash would leave it
+        cut.write(b'{"mission": "m0", "st')
+    assert list(history_file.read_history(shared)) == rows
+    promote(0)()
+    assert len(list(history_file.read_history(shared))) == count + (load_seed(shared)["m0"] != kept["m0"])
+
+
+def test_nothing_that_a_file_holds_moves_the_terminal(here: Path, asked: Asked) -> None:
+    body = json.loads(Path("out/run/valves/guidance.json").read_text())["valves"]
+    bad = "\x1b[2J\u202e"
+    body["metadata"] = {
+        "G1": {"reflection_id": bad, "op": bad, "rationale": bad, "sources": [bad, 3], "learnt": {"run": bad}}
+    }
+    body["metadata"]["G0"] = {
+        "op": 5,
+        "merged_from": bad,
+        "learnt": {"gate": {"mean_gain": bad}, "epoch": [bad]},
+        "sources": bad,
+    }
+    Path("mine.json").write_text(json.dumps({"valves": body}))
+    assert asked("promote", "mine.json", "--to", "s.json", "--yes")[0] == 0
+    shown = [
+        asked(*line)
+        for line in (("show", "mine.json"), ("show", "s.json"), ("history", "s.json"), ("diff", "s.json", "mine.json"))
+    ]
+    wrong = [asked("show", "out/run", "--mission", bad), asked("show", bad), asked("frobnicate", bad)]
+    assert all(code == 2 for code, _, _ in wrong)
+    for _, out, err in (*shown, *wrong):
+        assert all(letter.isprintable() or letter == "\n" for letter in out + err)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Fail if a.\n[m]\n", "r.txt:1: a rule of no mission"),
+        ("\n# nothing\n", "r.txt: no mission and no rule"),
+        ("[m]\nG2. Fail if a.\nG1. Fail if b.\n", "r.txt:3: G1 after G2"),
+        ("[m]\nFail if a.\nG0. Head.\n", "r.txt:3: G0 after G1"),
+        ("[m]\nG0. Head.\nG0. Head.\n", "r.txt:3: G0 after G0"),
+        ("[m]\nG01. Fail if a.\n", "r.txt:2: mission 'm': experiences: the key 'G01'"),
+        ("[m]\nG1.\n", "r.txt:2: mission 'm': experiences: G1: an empty text"),
+        ("[m]\nFail if \x1b a.\n", "r.txt:2: mission 'm': experiences: G1: the character U+001B"),
+        ("[m]\nFail if a.\n[m]\n", "r.txt:3: [m] stands twice"),
+        ("[m\nFail if a.\n", "r.txt:1: no mission's name"),
+        ("[m]\nG2000000. Fail if a.\n", "r.txt:1: mission 'm': a step or a rule's number beyond 999999"),
+    ],
+)
+def test_rules_as_text_are_read_strictly(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "r.txt").write_text(text)
+    with pytest.raises(InputError) as raised:
+        read_guidance(tmp_path / "r.txt")
+    assert told in str(raised.value)
+    (tmp_path / "latin.txt").write_bytes(b"[m]\nFail if \xe9.\n")
+    with pytest.raises(InputError, match=r"latin\.txt:2: not UTF-8"):
+        read_guidance(tmp_path / "latin.txt")
+
+
+@pytest.mark.parametrize(
+    ("rule", "language"),
+    [("不通过：若密封为磨损。", "zh"), ("G2. 通过：若密封为全新。", "zh"), ("Fail if 状态 is 通过.", "en"), ("通过", "zh")],
+)
+def test_a_default_headline_is_in_the_language_of_its_rules(tmp_path: Path, asked: Asked, rule: str, language: str) -> None:
+    (tmp_path / "r.txt").write_text(f"# rules\n[valves]\n{rule}\n", encoding="utf-8")
+    assert asked("promote", str(tmp_path / "r.txt"), "--to", str(tmp_path / "shared.json"), "--yes")[0] == 0
+    headline = json.loads((tmp_path / "shared.json").read_text())["valves"]["experiences"]["G0"]
+    assert headline == WORDS[language].neutral_headline
+
+
+def test_json_by_hand_is_refused_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_text(
+        '{"m": {\n  "experiences": {\n    "G0": "h",\n    "G1": [{"G1": 1}],\n    "G\\u0032": ""\n  }, "setp": 3}}'
+    )
+    with pytest.raises(InputError) as raised:
+        load_seed(path)
+    assert [line.line for line in raised.value.bad] == [6, 4, 5]  # type: ignore[attr-defined]
+    path.write_text('{"m": {\n  "experiences": {\n    "G0": "h"\n    "G1": "x"}}}')
+    with pytest.raises(InputError, match=r"g\.json:4: not JSON"):
+        load_seed(path)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["[m]", "[n]", "[", "[]", "G0. a", "G1. b", "G2.c", "G02. c", "Fail.", "", " # x", "\x1b", "\x85a"])
+    )
+)
+def test_any_text_is_rules_or_a_clear_error(lines: list[str]) -> None:
+    try:
+        content, places = rules_file.parse("\n".join(lines), "r.txt", G0)
+        found = from_json(content, "r.txt", places)
+    except BadInputError as error:
+        assert all(line.path == "r.txt" and line.what and line.remedy for line in error.bad)
+        assert all(line.line for line in error.bad) or not any(line.strip().strip("# x") for line in lines)
+    else:
+        written = sum(not line.startswith(("[", " #")) and bool(line) for line in lines)
+        assert written <= sum(len(guidance.rules) for guidance in found.values()) <= written + len(found)
+
+
+@given(guidances(st.sampled_from(["m", "a mission", "阀门"])))
+def test_rules_are_the_same_as_text(guidance: Guidance) -> None:
+    lines = [f"{rule.key}. {rule.text}" for rule in guidance.rules]
+    content, _ = rules_file.parse("\n".join([f"[{guidance.mission}]", *lines]), "x", "unused")
+    found = from_json(content, "x")[guidance.mission]
+    assert [(rule.key, rule.text) for rule in found.rules] == [(rule.key, rule.text.strip()) for rule in guidance.rules]
+
+
+@given(st.text("ab 阀门.", max_size=12), st.text("ab 阀门.", max_size=12))
+def test_marked_words_hold_both_texts(old: str, new: str) -> None:
+    marked = mark_words(old, new)
+    kept = {"old": "", "new": ""}
+    while marked:
+        if marked.startswith("[-"):
+            gone, _, marked = marked[2:].partition("-]")
+            kept["old"] += gone
+        elif marked.startswith("{+"):
+            come, _, marked = marked[2:].partition("+}")
+            kept["new"] += come
+        else:
+            kept, marked = {side: text + marked[0] for side, text in kept.items()}, marked[1:]
+    assert kept == {"old": old, "new": new}
+
+
+def test_help_of_diff_says_what_a_and_b_are(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        asked("diff", "--help")
+    said = capsys.readouterr().out
+    assert "A            the guidance to compare with" in said
+    assert "B            the guidance to compare, usually the newer one" in said

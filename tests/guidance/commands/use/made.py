@@ -1,0 +1,56 @@
+"""Small jobs of ``stageb predict`` and ``stageb evaluate``: tickets with a hidden rule, and guidance that knows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from programs import small
+
+from stageb.guidance.words.config import LoopConfig
+from stageb.untrusted.strict_yaml import dump
+
+HEADLINE = "A ticket passes unless a rule fails it."
+
+
+def guidance(path: Path, rules: dict[str, str], **metadata: Any) -> str:
+    """A guidance.json for missions, each with one rule."""
+    content = {
+        mission: {"step": 3, "experiences": {"G0": HEADLINE, "G1": rule}, "metadata": {"G1": metadata} if metadata else {}}
+        for mission, rule in rules.items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def run_folder(folder: Path, config: LoopConfig, rules: dict[str, str]) -> str:
+    """What a run leaves, as far as those who use it need it."""
+    from dataclasses import asdict
+
+    for number, (mission, rule) in enumerate(rules.items()):
+        guidance(folder / f"mission-{number}" / "guidance.json", {mission: rule})
+    (folder / "config.yaml").write_text(dump(asdict(config)))
+    return str(folder)
+
+
+def tickets(path: Path, *missions: str, groups: int = 40, labelled: bool = True) -> str:
+    """Tickets of several missions in turn, a line each."""
+    rows = [row for several in zip(*(small.rows(mission, groups) for mission in missions), strict=True) for row in several]
+    for row in rows:
+        if not labelled:
+            del row["label"]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+def options(command: str, keys: dict[str, Any]) -> list[str]:
+    """A command line with the scripted engine; ``keys`` win."""
+    given = {"model.engine": "scripted", "fabric.accelerator": "cpu", "sampler.samples_per_decode": 2, **keys}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    return [command, *(f"--{key}={text}" for key, text in texts.items())]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

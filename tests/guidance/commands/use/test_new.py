@@ -1,0 +1,127 @@
+"""``stageb new``, as somebody uses it who has a table and no config."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from stageb.__main__ import main
+from stageb.cli.parsing import parse
+from stageb.guidance.words.columns import ColumnsConfig
+
+RACKS = "Rack,Seal,Length,Checked\n" + "".join(
+    f"r-{n},{'worn' if n % 3 else 'new'},3{n}.5,{'NG' if n % 3 else 'OK'}\n" for n in range(30)
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def new(text: str, *options: str) -> ColumnsConfig:
+    """The columns of the config that is written for a table."""
+    Path("my.csv").write_text(text, encoding="utf-8")
+    assert main(["new", "my.csv", *options]) == 0
+    columns: ColumnsConfig = parse(["--config", "my.yaml"]).config.columns
+    return columns
+
+
+def refuse(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The message of a call that must write nothing."""
+    before = sorted(Path().iterdir())
+    assert main(["new", *arguments]) == 2
+    assert sorted(Path().iterdir()) == before
+    return capsys.readouterr().err
+
+
+def test_the_command_that_it_prints_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = new(RACKS)
+    assert columns == ColumnsConfig("mission", "my", "Rack", None, "Checked", ["OK"], ["NG"], ["Seal", "Length"])
+    printed = capsys.readouterr().out
+    assert "30 tickets, 10 pass and 20 fail" in printed
+    assert main(printed.splitlines()[-1].split()[1:]) == 0
+
+
+def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> None:
+    new(RACKS)
+    with pytest.raises(SystemExit) as end:
+        main(["predict", "--config", "my.yaml", "--tickets", "new.csv", "--print_config"])
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert "tickets: new.csv" in printed
+    assert "group_id: Rack" in printed
+
+
+def test_ten_keys_each_with_a_comment() -> None:
+    new(RACKS)
+    keys = [line for line in Path("my.yaml").read_text().splitlines() if not line.startswith("#") and line != "columns:"]
+    assert len(keys) == 10
+    assert all("  # " in line for line in keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "key", "value"),
+    [
+        ("mission,id,x,Result\na,1,u,ok\nb,2,v,Not OK\n", (), "mission", "mission"),
+        ("mission,id,x,Result\na,1,u,ok\nb,2,v,Not OK\n", (), "fails", ["Not OK"]),
+        ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
+        ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
+        ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),  # it names a machine, not a case
+        ("id,x,Result\n1,u,ok\n2,v,ng\n", ("--group", "null"), "group_id", None),
+        ("x,y,z\n1,ok,up\n2,ng,down\n", ("--label", "z", "--passes", "up"), "fails", ["down"]),
+        ("id,x,Result\n1,u,OK\n2,v,rework\n3,w,NG\n", ("--passes", "OK", "rework"), "passes", ["OK", "rework"]),
+        ("x,defective\n1,'yes'\n2,'no'\n", ("--label", "defective", "--fails", "'yes'"), "passes", ["'no'"]),
+        ("x,defective\n1,yes\n2,no\n", ("--label", "defective", "--fails", "yes"), "fails", ["yes"]),
+    ],
+)
+def test_what_is_guessed_and_what_options_say(text: str, options: tuple[str, ...], key: str, value: object) -> None:
+    assert getattr(new(text, *options), key) == value
+
+
+def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = io.StringIO("z\nfail\npass\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    columns = new("x,z\n1,up\n2,down\n")
+    assert (columns.label, columns.passes, columns.fails) == ("z", ["down"], ["up"])
+    assert 'does "up" mean pass or fail?' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", (), "empty"),
+        ("x,Result\n", (), "no rows below the header"),
+        ("x,y\n1,2\n", (), 'which column holds the right verdict, of "x", "y"? Say it with --label COLUMN'),
+        ("x,y\n1,2\n", ("--label", "w"), 'there is no column "w"; there are "x", "y"'),
+        ("x,Result\n1,OK\n2,OK\n", (), 'column "Result" says "OK" alone, so nothing can be learnt'),
+        ("x,Result\n1,up\n2,down\n", (), 'does "up" mean pass or fail? Say it with --passes'),
+        ("x,Result\n1,OK\n2,NG\n", ("--passes", "fine"), 'column "Result" nowhere says "fine"'),
+        ("x,Result\n" + "".join(f"1,{n}\n" for n in range(9)), ("--label", "Result"), "holds 9 different values"),
+        ("x,Result\n1,OK\n2,NG\n3,\n", (), "my.csv:4"),  # the table does not fit: no label
+        ("x,Result\n1,OK\n2,NG\n", ("--to", "my.csv"), "it holds the tickets"),
+        ("x,Result\n1,OK\n2,NG\n", ("--to", "none/my.yaml"), "name another file with --to"),
+    ],
+)
+def test_a_table_that_cannot_be_used(
+    text: str, options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("my.csv").write_text(text)
+    assert message in refuse(capsys, "my.csv", *options)
+
+
+def test_a_file_that_is_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.xlsx").write_bytes(b"PK\x03\x04\0")
+    Path("named.csv").write_bytes(b"PK\x03\x04\0")
+    assert "save it as CSV (UTF-8)" in refuse(capsys, "my.xlsx")
+    assert "save it as CSV (UTF-8)" in refuse(capsys, "named.csv")
+    assert "cannot be read: No such file" in refuse(capsys, "none.csv")
+    assert "JSON Lines need no such config" in refuse(capsys, "my.jsonl")
+
+
+def test_a_config_that_is_there_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    new(RACKS)
+    assert "my.yaml: exists already; name another file with --to" in refuse(capsys, "my.csv")

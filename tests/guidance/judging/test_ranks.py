@@ -1,0 +1,70 @@
+"""What the ranks do for the loop that no ticket is named in: answering reflections together."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stageb.config import FabricConfig
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Completion, Decode, Prompt, Request
+from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.judging.questions import SampleAnswers
+from stageb.guidance.judging.ranks import TOGETHER, Group, Ranks
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.config import LoopConfig, RunnerConfig
+from stageb.guidance.words.types import Round, Ticket
+from stageb.job.world import World, run
+
+
+def echo(prompt: Prompt, decode: Decode, key: int) -> str:
+    """An answer that tells every part of its request."""
+    return f"{prompt.system}|{prompt.user}|{decode}|{key}"
+
+
+def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_answer_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decode = Decode(temperature=0.5, max_new_tokens=99, stop=("\n", "E"))
+    count = 2 * TOGETHER + 1
+    requests = [Request(Prompt("s", f"u{i}"), decode, (2**64 - i, i)) for i in range(count)]
+    config = LoopConfig(tickets=["none"], model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"))
+    parts: list[int] = []
+    given: list[tuple[Completion, ...]] = []
+
+    def main(world: World) -> int:
+        ranks = Ranks(config, [], world)
+        ranks.load()
+
+        generate = ranks.reflector.generate
+
+        def counting(some: Sequence[Request]) -> list[tuple[Completion, ...]]:
+            parts.append(len(some))
+            return generate(some)
+
+        monkeypatch.setattr(ranks.reflector, "generate", counting)
+        given.extend(ranks.answer(SampleAnswers(tuple(requests))))
+        assert ranks.answer(SampleAnswers(())) == []
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+    assert given == ScriptedEngine(echo).generate(requests)
+    assert parts == [TOGETHER, TOGETHER, 1], "a rank's share is a whole part, so parts must be small for all to get one"
+
+
+def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
+    tickets = [Ticket("m", f"g{i}", "pass", (("image_1", "a: b"),)) for i in range(70)]
+    model = ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo")
+    config = LoopConfig(tickets=["none"], model=model, runner=RunnerConfig(per_rank_rollout_batch_size=35))
+    given: list[Sequence[Group]] = []
+    world: Any = SimpleNamespace(world_size=2, is_global_zero=False, map=lambda *call: given.append(call[2]) or [])
+    ranks = Ranks(config, tickets, world)
+    ranks.roll_out(
+        Round((0, 0, 2, 0), 0, "m", "val", 0, tuple(range(70)), last=True),
+        make_neutral("m", WORDS["en"]),
+        lambda count: None,
+    )
+    [groups] = given
+    assert [sum(len(positions) for _, positions in groups[rank::2]) for rank in range(2)] == [35, 35]

@@ -1,0 +1,442 @@
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import pytest
+from guidance.made import tickets
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stageb.engines import build
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
+from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.judging.rollout import (
+    as_decode,
+    group_size,
+    judge_tickets,
+    keep_limit,
+    micro_batches,
+    rollout,
+    share_out,
+)
+from stageb.guidance.judging.sampling import sigmoid
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
+from stageb.guidance.words.config import DecodeConfig, PromptConfig, SamplerConfig
+from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket
+from stageb.seeds import stream, uniform
+
+GUIDANCE = make_neutral("m", WORDS["en"])
+NAMES = (17, "rollout", 2)
+SAMPLER = SamplerConfig(samples_per_decode=2, grid=[DecodeConfig(temperature=0.9), DecodeConfig(temperature=0.3, seed=5)])
+
+
+def respond(prompt: Prompt, decode: Decode, key: int) -> str:
+    """Something that tells every argument: most answers are of the right form."""
+    told = stream(prompt.system, prompt.user, str(decode), key)
+    return answer_text("pass" if told % 2 else "fail", f"because {told}", WORDS["en"]) if told % 7 else f"hm {told}"
+
+
+class Listening(ScriptedEngine):
+    """Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(respond)
+        self.asked: list[Request] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        self.asked += requests
+        return super().generate(requests)
+
+
+class Weighing(ScriptedEngine):
+    """Has a log-probability for each answer, drawn from the prompt, and remembers what it was asked."""
+
+    def __init__(self, lead: float | None = None) -> None:
+        super().__init__(respond)
+        self.lead = lead  # of the first answer over the second
+        self.questions: list[Question] = []
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        self.questions += questions
+        if self.lead is not None:
+            return [(-1.0, -1.0 - self.lead) for _ in questions]
+        return [tuple(-9 * uniform(stream(str(each.prompt), answer), 0) for answer in each.answers) for each in questions]
+
+
+def ticket(group: str = "g", *summaries: str) -> Ticket:
+    return Ticket("m", group, "pass", tuple((f"image_{n}", text) for n, text in enumerate(summaries or ("a: b",), 1)))
+
+
+# Micro-batches
+
+
+@pytest.mark.parametrize("limit", [7, 16, 32, 128])
+@pytest.mark.parametrize("world_size", range(1, 13))
+def test_no_rank_rolls_out_more_than_its_limit(world_size: int, limit: int) -> None:
+    """Also where fewer tickets than a round are asked about."""
+    for per_rank in range(1, 71):
+        round_size = per_rank * world_size
+        size = group_size(round_size, per_rank, limit)
+        for asked in (round_size, round_size - 1, round_size * 3 // 4, round_size // 3):
+            share = share_out(asked, size, 32)
+            kept = keep_limit(share, asked, size, round_size)
+            groups = [min(kept, asked - start) for start in range(0, asked, kept)]
+            assert share <= kept <= size
+            assert max(sum(groups[rank::world_size]) for rank in range(world_size)) <= per_rank, (per_rank, asked)
+
+
+@pytest.mark.parametrize("per_rank", range(8, 265, 8))
+def test_the_limit_leaves_groups_of_usual_rounds_as_they_are(per_rank: int) -> None:
+    for world_size in (1, 2, 4, 8):
+        size = group_size(per_rank * world_size, per_rank, 32)
+        assert keep_limit(size, per_rank * world_size, size, per_rank * world_size) == size
+
+
+@given(st.integers(1, 200), st.integers(1, 8), st.integers(1, 64))
+def test_groups_fill_every_rank_evenly(per_rank: int, world_size: int, limit: int) -> None:
+    size = group_size(per_rank * world_size, per_rank, limit)
+    assert 1 <= size <= limit
+    assert per_rank % size == 0
+
+
+def promised(round_size: int, limit: int) -> list[int]:
+    """World sizes at which a round makes the same groups."""
+    eighths = round_size / 8 >= min(limit, 16)
+    return [size for size in (1, 2, 3, 4, 6, 8, 12, 24) if round_size % size == 0 and (eighths or 12 % size == 0)]
+
+
+@given(st.integers(1, 1200), st.integers(1, 200))
+def test_the_same_round_makes_the_same_groups_at_usual_world_sizes(round_size: int, limit: int) -> None:
+    sizes = {group_size(round_size, round_size // world_size, limit) for world_size in promised(round_size, limit)}
+    assert len(sizes) == 1
+    assert sizes.pop() <= limit
+
+
+@given(st.integers(1, 60), st.integers(1, 64))
+def test_as_many_tickets_as_eight_ranks_read_at_once_make_the_same_groups_on_fewer(per_rank: int, limit: int) -> None:
+    if per_rank >= min(limit, 16):
+        assert {1, 2, 4, 8} <= set(promised(8 * per_rank, limit))
+
+
+@pytest.mark.parametrize(
+    ("round_size", "limit", "size"),
+    [
+        (512, 128, 64),
+        (512, 32, 32),
+        (256, 32, 32),
+        (128, 32, 16),
+        (64, 32, 16),  # the demo's: its eighth would be slow to read
+        (192, 32, 8),
+        (96, 32, 8),
+        (24, 8, 2),
+        (24, 2, 1),  # 3 tickets a rank at 8, 8 at 3
+        (9, 32, 3),
+        (35, 4, 1),
+    ],
+)
+def test_groups_are_as_large_as_they_may_be(round_size: int, limit: int, size: int) -> None:
+    sizes = [group_size(round_size, round_size // world_size, limit) for world_size in promised(round_size, limit)]
+    assert sizes == [size] * len(sizes)
+
+
+@given(tickets(), st.integers(1, 9))
+def test_micro_batches_partition_the_round(round_: list[Ticket], size: int) -> None:
+    groups = micro_batches(round_, size)
+    assert sorted(i for group in groups for i in group) == list(range(len(round_)))
+    assert [len(group) for group in groups] == [size] * (len(round_) // size) + [len(round_) % size] * (
+        len(round_) % size > 0
+    )
+
+
+@given(tickets(), st.integers(1, 9))
+def test_micro_batches_hold_tickets_of_like_length(round_: list[Ticket], size: int) -> None:
+    lengths = [len(ticket_text(round_[i])) for group in micro_batches(round_, size) for i in group]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+@given(tickets(), st.integers(1, 9), st.data())
+def test_the_order_within_a_round_makes_no_difference_to_its_groups(
+    round_: list[Ticket], size: int, data: st.DataObject
+) -> None:
+    other = data.draw(st.permutations(round_))
+    made = [[round_[i].key for i in group] for group in micro_batches(round_, size)]
+    assert [[other[i].key for i in group] for group in micro_batches(other, size)] == made
+
+
+@given(tickets(max_size=40), st.integers(1, 12), st.sampled_from([1, 2, 3, 4, 8]), st.integers(1, 8))
+def test_no_rank_gets_more_than_its_share(round_: list[Ticket], per_rank: int, world_size: int, limit: int) -> None:
+    """Item i runs on rank i % world_size; an epoch's last round may be short."""
+    round_ = round_[: per_rank * world_size]
+    groups = micro_batches(round_, group_size(per_rank * world_size, per_rank, limit))
+    shares = [sum(map(len, groups[rank::world_size])) for rank in range(world_size)]
+    assert max(shares) <= per_rank
+    assert sum(shares) == len(round_)
+
+
+@given(st.integers(0, 3000), st.sampled_from([1, 8, 16, 32, 128]), st.sampled_from([16, 32]))
+def test_fewer_tickets_than_a_round_are_shared_out_among_eight_ranks(count: int, size: int, least: int) -> None:
+    share = share_out(count, size, least)
+    groups = [min(share, count - start) for start in range(0, count, share)]
+    assert share <= size
+    if count >= 8 * size:
+        assert share == size  # as in a round
+    busiest = max(sum(groups[rank::8]) for rank in range(8))
+    assert busiest <= max(math.ceil(count / 8) + size - 1, min(least, count))
+    if least <= math.ceil(count / 8) <= size:
+        assert busiest == math.ceil(count / 8)
+
+
+# Rollout
+
+
+@given(tickets(max_size=6))
+def test_candidates_come_by_grid_then_sample_each_from_its_own_stream(round_: list[Ticket]) -> None:
+    engine = Listening()
+    answers = rollout(round_, GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES)
+    assert [each.ticket_key for each in answers] == [each.key for each in round_]
+    keys = [
+        [[stream(*NAMES, "m", each.key, entry, seed, sample) for sample in (0, 1)] for entry, seed in enumerate((0, 5))]
+        for each in round_
+    ]
+    for each, given_, (first, second) in zip(round_, answers, keys, strict=True):
+        assert [candidate.index for candidate in given_.candidates] == [0, 1, 2, 3]
+        assert [candidate.decode for candidate in given_.candidates] == [0, 0, 1, 1]
+        assert [candidate.temperature for candidate in given_.candidates] == [0.9, 0.9, 0.3, 0.3]
+        prompt = rollout_prompt(each, GUIDANCE, WORDS["en"])
+        expected = [respond(prompt, Decode(temperature=0.9), key) for key in first]
+        expected += [respond(prompt, Decode(temperature=0.3, seed=5), key) for key in second]
+        assert [candidate.text for candidate in given_.candidates] == expected
+    drawn = [key for request in engine.asked for key in request.keys]
+    assert drawn == [key for entries in keys for entry in entries for key in entry]
+    assert len(set(drawn)) == len(drawn)
+
+
+@given(tickets(max_size=8), st.data())
+def test_answers_do_not_depend_on_what_else_is_in_the_batch(round_: list[Ticket], data: st.DataObject) -> None:
+    engine = ScriptedEngine(respond)
+    together = {each.ticket_key: each for each in rollout(round_, GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES)}
+    some = data.draw(st.permutations(round_))[: data.draw(st.integers(0, len(round_)))]
+    assert rollout(some, GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES) == [together[each.key] for each in some]
+    scorer = Weighing()
+    for judge_by in ("answer", "probability"):
+        judged = dict(zip(together, judge_tickets(round_, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by), strict=True))
+        assert judge_tickets(some, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by) == [judged[each.key] for each in some]
+
+
+class Reasoning(Weighing):
+    """Gives reasons, and remembers what it was asked to go on from."""
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        self.begun = [(request.begin, request.decode.stop, request.keys) for request in requests]
+        return [tuple(Completion(f" by {key}", 3, "stop") for key in request.keys) for request in requests]
+
+
+@settings(max_examples=30)
+@given(tickets(max_size=5), st.floats(-3, 3), st.integers(1, 9))
+def test_a_begun_verdict_is_drawn_by_its_probability_and_the_reason_goes_on_from_it(
+    round_: list[Ticket], lead: float, samples: int
+) -> None:
+    words, engine = words_of(PromptConfig(prefill=True)), Reasoning(lead)
+    sampler = replace(SAMPLER, samples_per_decode=samples)
+    given_ = rollout(round_, GUIDANCE, engine, sampler, words, NAMES)
+    asked = {key: (begin, stop) for begin, stop, keys in engine.begun for key in keys}
+    ratio = -1.0 - (-1.0 - lead)  # as the engine has it
+    for each, answers in zip(round_, given_, strict=True):
+        for candidate in answers.candidates:
+            grid, sample = divmod(candidate.index, samples)
+            key = stream(*NAMES, "m", each.key, grid, SAMPLER.grid[grid].seed, sample)
+            share = sigmoid(ratio, candidate.temperature)
+            verdict = "pass" if uniform(stream("verdict", key), 0) < share else "fail"
+            assert (candidate.verdict, candidate.reason, candidate.fault) == (verdict, f"by {key}", None)
+            assert asked[key] == (f"Verdict: {verdict}\nReason:", ("\n",))
+    assert rollout(round_[1:], GUIDANCE, engine, sampler, words, NAMES) == given_[1:]
+    for judge_by, temperature in (("answer", 0.0), ("probability", 0.9)):
+        judged = judge_tickets(round_, GUIDANCE, engine, sampler, words, judge_by)
+        assert [each.merit for each in judged] == [
+            sigmoid(ratio if each.label == "pass" else -ratio, temperature) for each in round_
+        ]
+
+
+def test_an_engine_that_cannot_weigh_is_asked_to_go_on_from_the_first_word() -> None:
+    engine = Listening()
+    words = words_of(PromptConfig(prefill=True))
+    rollout([ticket()], GUIDANCE, engine, SAMPLER, words, NAMES)
+    judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, words, "answer")
+    assert {request.begin for request in engine.asked} == {"Verdict:"}
+
+
+def test_other_names_draw_other_answers() -> None:
+    engine = ScriptedEngine(respond)
+    others = [ticket(), replace(ticket(), mission="n"), replace(ticket(), label="fail"), ticket("h")]
+    texts = {
+        candidate.text
+        for names in (NAMES, (18, "rollout", 2), (17, "rollout", 3))
+        for answers in rollout(others, GUIDANCE, engine, SAMPLER, WORDS["en"], names)
+        for candidate in answers.candidates
+    }
+    assert len(texts) == 3 * 4 * 4
+
+
+def test_a_malformed_answer_stays_a_candidate_without_a_verdict() -> None:
+    answers = rollout([ticket(str(n)) for n in range(40)], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES)
+    candidates = [candidate for each in answers for candidate in each.candidates]
+    odd = [candidate for candidate in candidates if candidate.text.startswith("hm ")]
+    assert 0 < len(odd) < len(candidates)
+    assert all((candidate.verdict, candidate.reason, candidate.format_ok) == (None, "", False) for candidate in odd)
+    assert all(candidate.format_ok == (candidate not in odd) for candidate in candidates)
+    assert all(candidate.tokens == len(candidate.text.split()) + 1 for candidate in candidates)
+
+
+def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
+    engine = Listening()
+    round_ = [ticket("short"), ticket("long", "a: " + "word " * 80), ticket("other", "a: c")]
+    (length,) = engine.count_tokens([rollout_prompt(round_[1], GUIDANCE, WORDS["en"])])
+    sampler = replace(SAMPLER, max_prompt_tokens=length - 1)
+    short, long, other = rollout(round_, GUIDANCE, engine, sampler, WORDS["en"], NAMES)
+    assert (long.ticket_key, long.prompt_tokens, long.candidates) == ("long::pass", length, ())
+    assert long.set_aside == f"prompt of {length} tokens, at most {length - 1} (sampler.max_prompt_tokens)"
+    assert [short, other] == rollout([round_[0], round_[2]], GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES)
+    assert (short.set_aside, other.set_aside) == ("", "")
+    assert {request.prompt for request in engine.asked} == {rollout_prompt(round_[i], GUIDANCE, WORDS["en"]) for i in (0, 2)}
+    for judge_by in ("answer", "probability"):
+        judged = judge_tickets(round_, GUIDANCE, Weighing(), sampler, WORDS["en"], judge_by)
+        assert judged[1] == Judgement(0.0, 0)  # never right, and costs nothing
+        others = judge_tickets([round_[0], round_[2]], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], judge_by)
+        assert [judged[0], judged[2]] == others
+    fits = rollout(round_, GUIDANCE, engine, replace(SAMPLER, max_prompt_tokens=length), WORDS["en"], NAMES)[1]
+    assert len(fits.candidates) == 4
+
+
+def test_nothing_to_roll_out_is_nothing() -> None:
+    assert rollout([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES) == []
+    assert judge_tickets([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], "answer") == []
+    assert judge_tickets([], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], "probability") == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
+    guidance = Guidance("m", 3, (Rule("G0", "x"), Rule("G4", "Fail if a is b.", {"sources": ["secret-group::fail"]})), 5)
+    one = Ticket("m", "secret-group", "fail", (("image_1", "a: b"),), {"note": "secret extra"})
+    engine = Listening()
+    rollout([one, replace(one, group_id="another", label="pass")], guidance, engine, SAMPLER, WORDS[language], NAMES)
+    judge_tickets([one], guidance, engine, SAMPLER, WORDS[language], "answer")
+    weighing = Weighing()
+    judge_tickets([one], guidance, weighing, SAMPLER, WORDS[language], "probability")
+    (prompt,) = {request.prompt for request in engine.asked} | {question.prompt for question in weighing.questions}
+    assert "secret" not in prompt.system + prompt.user
+    assert prompt.user == "image_1: a: b"
+    assert prompt.system.endswith("\nG0. x\nG4. Fail if a is b.")
+
+
+# Judgements
+
+
+@pytest.mark.parametrize(
+    ("answer", "merit"),
+    [
+        ("Verdict: pass\nReason: all is well", 1.0),
+        ("Verdict: Fail", 0.0),
+        ("Verdict: pass\nand then words without end", 1.0),
+        ("\nVerdict: pass", 0.0),
+        ("Verdict: maybe\nReason: who knows", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: float) -> None:
+    seen: list[Decode] = []
+
+    def answering(prompt: Prompt, decode: Decode, key: int) -> str:
+        seen.append(decode)
+        return answer
+
+    engine = ScriptedEngine(answering)
+    (judged,) = judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
+    (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, WORDS["en"])])
+    assert judged == Judgement(merit, read + len(answer.partition("\n")[0].split()) + 1)
+    assert [(decode.temperature, decode.stop) for decode in seen] == [(0.0, ("\n",))]
+
+
+@given(st.floats(-40, 40), st.sampled_from([0.1, 0.7, 1.0, 2.0]))
+def test_by_probability_the_two_verdict_lines_are_weighed_at_the_grids_temperature(lead: float, temperature: float) -> None:
+    engine, sampler = Weighing(lead), SamplerConfig(grid=[DecodeConfig(temperature), DecodeConfig(5.0)])
+    both = [ticket(), replace(ticket(), label="fail")]
+    passes, fails = judge_tickets(both, GUIDANCE, engine, sampler, WORDS["en"], "probability")
+    assert {question.answers for question in engine.questions} == {("Verdict: pass", "Verdict: fail")}
+    assert [question.prompt for question in engine.questions] == [
+        rollout_prompt(each, GUIDANCE, WORDS["en"]) for each in both
+    ]
+    weights = [math.exp(-1 / temperature), math.exp((-1 - lead) / temperature)]
+    assert passes.merit == pytest.approx(weights[0] / sum(weights), abs=1e-6)
+    assert passes.merit + fails.merit == pytest.approx(1, abs=2e-6)
+    assert passes.tokens == engine.count_tokens([engine.questions[0].prompt])[0] + 1
+
+
+def test_greedily_the_more_probable_verdict_is_all_and_a_tie_is_never_right() -> None:
+    assert [sigmoid(lead, 0) for lead in (-3.0, -1e-9, 0.0, 1e-9, 5.0)] == [0.0, 0.0, 0.0, 1.0, 1.0]
+    sampler = SamplerConfig(grid=[DecodeConfig(temperature=0)])
+    for lead, merits in ((0.3, [1.0, 0.0]), (-0.3, [0.0, 1.0]), (0.0, [0.0, 0.0])):
+        both = [ticket(), replace(ticket(), label="fail")]
+        judged = judge_tickets(both, GUIDANCE, Weighing(lead), sampler, WORDS["en"], "probability")
+        assert [each.merit for each in judged] == merits
+    assert sigmoid(1e9, 0.01) == 1.0
+    assert sigmoid(-1e9, 0.01) == 0.0
+
+
+def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -> None:
+    """Of answers that keep their form, to within sampling error; it is unsure of the first ticket."""
+    engine = build(ModelConfig(), "cpu")
+    assert isinstance(engine, Scorer)
+    rules = (*GUIDANCE.rules, Rule("G1", "Fail if state is torn."), Rule("G2", "Pass if colour is a shade of red."))
+    guidance = replace(GUIDANCE, rules=rules, next_number=3)
+    texts = ["state torn or not", "state: torn, colour: rose red"]
+    round_ = [ticket(f"g{n}", text) for n, text in enumerate(texts)]
+    temperature, samples = 1.5, 200
+    sampler = SamplerConfig(samples, grid=[DecodeConfig(temperature, max_new_tokens=8, stop=["\n"])])
+    told = rollout(round_, guidance, engine, sampler, WORDS["en"], NAMES)
+    judged = judge_tickets(round_, guidance, engine, sampler, WORDS["en"], "probability")
+    unsure = 0
+    for answers, judgement in zip(told, judged, strict=True):
+        verdicts = [parse_verdict(candidate.text, WORDS["en"]) for candidate in answers.candidates]
+        formed = [verdict for verdict in verdicts if verdict]
+        assert len(formed) > samples / 2
+        unsure += 0.05 < judgement.merit < 0.95
+        error = math.sqrt(max(judgement.merit * (1 - judgement.merit), 0.01) / len(formed))
+        assert formed.count("pass") / len(formed) == pytest.approx(judgement.merit, abs=4 * error)
+    assert unsure
+
+
+def test_a_begun_verdict_of_the_shipped_model_is_readable_and_as_the_gate_sees_it() -> None:
+    engine, words = build(ModelConfig(), "cpu"), words_of(PromptConfig(prefill=True))
+    rules = (*GUIDANCE.rules, Rule("G1", "Fail if state is torn."), Rule("G2", "Pass if colour is a shade of red."))
+    guidance, samples = replace(GUIDANCE, rules=rules, next_number=3), 100
+    sampler = SamplerConfig(samples, grid=[DecodeConfig(3.0, max_new_tokens=4)])
+    (told,) = rollout([ticket("g", "torn and red")], guidance, engine, sampler, words, NAMES)
+    (judged,) = judge_tickets([ticket("g", "torn and red")], guidance, engine, sampler, words, "probability")
+    verdicts = [candidate.verdict for candidate in told.candidates]
+    formed = len(verdicts) - verdicts.count(None)  # at such a temperature a reason may be empty
+    assert formed > 0.8 * samples
+    assert 0.02 < judged.merit < 0.98
+    assert verdicts.count("pass") / formed == pytest.approx(judged.merit, abs=4 * math.sqrt(0.25 / formed))
+
+
+def test_a_rollout_wants_both_lines() -> None:
+    (answers,) = rollout([ticket()], GUIDANCE, ScriptedEngine(lambda *_: "Verdict: pass"), SAMPLER, WORDS["en"], NAMES)
+    assert {(candidate.verdict, candidate.format_ok) for candidate in answers.candidates} == {(None, False)}
+
+
+def test_an_entry_of_the_grid_reaches_the_engine_whole() -> None:
+    decode = DecodeConfig(0.4, top_p=0.9, top_k=7, max_new_tokens=5, repetition_penalty=1.2, seed=3, stop=["END"])
+    assert as_decode(decode) == Decode(
+        0.4, top_p=0.9, top_k=7, max_new_tokens=5, repetition_penalty=1.2, seed=3, stop=("END",)
+    )
+    assert [field.name for field in fields(DecodeConfig)] == [field.name for field in fields(Decode)]
+
+
+def test_what_the_engine_raises_comes_out() -> None:
+    def broken(prompt: Prompt, decode: Decode, key: int) -> str:
+        raise ZeroDivisionError("no answer")
+
+    with pytest.raises(ZeroDivisionError, match="no answer"):
+        rollout([ticket()], GUIDANCE, ScriptedEngine(broken), SAMPLER, WORDS["en"], NAMES)

@@ -1,0 +1,158 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.judging.selection import latest_of_the_best, select
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.types import Answers, Candidate, Choice, Ticket, Verdict
+
+TICKET = Ticket("m", "g1", "pass", (("image_1", "a: b"),))
+
+
+def candidate(index: int, verdict: Verdict | None, temperature: float = 0.7) -> Candidate:
+    reason = f"reason {index}" if verdict else ""
+    return Candidate(index, 0, temperature, "raw", verdict, reason, verdict is not None, 5)
+
+
+def answers(*candidates: Candidate, set_aside: str = "") -> Answers:
+    return Answers(TICKET.key, 10, candidates, set_aside)
+
+
+def of(*verdicts: Verdict | None) -> Answers:
+    return answers(*(candidate(index, verdict) for index, verdict in enumerate(verdicts)))
+
+
+@st.composite
+def any_answers(draw: st.DrawFn) -> Answers:
+    verdicts = draw(st.lists(st.sampled_from(["pass", "fail", None]), max_size=9))
+    temperatures = st.sampled_from([0.0, 0.3, 0.7])
+    return answers(*(candidate(index, verdict, draw(temperatures)) for index, verdict in enumerate(verdicts)))
+
+
+def test_the_majority_wins_and_malformed_answers_have_no_vote() -> None:
+    chosen = select(TICKET, of("pass", "fail", "pass", None, None, None), 0.5)
+    assert (chosen.verdict, chosen.label_match, chosen.vote_strength) == ("pass", True, 2 / 3)
+    assert (chosen.low_agreement, chosen.manual_review) == (False, "")
+
+
+def test_a_tie_goes_to_fail() -> None:
+    chosen = select(TICKET, of("pass", "fail"), 0.5)
+    assert (chosen.verdict, chosen.label_match, chosen.selected_candidate) == ("fail", False, 1)
+
+
+def test_the_winner_is_the_coolest_then_the_first() -> None:
+    chosen = select(
+        TICKET,
+        answers(candidate(0, "fail", 0.0), candidate(1, "pass", 0.7), candidate(2, "pass", 0.3), candidate(3, "pass", 0.3)),
+        0.5,
+    )
+    assert (chosen.selected_candidate, chosen.reason) == (2, "reason 2")
+
+
+def test_low_agreement_says_how_many() -> None:
+    chosen = select(TICKET, of("pass", "pass", "pass", "fail"), 0.8)
+    assert chosen.low_agreement
+    assert chosen.manual_review == "low agreement: 3 of 4"
+
+
+def test_agreement_at_the_threshold_is_enough() -> None:
+    assert not select(TICKET, of("pass", "pass", "pass", "pass", "fail"), 0.8).low_agreement
+
+
+def test_no_usable_answer_is_wrong_whatever_the_label() -> None:
+    for label in ("pass", "fail"):
+        chosen = select(replace(TICKET, label=label), of(None, None), 0.8)
+        assert (chosen.verdict, chosen.selected_candidate, chosen.label_match) == (None, None, False)
+        assert chosen.manual_review == "no usable answer in 2 candidates"
+
+
+def test_a_ticket_set_aside_gives_its_reason() -> None:
+    chosen = select(TICKET, answers(set_aside="prompt of 5000 tokens, limit 4096"), 0.8)
+    assert (chosen.verdict, chosen.manual_review) == (None, "prompt of 5000 tokens, limit 4096")
+
+
+@given(any_answers(), st.randoms(use_true_random=False), st.floats(0, 1))
+def test_the_order_of_candidates_does_not_matter(given_answers: Answers, random: object, least: float) -> None:
+    shuffled = list(given_answers.candidates)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert select(TICKET, given_answers, least) == select(TICKET, answers(*shuffled), least)
+
+
+@given(any_answers(), st.floats(0, 1))
+def test_the_parts_of_a_selection_agree(given_answers: Answers, least: float) -> None:
+    chosen = select(TICKET, given_answers, least)
+    assert chosen.low_agreement == (chosen.vote_strength < least)
+    assert (chosen.verdict is None) == (chosen.selected_candidate is None) == (chosen.vote_strength == 0)
+    if chosen.selected_candidate is None:
+        assert chosen.manual_review
+        return
+    winner = given_answers.candidates[chosen.selected_candidate]
+    assert (winner.verdict, winner.reason) == (chosen.verdict, chosen.reason)
+    assert chosen.vote_strength >= 0.5
+    assert bool(chosen.manual_review) == chosen.low_agreement
+
+
+@given(any_answers())
+def test_a_further_vote_for_the_winner_keeps_it(given_answers: Answers) -> None:
+    before = select(TICKET, given_answers, 0.8)
+    more = answers(*given_answers.candidates, candidate(99, before.verdict or "pass", 2.0))
+    after = select(TICKET, more, 0.8)
+    if before.verdict is not None:
+        assert (after.verdict, after.selected_candidate) == (before.verdict, before.selected_candidate)
+        assert after.vote_strength >= before.vote_strength
+
+
+# Among guidances
+
+
+def choices(*right: int, n: int = 100) -> list[Choice]:
+    return [
+        Choice(replace(make_neutral("m", WORDS["en"]), step=step), n, {"pass": n - count, "fail": 0})
+        for step, count in enumerate(right)
+    ]
+
+
+def chosen(*right: int, n: int = 100) -> int:
+    return latest_of_the_best(choices(*right, n=n)).guidance.step
+
+
+def test_the_latest_within_one_standard_error_of_the_best_is_chosen() -> None:
+    assert chosen(50, 80, 77) == 2  # 80 of 100: a standard error of 4
+    assert chosen(50, 80, 76) == 2
+    assert chosen(50, 80, 75) == 1
+    assert chosen(50, 76, 80, 70) == 2
+    assert chosen(50, 76, 80, 77, 60) == 3
+    assert chosen(7) == 0
+    assert chosen(3200, 3184, n=4000) == 1  # a standard error of 25 tickets
+    assert chosen(3200, 3174, n=4000) == 0
+
+
+def test_prices_choose_between_missed_failures_and_false_alarms() -> None:
+    always_pass, careful, broad = (
+        replace(choice, missed={"pass": alarms, "fail": missed})
+        for choice, alarms, missed in zip(choices(0, 0, 0, n=1000), (0, 60, 400), (35, 10, 9), strict=True)
+    )
+    made = [broad, careful, always_pass]
+    assert latest_of_the_best(made) is always_pass
+    assert latest_of_the_best(made, {"pass": 1.0, "fail": 20.0}) is careful
+    assert latest_of_the_best(made, {"pass": 5.0, "fail": 100.0}) is careful
+    assert latest_of_the_best(made, {"pass": 1.0, "fail": 10_000.0}) is careful  # one missed failure more or less is chance
+    assert latest_of_the_best([careful, broad], {"pass": 1.0, "fail": 10_000.0}) is broad
+
+
+def test_from_all_right_there_is_no_way_but_down() -> None:
+    assert chosen(100, 99) == 0
+    assert chosen(100, 99, 100) == 2
+    assert chosen(0, 0) == 1
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
+def test_what_is_chosen_is_nearly_the_best_and_nothing_later_is(right: list[int]) -> None:
+    made = choices(*right, n=60)
+    one = latest_of_the_best(made)
+    best = max(right) / 60
+    error = (best * (1 - best) / 60) ** 0.5
+    assert one.right / 60 >= best - error
+    assert not [each for each in made[made.index(one) + 1 :] if each.right / 60 >= best - error]

@@ -1,0 +1,71 @@
+"""Learning that is tested as it goes: at which block it bets, what it proves, and how seldom where there is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.tickets.groups import Group
+from stageb.guidance.words.config import GateConfig
+from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket
+
+PRESENT = make_neutral("m", WORDS["en"])
+LEVEL = 0.05
+
+
+def ticket(number: int) -> Ticket:
+    return Ticket("m", f"g{number}", "fail", (("image_1", f"n: {number}"),))
+
+
+def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) -> bool:
+    """Whether learning is proven where the present guidance and any learnt one judge tickets rightly like this."""
+    tickets = [ticket(number) for number in range(len(rights))]
+
+    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
+        yield from ()
+        if seen is not None:
+            seen.append(len(groups))
+        rules = (*PRESENT.rules, Rule("G1", f"learnt from {len(groups)}"))
+        return Taught(Guidance("m", 1, rules, 2), 0.3, 0.1), None
+
+    def answer(question: JudgeTickets) -> list[list[Judgement]]:
+        return [
+            [Judgement(float(rights[i][len(guidance.rules) > 1]), 0) for i in positions]
+            for guidance, positions in question.asked
+        ]
+
+    groups = [(position,) for position in range(len(rights))]
+    judge = Judge(tickets, GateConfig(), PRESENT)
+    proving = prove_learning(learn, groups, judge, LEVEL, block_ends(len(groups)), None)
+    return answer_all(proving, answer)[0].accepts
+
+
+@given(st.integers(1, 3000))
+def test_blocks_cover_all_groups_but_the_first_that_teach(groups: int) -> None:
+    ends = block_ends(groups)
+    assert ends[-1] == groups
+    assert ends == sorted(set(ends))
+    assert ends[0] <= max(1, groups // 4)
+
+
+def test_what_helps_is_proven_and_learnt_from_ever_more() -> None:
+    seen: list[int] = []
+    assert not prove([(True, True)] * 200, seen)
+    assert seen == block_ends(200)[:-1]
+    assert prove([(False, True), *[(True, True)] * 5] * 20)
+    assert not prove([(False, True), *[(True, False)] * 5] * 20)
+
+
+def test_luck_proves_something_with_the_chance_of_the_level_at_most() -> None:
+    draw, proven = Random(5), 0
+    for _ in range(400):
+        proven += prove([(draw.random() < 0.5, draw.random() < 0.5) for _ in range(120)])
+    assert proven <= 400 * LEVEL + 2 * (400 * LEVEL) ** 0.5

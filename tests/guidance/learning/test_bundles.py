@@ -1,0 +1,554 @@
+"""Learning from bundle to bundle, on made-up missions: which tickets teach, which are tested on, what it costs."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from stageb.engines.protocol import Completion, Prompt
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
+from stageb.guidance.learning import steps as learning
+from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
+from stageb.guidance.learning.gate.exact import ExactTest
+from stageb.guidance.learning.reflect import case_of
+from stageb.guidance.learning.state import MissionState, State, mission_from_plain, mission_to_plain
+from stageb.guidance.learning.steps import Bundle, Tools, apply_result, draw_bundles, gate_edits, reflect_on
+from stageb.guidance.learning.transitions import is_due
+from stageb.guidance.rules.edits import rebase
+from stageb.guidance.rules.prompts import rule_lines
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.words.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
+from stageb.guidance.words.types import (
+    FOLDS,
+    Answers,
+    Budget,
+    Guidance,
+    Judgement,
+    Operation,
+    Proposal,
+    Record,
+    Rule,
+    Selection,
+    Ticket,
+    Verdict,
+)
+from stageb.seeds import stream, uniform
+
+T = TypeVar("T")
+
+GOOD = 3  # of ten rules that are proposed, those below are good
+TOKENS = 7  # of one judgement
+LEFT = Budget((0.5,) * FOLDS)  # to spend on tests
+NEUTRAL = Guidance("m", 0, (Rule("G0", "A ticket passes unless a rule fails it."),), 1)
+
+
+@dataclass
+class Mission:
+    """Made-up tickets, an engine that proposes rules by number, and what was asked of the model."""
+
+    tickets: list[Ticket]
+    config: LoopConfig
+    asked: Counter[tuple[str, int]] = field(default_factory=Counter)  # (rules, position) -> how often it was judged
+    tested_on: list[tuple[Sequence[Edit], Gate]] = field(default_factory=list)
+
+    def tools(self) -> Tools:
+        splits = split_tickets(self.tickets, self.config)["m"]
+        pool = Pool(whole_groups(splits.tested, self.tickets), self.config.gating.pool_size)
+        return Tools(self.config, self.tickets, splits, pool, Vocabulary.of(self.tickets), self.count_tokens, 16)
+
+    def merit(self, guidance: Guidance, i: int) -> float:
+        """How a ticket is judged: good rules mend most tickets, others hardly change one."""
+        number = max((int(rule.text.split()[2].strip(".")) for rule in guidance.rules[1:]), default=99)
+        name = self.tickets[i].key
+        if number < GOOD and uniform(stream("mended", name), 0) < 0.8:
+            return 1.0
+        return float(uniform(stream("merit", name if number >= GOOD else f"{number} {name}"), 0) < 0.4)
+
+    def answer(self, steps: Dialogue[T]) -> T:
+        """What ``steps`` return, whose questions this mission answers."""
+
+        def answered(question: Question) -> Sequence[Any]:
+            return self._judged(question) if isinstance(question, JudgeTickets) else self._says(question)
+
+        return answer_all(steps, answered)
+
+    def _judged(self, question: JudgeTickets) -> list[list[Judgement]]:
+        for guidance, positions in question.asked:
+            self.asked.update((rule_lines(guidance), i) for i in positions)
+        return [[Judgement(self.merit(guidance, i), TOKENS) for i in positions] for guidance, positions in question.asked]
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        return [len(prompt.system) // 4 for prompt in prompts]
+
+    def _says(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
+        def answer(key: int) -> str:
+            text = f"Fail if {int(uniform(key, 0) * 10)}."
+            return json.dumps({"operations": [{"op": "add", "text": text, "evidence": ["T1"]}]})
+
+        return [tuple(Completion(answer(key), 5, "stop") for key in request.keys) for request in question.requests]
+
+    def rolled_out(self, mission: MissionState, positions: Sequence[int], step: int | None = None) -> MissionState:
+        """The mission after a round of these tickets."""
+        made = []
+        for i in positions:
+            ticket, match = self.tickets[i], uniform(stream("rolled", self.tickets[i].key), 0) < 0.5
+            verdict: Verdict = ticket.label if match else ("pass" if ticket.label == "fail" else "fail")
+            aside = "too long" if i % 11 == 0 else ""
+            chosen = Selection(verdict, f"so (G{i % 2})", 0, 1.0, i % 7 == 0, match, "")
+            at = mission.guidance.step if step is None else step
+            made.append(Record(ticket, 1, 0, at, Answers(ticket.key, 9, (), aside), chosen))
+        return replace(mission, pending=(*mission.pending, *made))
+
+
+def made_up(chance: Random, **reflection: Any) -> Mission:
+    """A mission of any size; a group in five comes back under the other label."""
+    tickets = []
+    for n in range(chance.randrange(12, 240)):
+        labels: list[Verdict] = ["pass", "fail"] if chance.random() < 0.2 else [chance.choice(("pass", "fail"))]
+        tickets += [Ticket("m", f"g{n}", label, (("image_1", f"a: {n % 5}; b: {n % 3}"),)) for label in labels]
+    sizes = {
+        "batch_size": chance.choice([1, 5, 20]),
+        "evidence_tickets": chance.choice([0, 10, 40, 500]),
+        "num_proposals": 4,
+    }
+    gate = GateConfig(race_size=chance.choice([8, 30]), pool_size=chance.choice([120, 1000]), race_chunk=8)
+    config = LoopConfig(
+        tickets=["x"],
+        reflection=ReflectionConfig(**{**sizes, **reflection}),
+        gate=gate,
+        split=SplitConfig(1.0, 0.0, 0.0),
+    )
+    return Mission(tickets, config)
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Edit], Gate]]:
+    """What the gate is given, as it is given it."""
+    heard: list[tuple[Sequence[Edit], Gate]] = []
+
+    def decide_(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Any:
+        heard.append((edits, gate))
+        return decide(edits, gate, join, left)
+
+    monkeypatch.setattr(learning, "decide", decide_)
+    return heard
+
+
+def groups(tickets: Sequence[Ticket], positions: Any) -> set[str]:
+    return {tickets[i].group_id for i in positions}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listening: list[Any]) -> None:
+    chance = Random(f"run {seed}")
+    world = made_up(chance)
+    tools = world.tools()
+    tickets, config = world.tickets, world.config.reflection
+    mission, cost, tokens = MissionState(NEUTRAL, left=LEFT), 0, 0
+    for number in range(7):
+        mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=chance.randrange(20)))
+        before = mission
+        mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+        assert (bundle.number, bundle.name, mission.bundles) == (number, f"R{number + 1}", number + 1)
+        # What teaches is of one fold, each ticket once, as the present guidance judges it.
+        fold = list(tools.pool.fold(number))
+        where = [tools.splits.by_key[case.ticket.key] for case in bundle.judged]
+        assert where == [i for i in fold if i in where]
+        assert len(where) >= min(len(fold), config.evidence_tickets)
+        for case, i in zip(bundle.judged, where, strict=True):
+            told = mission.seen.get(case.ticket.key)
+            assert case == told or (told is None and case.right == (world.merit(mission.guidance, i) > 0.5))
+            assert told is not None or case.reason is None
+        assert {case.ticket.key for case in bundle.judged} >= {
+            key for key in mission.seen if tools.splits.by_key[key] in fold
+        }
+        assert len(mission.pending) == max(0, len(before.pending) - (0 if before.again else config.batch_size))
+        # What is tested shares no group with it, nor with the race.
+        (reflection,) = world.answer(reflect_on([bundle], mission.guidance, tools))
+        learnt = world.answer(gate_edits(mission, bundle, reflection.proposals, tools))
+        edits, gate = listening[-1]
+        tested = groups(tickets, (i for group in gate.groups for i in group))
+        assert tested.isdisjoint(groups(tickets, where) | groups(tickets, fold) | groups(tickets, gate.race_on))
+        assert groups(tickets, gate.race_on).isdisjoint(groups(tickets, fold))
+        for edit in edits:
+            assert {key for each in edit.proposals for key in each.cases} <= {case.ticket.key for case in bundle.judged}
+            assert set(edit.evidence) <= set(where)
+        # A ticket is judged once under one guidance, and all of it is counted.
+        cost, tokens = cost + bundle.asked + learnt.verdicts.judged, tokens + bundle.tokens + learnt.verdicts.tokens
+        assert cost == world.asked.total()
+        assert tokens == TOKENS * cost
+        present = rule_lines(mission.guidance)
+        assert all(count <= 1 for (rules, _), count in world.asked.items() if rules == present)
+        # What is learnt is another guidance: what is known of the old one teaches no more, and more is sought at once.
+        after = apply_result(mission, learnt, tools)
+        assert after.again == (learnt.decision.winner is not None) == (after.guidance.rules != mission.guidance.rules)
+        assert after.seen == ({} if after.again else mission.seen)
+        assert is_due(State({"m": after}), "m", 1000, tools.config) == after.again
+        if after.again:  # it may have been tried in vain before, and what that told is forgotten
+            for key in [key for key in world.asked if key[0] == rule_lines(after.guidance)]:
+                world.asked[key] = int(tickets[key[1]].key in after.merits)
+            cost, tokens = world.asked.total(), TOKENS * world.asked.total()
+        mission = after
+
+
+def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> None:
+    accepted = 0
+    for seed in range(10):
+        world = made_up(Random(f"run {seed}"))
+        tools, mission = world.tools(), MissionState(NEUTRAL, left=LEFT)
+        mission = world.rolled_out(mission, tools.splits.studied)
+        for _ in range(4):
+            mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+            (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
+            mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
+        accepted += len(mission.guidance.rules) - 1
+    assert accepted >= 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: int) -> None:
+    """Twice the same run; one is written and read after every step."""
+
+    def run(committed: bool) -> list[tuple[MissionState, Bundle]]:
+        chance = Random(f"commit {seed}")
+        world = made_up(chance)
+        tools = world.tools()
+        known = {ticket.key: ticket for ticket in world.tickets}
+        mission, steps = MissionState(NEUTRAL, left=LEFT), []
+        for _ in range(5):
+            mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=15))
+            mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+            (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
+            mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
+            if committed:
+                mission = mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known)
+            steps.append((mission, bundle))
+        return steps
+
+    assert run(True) == run(False)
+
+
+def records_of(world: Mission, count: int, step: int) -> MissionState:
+    mission = MissionState(replace(NEUTRAL, step=4), left=LEFT)
+    return world.rolled_out(mission, world.tools().splits.studied[:count], step)
+
+
+@pytest.mark.parametrize("gate", ["none", "some"])
+def test_records_of_an_older_guidance_do_not_teach(gate: str) -> None:
+    world = made_up(Random("older"), evidence_tickets=0, batch_size=50)
+    if gate == "none":
+        world.config = replace(world.config, gate="none")
+    tools = world.tools()
+    mission, (bundle,) = world.answer(draw_bundles(records_of(world, 50, 3), tools))
+    assert (bundle.judged, bundle.why_not, mission.seen, mission.pending) == ((), "no ticket was judged", {}, ())
+    mission, (bundle,) = world.answer(draw_bundles(records_of(world, 50, 4), tools))
+    assert bundle.judged
+    rolled = {record.ticket.key: record for record in records_of(world, 50, 4).pending if not record.answers.set_aside}
+    assert set(mission.seen) == set(rolled)
+    assert all(case == case_of(rolled[case.ticket.key]) for case in bundle.judged)
+    assert world.asked.total() == bundle.asked == 0
+
+
+def test_of_a_ticket_that_was_rolled_out_twice_the_later_record_teaches() -> None:
+    world = made_up(Random("twice"), evidence_tickets=0, batch_size=50)
+    mission = records_of(world, 20, 4)
+    turned = [
+        replace(
+            record, selection=replace(record.selection, label_match=not record.selection.label_match, low_agreement=False)
+        )
+        for record in mission.pending
+        if not record.answers.set_aside
+    ]
+    mission, _ = world.answer(draw_bundles(replace(mission, pending=(*mission.pending, *turned)), world.tools()))
+    assert mission.seen == {record.ticket.key: case_of(record) for record in turned}
+
+
+def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "REMEMBERED", 10)
+    world = made_up(Random("many"), evidence_tickets=0, batch_size=1)
+    tools, mission = world.tools(), MissionState(NEUTRAL)
+    order = [i for i in tools.splits.studied if i % 11]  # not set aside
+    for n, i in enumerate(order, 1):
+        mission, _ = world.answer(draw_bundles(world.rolled_out(mission, [i]), tools))
+        assert list(mission.seen) == [world.tickets[j].key for j in order[max(0, n - 10) : n]]
+    again = order[-10]  # what is rolled out anew counts as the last
+    mission, _ = world.answer(draw_bundles(world.rolled_out(mission, [again]), tools))
+    mission, _ = world.answer(draw_bundles(world.rolled_out(mission, order[:1]), tools))
+    assert world.tickets[again].key in mission.seen
+    assert len(mission.seen) == 10
+
+
+def test_what_taught_something_is_followed_by_another_fold_without_another_rollout() -> None:
+    world = made_up(Random("again"), batch_size=5)
+    tools = world.tools()
+    mission = replace(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied[:3]), again=True, bundles=1)
+    assert is_due(State({"m": mission}), "m", 5, tools.config)
+    after, (bundle,) = world.answer(draw_bundles(mission, tools))
+    assert after.pending == mission.pending
+    assert not after.again
+    assert not is_due(State({"m": after}), "m", 5, tools.config)
+    fold = set(tools.pool.fold(1))
+    assert {tools.splits.by_key[case.ticket.key] for case in bundle.judged} <= fold
+
+
+@pytest.mark.parametrize("outcome", ["futile", "unproven"])
+def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where_another_does(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a test failed tells of the tickets that it saw: another fold's edits are tested on some of them."""
+    offered = []
+
+    def fails(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
+        yield from ()
+        offered.append([edit.guidance.rules[1].text for edit in edits])
+        test = ExactTest(0.01, 100)
+        return Decision(tuple(Trial(edit, outcome, test=test) for edit in edits if len(offered) == 1), left)
+
+    monkeypatch.setattr(learning, "decide", fails)
+    world = made_up(Random("barred"), batch_size=5)
+    tools = world.tools()
+    mission, (bundle,) = world.answer(
+        draw_bundles(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied), tools)
+    )
+    proposals = world.answer(reflect_on([bundle], NEUTRAL, tools))[0].proposals
+    mission = apply_result(mission, world.answer(gate_edits(mission, bundle, proposals, tools)), tools)
+    for number in range(3, 9):
+        world.answer(gate_edits(mission, replace(bundle, number=number), proposals, tools))
+    first, *later = offered
+    assert first
+    assert later == [first if number % FOLDS else [] for number in range(3, 9)]
+
+
+def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() -> None:
+    """One that stopped early has judged few tickets of the next fold, one that went on has judged most of them."""
+    world = made_up(Random("stopped"), evidence_tickets=10, batch_size=1)
+    tools = world.tools()
+    read = []
+    for judged in (tools.splits.studied[:3], tools.splits.studied):
+        known = {world.tickets[i].key: world.merit(NEUTRAL, i) for i in judged}
+        _, (bundle,) = world.answer(draw_bundles(MissionState(NEUTRAL, left=LEFT, merits=known), tools))
+        read.append(bundle.judged)
+    assert read[0] == read[1]
+    assert len(read[0]) == 10 < len(list(tools.pool.fold(0)))
+
+
+def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidance_tells_what_was_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def spends(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
+        yield from ()
+        asked.append(left)
+        return Decision((), left / 2, edits[0] if len(asked) == 4 else None)
+
+    monkeypatch.setattr(learning, "decide", spends)
+    world = made_up(Random("parts"), batch_size=5)
+    tools, before = world.tools(), replace(NEUTRAL, spent=Budget((0.1, 0.0, 0.0)))
+    mission = MissionState(before, Budget((0.4, 0.2, 0.1), 0.3))
+    for number in range(4):
+        mission, (bundle,) = world.answer(draw_bundles(world.rolled_out(mission, tools.splits.studied[:20]), tools))
+        (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
+        mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
+        if number == 1:
+            assert mission.left == Budget((0.2, 0.1, 0.1), 0.3)
+            assert mission.guidance.spent.edits == pytest.approx((0.3, 0.1, 0.0))
+    assert asked == [0.4, 0.2, 0.1, 0.2]
+    assert mission.left == Budget((0.1, 0.1, 0.05), 0.3)
+    assert len(mission.guidance.rules) == 2
+    assert mission.guidance.spent.edits == pytest.approx((0.4, 0.1, 0.05))
+
+
+def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:
+    world = made_up(Random("none"), evidence=0, evidence_tickets=500)
+    _, (bundle,) = world.answer(
+        draw_bundles(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.studied[:9]), world.tools())
+    )
+    assert (bundle.asked, world.asked.total()) == (0, 0)
+
+
+def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_taken() -> None:
+    world = made_up(Random("no gate"), batch_size=30)
+    world.config = replace(world.config, gate="none")
+    tools, mission = world.tools(), MissionState(NEUTRAL)
+    for _ in range(3):
+        mission = world.rolled_out(mission, tools.splits.studied[:30])
+        mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+        assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
+        assert len(bundle.judged) > len(list(tools.pool.fold(0))) / FOLDS
+        (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
+        learnt = world.answer(gate_edits(mission, bundle, answered.proposals, tools))
+        assert learnt.decision.winner
+        assert learnt.decision.winner.proposals[0] == answered.proposals[0]
+        assert learnt.verdicts.judged == bundle.asked == world.asked.total() == 0
+        mission = apply_result(mission, learnt, tools)
+    assert len(mission.guidance.rules) == 4
+
+
+# reflection.scope: round
+
+
+def whole(world: Mission, **reflection: Any) -> Mission:
+    """The same mission, which reflects on whole rounds."""
+    config = replace(world.config.reflection, scope="round", **reflection)
+    return replace(world, config=replace(world.config, reflection=config))
+
+
+def accepting(text: str) -> Any:
+    """A gate that accepts an edit of this text, whoever proposes it."""
+
+    def decide_(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
+        yield from ()
+        return Decision((), left, next((edit for edit in edits if edit.guidance.rules[-1].text == text), None))
+
+    return decide_
+
+
+def proposing(text: str, case: str) -> list[Proposal]:
+    operation = Operation("add", None, (), text, "", (case,))
+    return [Proposal(0, "", (operation,), ())]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(seed: int, listening: list[Any]) -> None:
+    chance = Random(f"whole {seed}")
+    world = whole(made_up(chance))
+    tools = world.tools()
+    mission, cost, tokens = MissionState(NEUTRAL, left=LEFT), 0, 0
+    for turn in range(4):
+        mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=chance.randrange(1, 60)))
+        rolled = [record.ticket.key for record in mission.pending if not record.answers.set_aside]
+        assert is_due(State({"m": mission}), "m", 1, tools.config)
+        mission, bundles = world.answer(draw_bundles(mission, tools))
+        assert [bundle.number for bundle in bundles] == [FOLDS * turn + fold for fold in range(FOLDS)]
+        assert mission.bundles == FOLDS * (turn + 1)
+        assert mission.pending == ()
+        assert set(rolled) <= set(mission.seen)
+        for fold, bundle in enumerate(bundles):
+            there = list(tools.pool.fold(fold))
+            where = [tools.splits.by_key[case.ticket.key] for case in bundle.judged]
+            assert where == [i for i in there if i in where]
+            assert {i for i in there if world.tickets[i].key in mission.seen} <= set(where)
+            assert len(where) >= min(len(there), world.config.reflection.evidence_tickets)
+        assert [bundle.asked for bundle in bundles[1:]] == [0, 0]  # all is told by the first
+        snapshot = mission.guidance
+        reflections = world.answer(reflect_on(bundles, snapshot, tools))
+        # What is sampled together is what would be sampled alone.
+        assert reflections == [world.answer(reflect_on([bundle], snapshot, tools))[0] for bundle in bundles]
+        cost, tokens = cost + bundles[0].asked, tokens + bundles[0].tokens
+        accepted = 0
+        for bundle, reflection in zip(bundles, reflections, strict=True):
+            proposals = rebase(reflection.proposals, snapshot, mission.guidance)
+            learnt = world.answer(gate_edits(mission, bundle, proposals, tools))
+            edits, gate = listening[-1]
+            assert groups(world.tickets, (i for group in gate.groups for i in group)).isdisjoint(
+                groups(world.tickets, tools.pool.fold(bundle.number))
+            )
+            assert all(edit.guidance.step == mission.guidance.step + 1 for edit in edits)  # of what was accepted by then
+            mission = apply_result(mission, learnt, tools)
+            cost, tokens = cost + learnt.verdicts.judged, tokens + learnt.verdicts.tokens
+            accepted += learnt.decision.winner is not None
+            assert mission.again == bool(accepted)  # one that taught something is not forgotten over the next
+        assert mission.guidance.step == NEUTRAL.step + len(mission.guidance.rules) - 1
+        assert (cost, tokens) == (world.asked.total(), TOKENS * cost)
+        assert set(rolled) <= set(mission.seen)
+
+
+def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Fail if a is 1."
+    monkeypatch.setattr(learning, "decide", accepting(text))
+    monkeypatch.setattr(Mission, "merit", lambda self, guidance, i: float(len(guidance.rules) % 2 == i % 2))
+    world = whole(made_up(Random("touched")), evidence_tickets=0, batch_size=1)
+    tools = world.tools()
+    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied)
+    mission, bundles = world.answer(draw_bundles(mission, tools))
+    before, asked = dict(mission.seen), world.asked.total()
+    learnt = world.answer(gate_edits(mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools))
+    mission = apply_result(mission, learnt, tools)
+    after, new = world.answer(draw_bundles(mission, tools))
+
+    def holds(ticket: Ticket) -> bool:
+        return "a: 1;" in ticket.per_image[0][1]
+
+    judged = {case.ticket.key: case for bundle in new for case in bundle.judged}
+    assert judged.keys() == after.seen.keys() == before.keys()
+    assert 0 < sum(holds(case.ticket) for case in judged.values()) < len(judged)
+    for key, case in judged.items():
+        if holds(case.ticket):
+            right = world.merit(mission.guidance, tools.splits.by_key[key]) > 0.5
+            assert (case.right, case.reason) == (right, None)
+        else:
+            assert case == before[key]
+    touched = {
+        (rule_lines(mission.guidance), tools.splits.by_key[key]) for key, case in judged.items() if holds(case.ticket)
+    }
+    assert world.asked.total() == asked + len(touched) == asked + new[0].asked
+    assert all(world.asked[each] == 1 for each in touched)
+    # What was judged anew stays too, as long as no edit touches it.
+    text = "Fail if b is 1."
+    monkeypatch.setattr(learning, "decide", accepting(text))
+    learnt = world.answer(gate_edits(after, new[1], proposing(text, new[1].judged[0].ticket.key), tools))
+    later, last = world.answer(draw_bundles(apply_result(after, learnt, tools), tools))
+    assert last[0].asked == sum("b: 1" in case.ticket.per_image[0][1] for case in judged.values())
+    assert all(later.seen[key] == case for key, case in judged.items() if "b: 1" not in case.ticket.per_image[0][1])
+
+
+def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "decide", accepting("Fail if 5."))
+    world = whole(made_up(Random("unreadable")), evidence_tickets=0, batch_size=1)
+    tools = world.tools()
+    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied)
+    mission, bundles = world.answer(draw_bundles(mission, tools))
+    proposals = proposing("Fail if 5.", bundles[0].judged[0].ticket.key)
+    learnt = world.answer(gate_edits(mission, bundles[0], proposals, tools))
+    mission = apply_result(mission, learnt, tools)
+    assert set(mission.seen.values()) == {None}
+    known = {ticket.key: ticket for ticket in world.tickets}
+    assert mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known) == mission
+    _, new = world.answer(draw_bundles(mission, tools))
+    assert new[0].asked == len(mission.seen) == sum(len(bundle.judged) for bundle in new)
+
+
+def test_of_a_round_a_verdict_settles_what_answers_leave_open() -> None:
+    world = whole(made_up(Random("open")), evidence_tickets=0, batch_size=1)
+    tools = world.tools()
+    mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.studied)
+    records = {record.ticket.key: record for record in mission.pending if not record.answers.set_aside}
+    _, bundles = world.answer(draw_bundles(mission, tools))
+    for case in (case for bundle in bundles for case in bundle.judged):
+        record = records[case.ticket.key]
+        if record.selection.low_agreement:
+            assert (case.right, case.reason) == (world.merit(NEUTRAL, tools.splits.by_key[case.ticket.key]) > 0.5, None)
+        else:
+            assert case == case_of(record)
+    assert bundles[0].asked == sum(record.selection.low_agreement for record in records.values()) > 0
+
+
+def test_without_a_gate_a_round_is_one_bundle_and_what_the_edit_may_touch_teaches_no_more() -> None:
+    world = whole(made_up(Random("no gate, whole")), batch_size=1)
+    world.config = replace(world.config, gate="none")
+    tools = world.tools()
+    mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.studied)
+    mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+    assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
+    learnt = world.answer(gate_edits(mission, bundle, proposing("Fail if a is 1.", bundle.judged[0].ticket.key), tools))
+    mission = apply_result(mission, learnt, tools)
+    assert not mission.again
+    _, (following,) = world.answer(draw_bundles(mission, tools))
+    assert following.judged == tuple(case for case in bundle.judged if "a: 1;" not in case.ticket.per_image[0][1])
+    assert world.asked.total() == following.asked == 0
+
+
+def test_of_a_large_round_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "REMEMBERED", 10)
+    world = whole(made_up(Random("large")), evidence_tickets=0, batch_size=1)
+    tools = world.tools()
+    mission, _ = world.answer(draw_bundles(world.rolled_out(MissionState(NEUTRAL), tools.splits.studied), tools))
+    assert len(mission.seen) == sum(i % 11 > 0 for i in tools.splits.studied) > 10

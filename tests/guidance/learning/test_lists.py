@@ -1,0 +1,159 @@
+"""Lists and scorecards, and which of them tickets teach: on tables whose rule is known, and on labels that follow none."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stageb.guidance.learning.lists import cover
+from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, fail_by, grow_cards
+from stageb.guidance.learning.terms import Term, find_counts, find_terms, hold_any, hold_together
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole
+from stageb.guidance.rules.conditions import Condition, Forms
+from stageb.guidance.rules.reading import Reading, read_summaries
+
+EQUAL = (1.0, 1.0)
+FIELDS = dict.fromkeys("abcdef", ("one", "two", "three"))
+
+
+def table(rows: int, seed: int = 0) -> list[Reading]:
+    draw = Random(seed)
+    return [
+        read_summaries(("; ".join(f"{name}: {draw.choice(values)}" for name, values in FIELDS.items()),))
+        for _ in range(rows)
+    ]
+
+
+def mask(places: list[int]) -> int:
+    return sum(1 << place for place in places)
+
+
+def material(readings: list[Reading], fails: int, prices: tuple[float, float] = EQUAL) -> Material:
+    return Material(find_terms(readings, Forms()), {}, fails, 0, frozenset(), prices)
+
+
+def folds(rows: int) -> list[int]:
+    return [mask(list(range(fold, rows, FOLDS))) for fold in range(FOLDS)]
+
+
+def wrong(whole: Whole | None, of: Material, among: int) -> int:
+    fails = judge_whole(whole, of, among) if whole else 0
+    return ((fails ^ of.fails) & among).bit_count()
+
+
+def fails_by_rule(each: Reading) -> bool:
+    pairs = each.pairs
+    return (pairs["a"] == "one" and pairs["b"] != "two") or (pairs["c"] == "three" and pairs["d"] == "one")
+
+
+def fails_by_points(each: Reading) -> bool:
+    pairs = each.pairs
+    return 2 * (pairs["a"] == "one") + 2 * (pairs["b"] == "one") + sum(pairs[name] == "one" for name in "cdef") >= 4
+
+
+def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> None:
+    readings = table(600)
+    fails = mask([place for place, each in enumerate(readings) if fails_by_rule(each)])
+    for labels in (fails, ((1 << 600) - 1) & ~fails):
+        study = material(readings, labels)
+        whole = learn_whole(study, folds(600))
+        assert whole
+        assert whole.card is None
+        assert wrong(whole, study, (1 << 600) - 1) == 0
+        assert len(whole.lines) <= 6
+
+
+def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
+    readings = table(400)
+    fails = mask([place for place, each in enumerate(readings) if list(each.pairs.values()).count("one") == 2])
+    study = material(readings, fails)
+    whole = learn_whole(study, folds(300))
+    assert whole
+    assert wrong(whole, study, mask(list(range(400)))) == 0
+    (line,) = whole.lines
+    assert {(term.condition.kind, term.condition.value, term.is_denied) for term in line} == {
+        ("count", "2", False),
+        ("count", "3", True),
+    }
+
+
+def test_labels_that_follow_none_suggest_no_count() -> None:
+    readings, draw = table(300), Random(1)
+    fails = mask([place for place in range(300) if draw.random() < 0.5])
+    study = material(readings, fails)
+    assert find_counts(study.masks, {}, fails, ((1 << 300) - 1) & ~fails) == {}
+
+
+def test_points_are_learnt_as_points() -> None:
+    readings = table(900)
+    fails = mask([place for place, each in enumerate(readings) if fails_by_points(each)])
+    study = material(readings, fails)
+    learnt, unseen = folds(600), mask(list(range(600, 900)))
+    whole = learn_whole(study, learnt)
+    assert whole
+    assert whole.card
+    assert wrong(whole, study, unseen) <= 15
+    assert whole.cost < whole.present
+    shorter = learn_whole(study, learnt, 2)  # as where there is no room for more
+    assert shorter
+    assert shorter.card is None or len(shorter.card.points) <= 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_there_is_nothing_to_learn_the_estimate_promises_little(seed: int) -> None:
+    readings, draw = table(200, seed), Random(seed)
+    study = material(readings, mask([place for place in range(200) if draw.random() < 0.1]))
+    whole = learn_whole(study, folds(200))
+    assert whole is None or whole.present - whole.cost < 0.05
+
+
+def test_a_dear_miss_makes_more_tickets_fail() -> None:
+    draw = Random(3)
+    readings = table(500)
+    noisy = [each.pairs["a"] == "one" and draw.random() < 0.4 for each in readings]
+    labels, everything = mask([place for place, fails in enumerate(noisy) if fails]), (1 << 500) - 1
+    failing = []
+    for prices in (EQUAL, (10.0, 1.0)):
+        study = material(readings, labels, prices)
+        found = learn_whole(study, folds(500))
+        failing.append(judge_whole(found, study, everything) if found else 0)
+    assert failing[0].bit_count() < failing[1].bit_count()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 10_000), st.integers(20, 120))
+def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
+    readings, draw = table(rows, seed), Random(seed)
+    masks = find_terms(readings, Forms())
+    fails, everything = mask([place for place in range(rows) if draw.random() < 0.5]), (1 << rows) - 1
+    for card in grow_cards(masks, fails, everything & ~fails, EQUAL):
+        assert len(card.points) <= MOST_TERMS
+        assert all(0 < abs(points) <= MOST_POINTS for points in card.points.values())
+        sums = [sum(points for term, points in card.points.items() if masks[term] >> place & 1) for place in range(rows)]
+        assert fail_by(card, masks, everything) == mask([place for place in range(rows) if sums[place] >= card.least])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 10_000), st.integers(10, 80))
+def test_every_line_earns_its_place_among_what_those_before_leave(seed: int, rows: int) -> None:
+    readings, draw = table(rows, seed), Random(seed)
+    masks = find_terms(readings, Forms())
+    wanted, everything = mask([place for place in range(rows) if draw.random() < 0.5]), (1 << rows) - 1
+    lines = cover(masks, wanted, everything & ~wanted, 0.5)
+    for size, line in enumerate(lines):
+        held = hold_together(masks, line) & ~hold_any(masks, lines[:size])
+        assert (held & wanted).bit_count() > (held & ~wanted).bit_count()
+
+
+def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
+    readings = [
+        read_summaries((text,)) for text in [*["a: one"] * 5, *["a: two"] * 6, *["b: one; leak"] * 7, *["leaks"] * 5]
+    ]
+    masks = find_terms(readings, Forms())
+    assert masks[Term(Condition("is", "a", "one"))] == mask(list(range(5)))
+    # Not "a is one" is "a is two", which comes first; a word is denied wherever it does not stand.
+    assert Term(Condition("is", "a", "one"), True) not in masks
+    assert masks[Term(Condition("mentions", "", "leak"), True)] == mask(list(range(11)))

@@ -1,0 +1,88 @@
+"""A mission's guidance before it learns with a model that reads instruct texts: demonstrations, and a calibration."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Prompt
+from stageb.errors import BadInputError
+from stageb.guidance.commands.fit.inputs import check_sealed
+from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.judging.sampling import sigmoid
+from stageb.guidance.learning import steps
+from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.transitions import is_unprepared
+from stageb.guidance.rules.guidance_file import from_json, make_neutral, to_json
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.words.config import LoopConfig, PromptConfig, RunnerConfig
+from stageb.guidance.words.types import UNCALIBRATED, Judgement, Ticket
+
+CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))
+TICKETS = [Ticket("m", f"g{n}", "fail" if n % 2 else "pass", (("image_1", f"text {n}"),)) for n in range(300)]
+START = MissionState(make_neutral("m", WORDS["en"]))
+BIAS = 3.0  # log-odds that the model adds to every pass
+
+
+def count_tokens(prompts: Sequence[Prompt]) -> list[int]:
+    return [len(prompt.system.split()) for prompt in prompts]
+
+
+def judge(question: JudgeTickets) -> list[list[Judgement]]:
+    """A model that orders tickets rightly, and says pass of nearly all."""
+    found = []
+    for guidance, positions in question.asked:
+        assert guidance.calibration == UNCALIBRATED and guidance.shown
+        sides = [1 if TICKETS[i].label == "pass" else -1 for i in positions]
+        found.append([Judgement(sigmoid(side * (2.0 * side + BIAS), 0.7), 9) for side in sides])
+    return found
+
+
+def tools(config: LoopConfig = CONFIG, weighs: bool = True) -> steps.Tools:
+    splits = split_tickets(TICKETS, config)["m"]
+    pool = Pool(whole_groups(splits.tested, TICKETS), 64)
+    return steps.Tools(config, TICKETS, splits, pool, Vocabulary.of(TICKETS), count_tokens, 16, weighs=weighs)
+
+
+def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels_are() -> None:
+    mine = tools()
+    mission, judged = answer_all(steps.prepare(START, mine), judge)
+    guidance, raced = mission.guidance, {TICKETS[i].key for i in mine.splits.raced}
+    assert guidance.step == 1 and guidance.rules == START.guidance.rules
+    assert guidance.demonstrations and {each.source for each in guidance.demonstrations} <= raced
+    assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
+    assert 0 < judged.judged == len(mission.merits) <= steps.CALIBRATED_ON
+    assert min(mission.merits.values()) > 0.5  # as they are judged once calibrated
+    assert from_json(to_json(guidance), "a test")["m"] == guidance
+
+
+def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -> None:
+    assert is_unprepared(START, CONFIG)
+    assert not is_unprepared(answer_all(steps.prepare(START, tools()), judge)[0], CONFIG)
+    assert not is_unprepared(replace(START, bundles=1), CONFIG)
+    assert not is_unprepared(START, replace(CONFIG, model=ModelConfig()))
+    assert not is_unprepared(START, replace(CONFIG, runner=RunnerConfig(judge="both")))
+
+
+@pytest.mark.parametrize("tokens", [0, 1536])
+def test_without_probabilities_there_is_no_calibration_and_without_room_no_demonstration(tokens: int) -> None:
+    config = replace(CONFIG, prompt=PromptConfig(demonstration_tokens=tokens))
+    mission, _ = answer_all(steps.prepare(START, tools(config, weighs=False)), judge)
+    assert mission.guidance.calibration == UNCALIBRATED
+    assert bool(mission.guidance.demonstrations) == bool(tokens)
+    assert mission.guidance.step == bool(tokens)
+
+
+def test_what_a_starting_guidance_demonstrates_may_not_be_sealed() -> None:
+
+    prepared = answer_all(steps.prepare(START, tools()), judge)[0].guidance
+    splits = {"m": split_tickets(TICKETS, CONFIG)["m"]}
+    check_sealed(CONFIG, TICKETS, splits, {"m": prepared})
+    other = replace(CONFIG, seed=CONFIG.seed + 1)
+    with pytest.raises(BadInputError, match="taught or chose"):
+        check_sealed(other, TICKETS, {"m": split_tickets(TICKETS, other)["m"]}, {"m": prepared})

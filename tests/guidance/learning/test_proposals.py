@@ -1,0 +1,309 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.conditions import Condition
+from stageb.guidance.rules.edits import apply
+from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
+from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
+from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
+
+CONFIG = ReflectionConfig(max_operations=3, max_rule_chars=60)
+GUIDANCE = Guidance(
+    "m",
+    2,
+    (
+        Rule("G0", "A ticket passes unless a rule fails it."),
+        Rule("G1", "Fail if a is b."),
+        Rule("G3", "Fail if c is d."),
+        Rule("G4", "Pass if e is f."),
+    ),
+    5,
+)
+CASES = [
+    Case(Ticket("m", f"g{n}", "fail", (("image_1", summary),)), False, "")
+    for n, summary in enumerate(["x: y; one two three four five six seven", "x: z", "左侧法兰松动并且有油滴落在地面上"])
+]
+ADD = {"op": "add", "text": "Fail if x is y.", "rationale": "they share it", "evidence": ["T1", "T2"]}
+UPDATE = {"op": "update", "key": "G1", "text": "Fail if a is b and x is y.", "evidence": ["T1"]}
+MERGE = {"op": "merge", "merged_from": ["G1", "G3"], "text": "Fail if a is b or c is d.", "evidence": ["T1"]}
+REMOVE = {"op": "remove", "key": "G3", "evidence": ["T2"]}
+
+
+def parse(text: str, config: ReflectionConfig = CONFIG, language: str = "en", evidence: Evidence = NOTHING) -> Proposal:
+    return parse_proposal(text, ReflectionInput(tuple(CASES), evidence), GUIDANCE, config, WORDS[language], 0)
+
+
+def answer(*operations: object) -> str:
+    return json.dumps({"operations": list(operations)}, ensure_ascii=False)
+
+
+def refusal(operation: object, language: str = "en") -> str:
+    """Why ``operation`` alone is refused."""
+    proposal = parse(answer(operation), language=language)
+    assert proposal.operations == ()
+    assert len(proposal.refusals) == 1
+    assert json.loads(proposal.refusals[0].raw) == operation
+    return proposal.refusals[0].reason
+
+
+def test_each_operation_is_read() -> None:
+    assert parse(answer(ADD, UPDATE, REMOVE)) == Proposal(
+        0,
+        answer(ADD, UPDATE, REMOVE),
+        (
+            Operation("add", None, (), "Fail if x is y.", "they share it", ("g0::fail", "g1::fail")),
+            Operation("update", "G1", (), "Fail if a is b and x is y.", "", ("g0::fail",)),
+            Operation("remove", "G3", (), "", "", ("g1::fail",)),
+        ),
+        (),
+        ("g0::fail", "g1::fail", "g2::fail"),
+    )
+    (merge,) = parse(answer(MERGE)).operations
+    assert merge == Operation("merge", None, ("G1", "G3"), "Fail if a is b or c is d.", "", ("g0::fail",))
+
+
+COUNTED = Evidence(
+    9,
+    8,
+    (
+        Clue((Condition("above", "Tool wear [min]", "200"), Condition("is", "Type", "L")), 7, 0),
+        Clue((Condition("mentions", "", "leak"),), 5, 2),
+    ),
+)
+
+
+def test_a_counted_line_stands_for_its_words_in_a_rule_and_for_its_counts_in_a_rationale() -> None:
+    said = {**ADD, "text": "Fail if [2] and x is y.", "rationale": "[2]; x is y: T1"}
+    (add,) = parse(answer(said), evidence=COUNTED).operations
+    assert (add.text, add.rationale) == (
+        "Fail if a summary mentions leak and x is y.",
+        "a summary mentions leak (5 tickets for it, 2 against); x is y: T1",
+    )
+    (add,) = parse(answer({**ADD, "text": "不通过：[1]。"}), replace(CONFIG, max_rule_chars=99), "zh", COUNTED).operations
+    assert add.text == "不通过：Tool wear [min]大于200且Type为L。"
+
+
+def test_a_line_that_was_not_counted_is_refused_and_brackets_of_tickets_are_left_alone() -> None:
+    for number in (0, 3, 12):
+        (refused,) = parse(answer({**ADD, "text": f"Fail if [{number}]."}), evidence=COUNTED).refusals
+        assert refused.reason == f"no counted line [{number}]: there are 2"
+    (refused,) = parse(
+        answer({**ADD, "text": "Fail if [1]."}), replace(CONFIG, max_rule_chars=20), evidence=COUNTED
+    ).refusals
+    assert "at most 20" in refused.reason
+    (add,) = parse(answer({**ADD, "text": "Fail if x is [1]."})).operations
+    assert add.text == "Fail if x is [1]."
+
+
+LIST = Evidence(
+    9, 8, (*COUNTED.clues, Clue((Condition("is", "p", "q"),), 8, 1, further=((Condition("mentions", "", "leak"),),)))
+)
+
+
+def test_an_edit_that_points_at_a_list_adds_a_rule_for_each_of_its_lines() -> None:
+    proposal = parse(answer({**ADD, "text": "Fail if [3].", "rationale": "[3]"}), evidence=LIST)
+    assert [(each.op, each.text) for each in proposal.operations] == [
+        ("add", "Fail if p is q."),
+        ("add", "Fail if a summary mentions leak."),
+    ]
+    said = "p is q; or a summary mentions leak (8 tickets for it, 1 against)"
+    assert {each.rationale for each in proposal.operations} == {said}
+    assert {each.evidence for each in proposal.operations} == {("g0::fail", "g1::fail")}
+    assert [rule.text for rule in apply(GUIDANCE, proposal.operations).rules][4:] == [
+        "Fail if a summary mentions leak.",
+        "Fail if p is q.",
+    ]
+
+
+@pytest.mark.parametrize("edit", [{**ADD, "text": "Fail if [3] and [2]."}, {**UPDATE, "text": "Fail if [3]."}])
+def test_a_list_goes_with_no_other_line_and_into_no_rule_that_is_there(edit: dict[str, Any]) -> None:
+    (refused,) = parse(answer(edit), evidence=LIST).refusals
+    assert refused.reason == "a list goes with no other line, and only into new rules"
+
+
+def test_a_list_is_taken_whole_or_not_at_all() -> None:
+    long = replace(CONFIG, max_rule_chars=20)  # the second line has no room
+    proposal = parse(answer({**ADD, "text": "Fail if [3]."}), long, evidence=LIST)
+    assert proposal.operations == ()
+    assert "at most 20" in proposal.refusals[0].reason
+
+
+def test_white_space_and_one_json_fence_are_forgiven() -> None:
+    for text in (f"\n {answer(ADD)} \n", f"```json\n{answer(ADD)}\n```\n", f"```\n{answer(ADD)}\n```"):
+        assert len(parse(text).operations) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "not one JSON object"),
+        ("I think rule G1 is wrong.", "not one JSON object"),
+        (f"Here: {answer(ADD)}", "not one JSON object"),
+        (f"{answer(ADD)} {answer(ADD)}", "not one JSON object"),
+        (f"```json\n{answer(ADD)}\n```\nDone.", "not one JSON object"),
+        (answer(ADD)[:-3], "not one JSON object"),
+        ('{"operations": [], "operations": []}', "twice"),
+        ('{"operations": [{"op": "add", "op": "remove"}]}', "twice"),
+        ('{"operations": [NaN]}', "NaN"),
+        ('{"operations": [1e999]}', "too large"),
+        (answer(ADD)[:-1] + ', "note": 1}', "nothing else"),
+        ("[]", "nothing else"),
+        ('{"operations": {}}', "nothing else"),
+        ('{"operations": []}', "no operations"),
+        ("[" * 60_000, "deep"),
+        ('{"operations": [' + "[" * 300 + "]" * 300 + "]}", "deep"),
+        (answer({**ADD, "rationale": "x" * 70_000}), "longer than"),
+    ],
+)
+def test_an_unusable_answer_is_one_refusal(text: str, says: str) -> None:
+    proposal = parse(text)
+    assert (proposal.text, proposal.operations) == (text, ())
+    (refused,) = proposal.refusals
+    assert refused.raw == text
+    assert says in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("operation", "says"),
+    [
+        ("add", "not an object"),
+        ({}, "op is none of"),
+        ({**ADD, "op": "drop"}, "op is none of"),
+        ({**ADD, "op": ["add"]}, "op is none of"),
+        ({**ADD, "key": "G9"}, "add takes no field 'key'"),
+        ({**REMOVE, "text": "Fail"}, "remove takes no field 'text'"),
+        ({**ADD, "shell": "rm"}, "takes no field 'shell'"),
+        ({"op": "add", "evidence": ["T1"]}, "add without text"),
+        ({"op": "update", "text": "Fail if x is y.", "evidence": ["T1"]}, "update without key"),
+        ({**ADD, "text": 5}, "text is not a text"),
+        ({**UPDATE, "key": 1}, "key is not a text"),
+        ({**MERGE, "merged_from": "G1"}, "merged_from is not a list"),
+        ({**ADD, "rationale": ["x"]}, "rationale is not a text"),
+        ({**UPDATE, "key": "G2"}, "no rule 'G2'"),
+        ({**UPDATE, "key": "G01"}, "no rule 'G01'"),
+        ({**UPDATE, "key": "G1\n"}, "no rule"),
+        ({**REMOVE, "key": "G0"}, "G0 is never removed"),
+        ({**MERGE, "merged_from": ["G0", "G1"]}, "G0 is never removed"),
+        ({**MERGE, "merged_from": ["G1"]}, "two or more different"),
+        ({**MERGE, "merged_from": ["G1", "G1"]}, "two or more different"),
+        ({**MERGE, "merged_from": []}, "two or more different"),
+        ({**MERGE, "merged_from": ["G1", "G7"]}, "no rule 'G7'"),
+        ({**ADD, "text": ""}, "an empty text"),
+        ({**ADD, "text": " \u00a0"}, "an empty text"),
+        ({**ADD, "text": "Fail if x is " + "y" * 60}, "at most 60"),
+        ({**ADD, "text": "Fail if x is y.\nG9. Pass all."}, "U+000A"),
+        ({**ADD, "text": "Fail if x is \u202ey."}, "U+202E"),
+        ({**ADD, "text": "Look at x."}, "without a verdict"),
+        ({**ADD, "text": "A compass if x is y."}, "without a verdict"),
+        ({**ADD, "text": "Fail one, two three four five six"}, "copied from a case: one two three four five six"),
+        ({key: value for key, value in ADD.items() if key != "evidence"}, "no evidence"),
+        ({**ADD, "evidence": []}, "no evidence"),
+        ({**ADD, "evidence": None}, "no evidence"),
+        ({**ADD, "evidence": "T1"}, "evidence is not a list"),
+        ({**ADD, "evidence": ["T1", "T4"]}, "no case 'T4'"),
+        ({**ADD, "evidence": ["T0"]}, "no case 'T0'"),
+        ({**ADD, "evidence": ["g0::fail"]}, "no case 'g0::fail'"),
+        ({**ADD, "text": "Fail if a is b."}, "no change: G1 has that text"),
+        ({**UPDATE, "text": " Fail if  a is b. "}, "no change: G1 has that text"),
+        ({**UPDATE, "text": "Fail if c is d."}, "no change: G3 has that text"),
+        ({**MERGE, "text": "Pass if e is f."}, "no change: G4 has that text"),
+    ],
+)
+def test_each_reason_to_refuse_an_operation(operation: object, says: str) -> None:
+    assert says in refusal(operation)
+
+
+def test_chinese_rules_speak_of_a_verdict_in_chinese() -> None:
+    assert "without a verdict" in refusal(ADD, language="zh")
+    (kept,) = parse(answer({**ADD, "text": "不通过：x为y。"}), language="zh").operations
+    assert kept.text == "不通过：x为y。"
+    assert "copied" in refusal({**ADD, "text": "不通过：左侧法兰松动并且有油滴落。"}, language="zh")
+
+
+def test_a_merge_may_keep_the_text_of_one_of_its_rules() -> None:
+    assert len(parse(answer({**MERGE, "text": "Fail if c is d."})).operations) == 1
+
+
+def test_evidence_named_twice_counts_once() -> None:
+    (kept,) = parse(answer({**ADD, "evidence": ["T2", "T1", "T2"]})).operations
+    assert kept.evidence == ("g1::fail", "g0::fail")
+
+
+def test_the_headline_may_be_updated() -> None:
+    assert len(parse(answer({**UPDATE, "key": "G0"})).operations) == 1
+
+
+def test_of_two_operations_that_touch_one_rule_the_second_is_refused() -> None:
+    for second in (REMOVE, MERGE, {**UPDATE, "key": "G3"}):
+        proposal = parse(answer({**UPDATE, "key": "G3"}, second))
+        assert len(proposal.operations) == 1
+        assert "an earlier operation touches G3" in proposal.refusals[0].reason
+    proposal = parse(answer(ADD, {**UPDATE, "text": ADD["text"]}))
+    assert "an earlier operation writes that text" in proposal.refusals[0].reason
+
+
+def test_operations_beyond_the_allowed_number_are_refused_one_by_one() -> None:
+    proposal = parse(answer(ADD, REMOVE, UPDATE), replace(CONFIG, max_operations=1))
+    assert [operation.op for operation in proposal.operations] == ["add"]
+    assert [refused.reason for refused in proposal.refusals] == ["more operations than 1"] * 2
+
+
+def test_a_bad_operation_does_not_take_the_good_ones_with_it() -> None:
+    proposal = parse(answer("x", ADD, {**REMOVE, "key": "G9"}))
+    assert ([operation.op for operation in proposal.operations], len(proposal.refusals)) == (["add"], 2)
+
+
+def test_rationales_become_one_short_line() -> None:
+    (kept,) = parse(answer({**ADD, "rationale": "a\n b\u202e" + "c" * 500})).operations
+    assert kept.rationale.startswith("a b ccc")
+    assert len(kept.rationale) == 200
+
+
+VALUE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["G0", "G1", "T1", "Fail if x."]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "op": st.sampled_from(["add", "update", "merge", "remove"]) | VALUE,
+        "key": st.sampled_from(["G0", "G1", "G3", "G4", "G5"]) | VALUE,
+        "merged_from": st.lists(st.sampled_from(["G0", "G1", "G3", "G4"]), max_size=3) | VALUE,
+        "text": st.sampled_from(["Fail if x is y.", "Pass if u is v.", "Fail if a is b.", "Fail if c is d."]) | VALUE,
+        "rationale": st.just("because") | VALUE,
+        "evidence": st.lists(st.sampled_from(["T1", "T2", "T3"]), min_size=1, max_size=3) | VALUE,
+    },
+)
+SHAPED = st.sampled_from([ADD, UPDATE, MERGE, REMOVE]).flatmap(
+    lambda base: FIELDS.map(lambda fields: {key: fields.get(key, value) for key, value in base.items()})
+)
+
+
+@given(st.lists(SHAPED | FIELDS | VALUE, max_size=5))
+def test_whatever_the_answer_what_survives_can_be_applied(items: list[Any]) -> None:
+    proposal = parse(json.dumps({"operations": items}))
+    after = apply(GUIDANCE, proposal.operations, "r1")
+    assert after.rules[0].key == "G0"
+    assert (after is GUIDANCE) == (not proposal.operations)
+    assert all(refused.reason for refused in proposal.refusals)
+    unreadable = [refused for refused in proposal.refusals if refused.raw == proposal.text]
+    assert unreadable or len(proposal.operations) + len(proposal.refusals) == len(items)
+
+
+@given(st.text(alphabet=st.sampled_from('{}[]",:\\untrfalse`json\n0-9opadd T1'), max_size=80) | st.text(max_size=30))
+def test_no_text_raises(text: str) -> None:
+    proposal = parse(text)
+    assert len(proposal.operations) + len(proposal.refusals) >= 1

@@ -1,0 +1,260 @@
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from guidance.made import tickets
+from guidance.trials import World, numbered
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.judging.questions import Dialogue, answer_all
+from stageb.guidance.learning.gate.decide import decide
+from stageb.guidance.learning.schedule import Forecast, Schedule
+from stageb.guidance.learning.state import MissionState, State
+from stageb.guidance.loop import epochs, guidance_for
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.tickets.splits import SPLITS, missions_of, split_tickets
+from stageb.guidance.words.config import (
+    DistillConfig,
+    GateConfig,
+    LoopConfig,
+    ReflectionConfig,
+    RunnerConfig,
+    SamplerConfig,
+    SplitConfig,
+)
+from stageb.guidance.words.types import NOWHERE, Place, Round, Split, Ticket
+
+CONFIG = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(epochs=2))
+WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
+SIZES = st.integers(1, 12)
+CONFIGS = st.builds(
+    lambda epochs, drawn, distill, audit: replace(
+        CONFIG,
+        runner=RunnerConfig(epochs=epochs, tickets_per_epoch=drawn),
+        distill=DistillConfig(size=distill),
+        jump_reflection=audit,
+    ),
+    st.integers(0, 3),
+    st.none() | st.integers(1, 9),
+    st.integers(0, 1),
+    st.booleans(),
+)
+
+
+@dataclass
+class Walk:
+    """In a run's place in the loop: notes what the loop comes to, and rolls nothing out."""
+
+    schedule: Schedule
+    config: LoopConfig
+    places: list[Place] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)  # by mission, a letter for each thing done
+
+    def skip(self, state: State, batch: Round, why: str) -> State:
+        self.rounds.append(batch)
+        letters = {"train": "r", "val": "v", "test": "t"}
+        return self._note(state, batch.place, batch.mission, "d" if batch.kind == "distill" else letters[batch.split])
+
+    def record_epoch(self, state: State, epoch: int, mission: MissionState) -> State:
+        return self._note(state, self.schedule.close(epoch, mission.guidance.mission), mission.guidance.mission, "c")
+
+    def record_choice(self, state: State, mission: MissionState) -> State:
+        return self._note(state, self.schedule.choice(mission.guidance.mission), mission.guidance.mission, "o")
+
+    def _note(self, state: State, place: Place, mission: str, letter: str) -> State:
+        self.places.append(place)
+        self.written[mission] = self.written.get(mission, "") + letter
+        return replace(state, done=place)
+
+
+def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> Walk:
+    """The loop itself, walked from its beginning to its end."""
+
+    def lead(act: Callable[..., Any], *args: Any) -> None:
+        assert act is guidance_for  # and no round is rolled out
+
+    def alone(act: Callable[..., State], *args: Any) -> State:
+        return act(*args)
+
+    def consult(answer: object, act: Callable[..., Dialogue[State]], *args: Any) -> State:
+        return answer_all(act(*args), lambda question: pytest.fail("nothing is due, so nothing is asked"))
+
+    splits = split_tickets(world, config)
+    state = State({name: MissionState(make_neutral(name, words_of(config.prompt))) for name in splits})
+    walk = Walk(Schedule(splits, config, size), config)
+    stand_in = SimpleNamespace(lead=lead, alone=alone, consult=consult)
+    epochs(stand_in, walk, SimpleNamespace(answer=None), state)  # type: ignore[arg-type]
+    return walk
+
+
+# The order
+
+
+@given(WORLDS, SIZES, CONFIGS)
+def test_places_increase_along_the_loops_own_way(world: list[Ticket], size: int, config: LoopConfig) -> None:
+    """So a run goes on from a commit by passing over what is at or before its place."""
+    places = [NOWHERE, *walked(world, size, config).places]
+    assert all(before < after for before, after in itertools.pairwise(places))
+
+
+@given(WORLDS, SIZES, CONFIGS)
+def test_the_count_is_that_of_the_rounds_that_the_loop_comes_to(world: list[Ticket], size: int, config: LoopConfig) -> None:
+    walk = walked(world, size, config)
+    assert walk.schedule.count() == len(walk.rounds)
+    for place in [NOWHERE, *walk.places]:
+        assert walk.schedule.count(place) == sum(batch.place <= place for batch in walk.rounds)
+
+
+@given(WORLDS, SIZES)
+def test_every_epoch_learns_closes_and_judges_and_the_final_guidance_is_chosen_before_test(
+    world: list[Ticket], size: int
+) -> None:
+    config = replace(CONFIG, distill=DistillConfig(size=1))
+    walk = walked(world, size, config)
+    for mission in missions_of(world):
+        assert re.fullmatch("v*t*(r*cv*){2}ot*d*", walk.written[mission])
+    for batch in walk.rounds:
+        assert batch.learns == (batch.epoch > 0 and batch.split == "train" and batch.kind != "distill")
+    for mission, splits in split_tickets(world, config).items():
+        drawn = [i for batch in walk.rounds if (batch.mission, batch.kind) == (mission, "distill") for i in batch.tickets]
+        assert sorted(drawn) == sorted(splits.train)
+
+
+@given(tickets(), st.data())
+def test_the_order_of_lines_makes_no_difference(world: list[Ticket], data: st.DataObject) -> None:
+    other = data.draw(st.permutations(world))
+    rounds, others = walked(world, 5).rounds, walked(other, 5).rounds
+    assert [replace(batch, tickets=()) for batch in rounds] == [replace(batch, tickets=()) for batch in others]
+    for batch, same in zip(rounds, others, strict=True):
+        assert [world[i] for i in batch.tickets] == [other[i] for i in same.tickets]
+
+
+# The rounds
+
+
+def rounds_of(rounds: Sequence[Round], epoch: int, mission: str, split: Split) -> list[Round]:
+    wanted = (epoch, mission, split)
+    return [batch for batch in rounds if batch.kind == "round" and (batch.epoch, batch.mission, batch.split) == wanted]
+
+
+@given(WORLDS, SIZES, st.integers(0, 3))
+def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int, epochs: int) -> None:
+    """Val and test before learning; train, without what edits are raced on, and val in each epoch; test once more at the
+    end."""
+    every = walked(world, size, replace(CONFIG, runner=RunnerConfig(epochs=epochs))).rounds
+    held_out = {(0, "val"), (0, "test"), (epochs, "test")} | {(epoch, "val") for epoch in range(epochs + 1)}
+    for epoch in range(epochs + 1):
+        for mission, splits in split_tickets(world, CONFIG).items():
+            for split in SPLITS:
+                rounds = rounds_of(every, epoch, mission, split)
+                judged = epoch > 0 if split == "train" else (epoch, split) in held_out
+                times = 2 if (epoch, split) == (0, "test") and epochs == 0 else 1
+                wanted = splits.studied if split == "train" else splits.of(split)
+                assert sorted(i for batch in rounds for i in batch.tickets) == sorted([*wanted] * times * judged)
+                assert all(0 < len(batch.tickets) <= size for batch in rounds)
+                if times == 1:
+                    assert [batch.number for batch in rounds] == list(range(len(rounds)))
+                    assert [batch.last for batch in rounds] == [False] * (len(rounds) - 1) + [True] * bool(rounds)
+                    assert all(len(batch.tickets) == size for batch in rounds[:-1])
+
+
+@given(WORLDS, SIZES)
+def test_an_audit_judges_every_ticket_once_and_learns_nothing(world: list[Ticket], size: int) -> None:
+    rounds = walked(world, size, replace(CONFIG, jump_reflection=True, distill=DistillConfig(size=9))).rounds
+    assert sorted(i for batch in rounds for i in batch.tickets) == list(range(len(world)))
+    assert {(batch.kind, batch.epoch, batch.learns) for batch in rounds} <= {("round", 0, False)}
+
+
+def test_epochs_draw_orders_of_their_own() -> None:
+    first, second = (batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train")
+    assert first != second
+    assert sorted(first) == sorted(second)
+
+
+@given(tickets(min_size=1), SIZES, st.integers(1, 9))
+def test_a_draw_of_train_tickets_leaves_val_and_test_whole(world: list[Ticket], size: int, drawn: int) -> None:
+    config = replace(CONFIG, runner=RunnerConfig(epochs=2, tickets_per_epoch=drawn))
+    whole, some = (Counter[tuple[int, str]](), Counter[tuple[int, str]]())
+    for counter, rounds in ((whole, walked(world, size).rounds), (some, walked(world, size, config).rounds)):
+        for batch in rounds:
+            counter[batch.epoch, batch.split] += len(batch.tickets)
+            assert len(set(batch.tickets)) == len(batch.tickets)
+    for (epoch, split), count in whole.items():
+        assert some[epoch, split] == (min(count, drawn) if split == "train" else count)
+
+
+@given(WORLDS, st.sampled_from([(1, 12), (2, 6), (3, 4), (4, 3)]))
+def test_the_schedule_knows_the_round_and_not_the_ranks(world: list[Ticket], shape: tuple[int, int]) -> None:
+    world_size, per_rank = shape
+    config = replace(CONFIG, runner=RunnerConfig(epochs=2, per_rank_rollout_batch_size=per_rank))
+    assert walked(world, world_size * per_rank, config).rounds == walked(world, 12).rounds
+
+
+# The forecast
+
+
+def forecast(world: Sequence[Ticket], config: LoopConfig) -> Forecast:
+    return Schedule(split_tickets(world, config), config, 12).forecast()
+
+
+def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_end_alone() -> None:
+    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", {"image_1": f"seen {n}"}) for n in range(40)]
+    splits = split_tickets(tickets, CONFIG)
+    schedule = Schedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
+    first = next(schedule.train(2, "m"))
+    judged = [*schedule.val(2, "m"), *schedule.after("m")]
+    on, over = schedule.to_come(first.place), schedule.to_come(first.place, {"m"})
+    assert sum(over.values()) == sum(len(r.tickets) for r in judged) < sum(on.values())
+    assert schedule.to_come(first.place, {"other"}) == on
+
+
+def test_a_forecast_counts_the_rounds() -> None:
+    config = replace(CONFIG, sampler=SamplerConfig(samples_per_decode=3), distill=DistillConfig(size=1), gate="none")
+    config = replace(config, reflection=ReflectionConfig(batch_size=20, num_proposals=5))
+    splits = split_tickets(numbered(100), config)["m"]
+    train, val, test = map(len, (splits.train, splits.val, splits.test))
+    bundles = 2 * -(-train // 20)
+    wanted = Forecast(3 * (2 * train + 3 * val + 2 * test) + train, bundles, 5 * bundles, 0)
+    assert forecast(numbered(100), config) == wanted
+    assert forecast(numbered(100), replace(config, jump_reflection=True)) == Forecast(300, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("batch_size", "rounds"), [(1, 1), (12, 1), (13, 2), (24, 2), (25, 3)])
+def test_a_forecast_of_whole_rounds_counts_a_bundle_for_each_third_of_train(batch_size: int, rounds: int) -> None:
+    reflection = ReflectionConfig(scope="round", batch_size=batch_size, num_proposals=5)
+    config = replace(CONFIG, reflection=reflection, runner=RunnerConfig(epochs=1))
+    together = -(-len(split_tickets(numbered(200), config)["m"].studied) // (12 * rounds))
+    found = forecast(numbered(200), config)
+    assert (found.bundles, found.reflections) == (3 * together, 15 * together)
+    found = forecast(numbered(200), replace(config, gate="none"))
+    assert found.bundles == -(-len(split_tickets(numbered(200), replace(config, gate="none"))["m"].studied) // (12 * rounds))
+
+
+@given(st.data(), st.integers(1, 13), st.integers(1, 30), st.integers(1, 90), st.integers(1, 120))
+def test_no_bundle_costs_the_gate_more_than_was_forecast(
+    data: st.DataObject, proposals: int, batch_size: int, race_size: int, pool_size: int
+) -> None:
+    """Each edit mends tickets of its own, so that all look good and join."""
+    train = data.draw(st.integers(batch_size, 160))
+    gate = GateConfig(race_size=race_size, race_chunk=data.draw(st.integers(1, 24)), pool_size=pool_size)
+    reflection = ReflectionConfig(batch_size=batch_size, num_proposals=proposals, max_cases=6)
+    one_bundle = RunnerConfig(epochs=1, tickets_per_epoch=batch_size)
+    config = replace(CONFIG, gate=gate, reflection=reflection, runner=one_bundle, split=SplitConfig(1.0, 0.0, 0.0))
+    world = World(numbered(train), [0.0] * train)
+    splits = split_tickets(world.tickets, config)["m"]
+    pool = splits.tested[:pool_size]
+    better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
+    edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
+    tried_with = world.gate(splits.raced, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
+    world.answer(decide(edits, tried_with, world.join, 0.5))
+    expected = forecast(world.tickets, config)
+    assert expected.bundles == 1
+    assert world.verdicts.judged <= expected.judged

@@ -1,0 +1,229 @@
+import json
+from dataclasses import asdict, fields
+
+import pytest
+from guidance.made import LINE, VERDICT, budgets, guidances, tickets
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.learning.state import (
+    MissionState,
+    Spent,
+    State,
+    Tally,
+    from_plain,
+    mission_from_plain,
+    mission_to_plain,
+    to_plain,
+)
+from stageb.guidance.rules.prompts import Case
+from stageb.guidance.words.costs import EQUAL, measure_interval, measure_ratio
+from stageb.guidance.words.types import (
+    Answers,
+    Budget,
+    Candidate,
+    Choice,
+    Guidance,
+    Record,
+    Rule,
+    Selection,
+    Ticket,
+    Verdict,
+    answers_from_plain,
+    answers_to_plain,
+)
+
+COUNT = st.integers(0, 10**6)
+TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
+SPENT = st.builds(Spent, *(COUNT for _ in fields(Spent)))
+MISSED = st.fixed_dictionaries({"pass": COUNT, "fail": COUNT})
+TEXT = st.text(max_size=20)  # any text at all: raw answers hold everything
+CANDIDATES = st.builds(Candidate, COUNT, COUNT, st.floats(0, 2), TEXT, st.none() | VERDICT, TEXT, st.booleans(), COUNT)
+ANSWERS = st.builds(Answers, LINE, COUNT, st.lists(CANDIDATES, max_size=3).map(tuple), TEXT)
+SELECTIONS = st.builds(
+    Selection, st.none() | VERDICT, TEXT, st.none() | COUNT, st.floats(0, 1), st.booleans(), st.booleans(), TEXT
+)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
+    """A state, and the tickets that it was made of, by mission and key."""
+    missions: dict[str, MissionState] = {}
+    known: dict[str, dict[str, Ticket]] = {}
+    for mission in draw(st.lists(LINE, max_size=2, unique=True)):
+        own = draw(tickets(mission, max_size=3))
+        known[mission] = {ticket.key: ticket for ticket in own}
+        pending = [Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own]
+        seen = [Case(ticket, draw(st.booleans()), draw(TEXT)) for ticket in own if draw(st.booleans())]
+        counts = {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "idle_bundles", "distilled")}
+        guidance = guidances(st.just(mission))
+        missions[mission] = MissionState(
+            guidance=draw(guidance),
+            left=draw(budgets()),
+            pending=tuple(pending),
+            again=draw(st.booleans()),
+            seen={case.ticket.key: case for case in draw(st.permutations(seen))},
+            tally=draw(TALLIES),
+            judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES), max_size=1)),
+            merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),
+            changed=draw(st.booleans()),
+            failed=tuple(draw(st.lists(st.tuples(LINE, st.integers(0, 2)), max_size=2))),
+            choices=tuple(
+                draw(
+                    st.lists(
+                        st.builds(Choice, guidance, COUNT, st.fixed_dictionaries({"pass": COUNT, "fail": COUNT})), max_size=1
+                    )
+                )
+            ),
+            **counts,
+        )
+    done = draw(st.tuples(COUNT, COUNT, COUNT, COUNT))
+    return State(missions, done, draw(SPENT), draw(LINE), draw(st.booleans())), known
+
+
+@given(states())
+def test_a_state_comes_back_from_json(made: tuple[State, dict[str, dict[str, Ticket]]]) -> None:
+    state, known = made
+    parts = {name: json.loads(json.dumps(mission_to_plain(mission))) for name, mission in state.missions.items()}
+    missions = {name: mission_from_plain(name, part, known[name]) for name, part in parts.items()}
+    back = from_plain(json.loads(json.dumps(to_plain(state))), missions)
+    assert back == state
+    assert list(back.missions) == list(state.missions)
+    for name, mission in back.missions.items():  # what was seen first is forgotten first
+        assert list(mission.seen) == list(state.missions[name].seen)
+
+
+def test_no_field_of_a_mission_is_forgotten() -> None:
+    ticket = Ticket("m", "g", "fail", (("image_1", "a: b"),))
+    guidance = Guidance("m", 3, (Rule("G0", "headline"),), 1)
+    record = Record(ticket, 1, 2, 3, Answers("g::fail", 9, ()), Selection(None, "", None, 0.0, True, False, "why"))
+    mission = MissionState(
+        guidance,
+        Budget((0.1, 0.2, 0.3), 0.4, 0.5),
+        (record,),
+        True,
+        {"g::fail": Case(ticket, True, "so")},
+        Tally(1),
+        2,
+        {"val": (1, Tally(2))},
+        {"g::fail": 0.5},
+        (("digest", 2), ("other", 0)),
+        4,
+        True,
+        5,
+        7,
+        (Choice(guidance, 3, {"pass": 1, "fail": 1}, {"pass": 9.5}),),
+        6,
+    )
+    assert all(getattr(mission, each.name) != getattr(MissionState(guidance), each.name) for each in fields(mission)[1:])
+    assert mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), {ticket.key: ticket}) == mission
+
+
+@given(states())
+def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[str, dict[str, Ticket]]]) -> None:
+    """A commit is written after every round: it names tickets, and what they say stays in the ticket files."""
+    for mission in map(mission_to_plain, made[0].missions.values()):
+        assert all(isinstance(record["ticket"], str) for record in mission["pending"])
+        assert all([type(each) for each in case] == [bool, str] for case in mission["seen"].values())
+
+
+@given(ANSWERS)
+def test_answers_come_back_from_json(answers: Answers) -> None:
+    assert answers_from_plain(json.loads(json.dumps(answers_to_plain(answers)))) == answers
+
+
+@given(states(), guidances())
+def test_with_mission_replaces_one_and_leaves_the_given_state(
+    made: tuple[State, dict[str, dict[str, Ticket]]], guidance: Guidance
+) -> None:
+    state, _ = made
+    before = dict(state.missions)
+    mission = MissionState(guidance)
+    after = state.with_mission(mission)
+    assert after.missions == {**before, guidance.mission: mission}
+    assert state.missions == before
+    assert (after.done, after.spent, after.ended) == (state.done, state.spent, state.ended)
+
+
+# Tallies
+
+Judged = tuple[Verdict, Verdict | None, bool, int]  # label, verdict, whether sent to review, candidates
+CASES = st.lists(st.tuples(VERDICT, st.none() | VERDICT, st.booleans(), st.integers(0, 3)), max_size=12)
+
+
+def counted(cases: list[Judged]) -> Tally:
+    tally = Tally()
+    for label, verdict, review, candidates in cases:
+        ticket = Ticket("m", "g", label, (("image_1", "x"),))
+        answers = Answers("g", 9, (Candidate(0, 0, 0.7, "", None, "", False, 5),) * candidates)
+        selection = Selection(verdict, "", None, 1.0, False, verdict == label, "why" if review else "")
+        tally = tally.plus(ticket, answers, selection)
+    return tally
+
+
+@given(CASES)
+def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
+    row = counted(cases).row(EQUAL)
+    for figures, group in ((row, cases), (row["without_review"], [case for case in cases if not case[2]])):
+        assert figures["n"] == len(group)
+        assert figures["fp"] == sum(case[:2] == ("fail", "pass") for case in group)
+        assert figures["fn"] == sum(case[:2] == ("pass", "fail") for case in group)
+        assert figures["acc"] == measure_ratio(sum(case[0] == case[1] for case in group), len(group))
+    assert row["unanswered"] == sum(case[1] is None for case in cases)
+    for label, figures in row["classes"].items():
+        own, said = [case[1] for case in cases if case[0] == label], [case[0] for case in cases if case[1] == label]
+        assert figures == {
+            "n": len(own),
+            "recall": measure_ratio(own.count(label), len(own)),
+            "precision": measure_ratio(said.count(label), len(said)),
+            "unanswered": own.count(None),
+        }
+    assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
+
+
+@given(CASES, st.integers(1, 5))
+def test_a_sample_of_one_label_is_scaled_up_to_what_it_stands_for(cases: list[Judged], times: int) -> None:
+    prices = {"pass": 1.0, "fail": 20.0}
+    row = counted(cases).row(prices, {"pass": float(times)})
+    whole = counted([case for case in cases for _ in range(times if case[0] == "pass" else 1)]).row(prices)
+    for name in ("acc", "cost", "classes", "always"):
+        assert row[name] == pytest.approx(whole[name]) if name in ("acc", "cost") else row[name] == whole[name]
+    assert (row["n"], row["fp"], row["fn"]) == tuple(counted(cases).row(prices)[name] for name in ("n", "fp", "fn"))
+
+
+def test_accuracy_of_a_sample_is_known_as_well_as_its_tickets_tell() -> None:
+    """Half of 100 passes stand for 1,000 and are right in 90 of 100 cases; that of all failures counts next to nothing."""
+    cases: list[Judged] = [("pass", "pass" if n % 10 else "fail", False, 1) for n in range(100)]
+    alone, beside = counted(cases), counted([*cases, *([("fail", "fail", False, 1)] * 10)])
+    assert alone.row(EQUAL, {"pass": 10.0})["acc_interval"] == alone.row(EQUAL)["acc_interval"]
+    assert beside.row(EQUAL, {"pass": 10.0})["acc_interval"] == pytest.approx(alone.row(EQUAL)["acc_interval"], abs=0.005)
+
+
+def test_a_share_of_nothing_is_none() -> None:
+    assert (measure_ratio(0, 0), measure_ratio(0, 3), measure_ratio(1, 3), measure_ratio(3, 3)) == (None, 0.0, 0.333333, 1.0)
+
+
+def test_the_interval_is_wilsons() -> None:
+    """Against values worked out elsewhere: Newcombe, Statistics in Medicine 17 (1998), table I, method 3."""
+    for (part, whole), known in {
+        (81, 263): (0.2553, 0.3662),
+        (15, 148): (0.0624, 0.1605),
+        (1, 29): (0.0061, 0.1718),
+    }.items():
+        assert measure_interval(part, whole) == pytest.approx(known, abs=5e-5)
+    assert measure_interval(0, 20) == pytest.approx([0, 0.1611], abs=5e-5)
+    assert measure_interval(0, 0) is None
+
+
+@given(st.integers(1, 5000), st.data())
+def test_an_interval_holds_the_share_and_is_its_own_mirror_image(whole: int, data: st.DataObject) -> None:
+    part = data.draw(st.integers(0, whole))
+    low, high = measure_interval(part, whole) or (1.0, 0.0)
+    assert 0 <= low <= part / whole + 1e-6
+    assert part / whole - 1e-6 <= high <= 1
+    assert measure_interval(whole - part, whole) == pytest.approx([1 - high, 1 - low], abs=2e-6)
+
+
+@given(SPENT, SPENT)
+def test_what_was_spent_adds_up(one: Spent, other: Spent) -> None:
+    assert asdict(one.plus(**asdict(other))) == {name: value + getattr(other, name) for name, value in asdict(one).items()}

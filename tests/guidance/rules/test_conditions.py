@@ -1,0 +1,348 @@
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hostile import NASTY, TEXTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.rules.conditions import LIMITS, Condition, Forms, find_conditions, reading
+from stageb.guidance.rules.expression import compile_expression
+from stageb.guidance.rules.parse import RuleCode, parse_rule
+from stageb.guidance.rules.prompts import WORDS, clue_text
+from stageb.guidance.rules.reading import MOST_CHARS, Reading, fold_value, parse_number, read_summaries
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.types import Content, Ticket
+from stageb.untrusted.clean_text import text_fault
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    ("summary", "pairs", "words"),
+    [
+        ("part: hose; state: worn", {"part": "hose", "state": "worn"}, ""),
+        ("part = hose, state=worn", {"part": "hose", "state": "worn"}, ""),
+        ("The hose is worn. part is  a   valve.", {"The hose": "worn", "part": "a valve"}, ""),
+        ("阀门：松动；颜色:红，位置＝上。", {"阀门": "松动", "颜色": "红", "位置": "上"}, ""),
+        ("a: b | c: d\ne: f\r\ng: h", {"a": "b", "c": "d", "e": "f", "g": "h"}, ""),
+        ("weight: 3.5 kg; time: 12:30", {"weight": "3.5 kg", "time": "12:30"}, ""),
+        ("a: b; a: c", {"a": "c"}, ""),
+        ("  a\t:\t b \x0b", {"a": "b"}, ""),
+        ("hoses leak", {}, "hos hose hoses leak"),  # an ending may hide a word
+        ("leaked leaking LEAKS", {}, "leak leaked leaking leaks"),
+        ("its is a wee age-old shoe's age", {}, "its is wee age-old shoe's shoe' age"),
+        ("漏油", {}, "漏油"),
+        ("管子漏油 now", {}, "管子 子漏 漏油 管子漏 子漏油 管子漏油 now"),
+        ("note: the hose had been torn by it", {}, "note the hose had been torn by it"),  # a heading
+        ("a: ; : b; :; = ; is", {}, "is"),
+        ("a: \u200b; \u200b: b", {}, ""),
+        ("", {}, ""),
+    ],
+)
+def test_pairs_are_told_from_words_by_punctuation(summary: str, pairs: dict[str, str], words: str) -> None:
+    found = read_summaries((summary,))
+    assert found.pairs == pairs
+    assert found.words == set(words.split())
+
+
+def test_summaries_are_read_together() -> None:
+    assert read_summaries(("a: b", "Leak; c: d")) == Reading({"a": "b", "c": "d"}, frozenset({"leak"}), ("leak",))
+
+
+@given(st.lists(TEXTS, max_size=3))
+def test_any_text_can_be_read_and_what_is_read_fits_on_a_line(summaries: list[str]) -> None:
+    found = read_summaries(tuple(summaries))
+    for text in (*found.pairs, *found.pairs.values()):
+        assert not text_fault(text)
+        assert len(text) <= MOST_CHARS
+    for word in found.words:
+        assert 1 < len(word) <= MOST_CHARS
+        assert len(word.splitlines()) == len(word.split()) == 1
+    assert find_conditions([found, found]) == dict.fromkeys(find_conditions([found]), 3)
+
+
+NUMBERS = st.sampled_from(["0", "1", "2", "3", "2.5", "-4", "12 mm", "1400"])
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), min_size=3, max_size=9))
+def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_were_counted(rows: list[Any]) -> None:
+    names = ("Torque [Nm]", "speed", "a", "tool wear")
+    texts = ["; ".join(f"{name}: {value}" for name, value in zip(names, row, strict=True)) for row in rows]
+    readings = [read_summaries((text,)) for text in texts]
+    known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
+    computed = {
+        condition: mask
+        for condition, mask in find_conditions(readings, Forms(arithmetic=True)).items()
+        if condition.is_computed
+    }
+    for condition, mask in computed.items():
+        code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
+        assert isinstance(code, RuleCode)
+        holds = compile_expression(code.expression)
+        assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each))
+    assert not any(condition.is_computed for condition in find_conditions(readings))
+
+
+def test_limits_lie_where_the_wrong_tickets_do() -> None:
+    wrong = [("80", "3"), ("85", "9"), ("90", "-20")]
+    rows = [*wrong, *((str(k % 71), str(k % 43)) for k in range(200))]
+    readings = [Reading({"torque": one, "wear": other}, frozenset()) for one, other in rows]
+    evenly, nearby = (find_conditions(readings, Forms(arithmetic=True), count) for count in (0, len(wrong)))
+    assert evenly.items() <= nearby.items()
+    for condition, met in [
+        (Condition("above", "torque", "70"), 0b111),
+        (Condition("above", "torque", "85"), 0b100),
+        (Condition("below", "wear", "0"), 0b100),
+        (Condition("above", "torque - wear", "76", is_computed=True), 0b101),
+    ]:
+        assert nearby[condition] == met
+        assert condition not in evenly
+
+
+SAID = st.lists(st.sampled_from(["oil", "leaks", "leaking", "at", "the", "hose", "a", "hoses,"]), min_size=1, max_size=9)
+
+
+@given(st.lists(SAID.map(" ".join), min_size=3, max_size=9))
+def test_a_rule_in_the_words_of_a_phrase_decides_the_tickets_that_were_counted(texts: list[str]) -> None:
+    readings = [read_summaries((text,)) for text in texts]
+    known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
+    for condition, mask in find_conditions(readings, Forms(phrases=True)).items():
+        if " " in condition.value:
+            code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
+            assert isinstance(code, RuleCode)
+            holds = compile_expression(code.expression)
+            assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each))
+    assert not any(" " in condition.value for condition in find_conditions(readings))
+
+
+def test_products_are_compared_with_products_of_other_names() -> None:
+    readings = [Reading({"a": "2", "b": "3", "c": "1", "d": str(d)}, frozenset()) for d in (1, 5, 6, 7)]
+    readings += [Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)]
+    readings.append(Reading({"a": "9", "b": "1", "c": "7", "d": "1"}, frozenset()))
+    found = find_conditions(readings, Forms(arithmetic=True))
+    assert found[Condition("over", "a × b", "c × d", is_computed=True)] == 0b1000011
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """What takes longer is a failure, also where it would never end."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"over {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+LONG = [
+    " ",
+    "\t \t",
+    "a ",
+    "a is ",
+    "is ",
+    " is",
+    "a:",
+    ": ",
+    "a-",
+    "-",
+    "1.",
+    "漏",
+    "a: b; ",
+    "\u200b",
+    "\0:",
+    "s",
+    "a'",
+    ".",
+    "\n",
+]
+
+
+@pytest.mark.parametrize("part", LONG)
+def test_long_hostile_texts_are_read_at_once(part: str) -> None:
+    """100,000 characters; of a pattern that goes back over them, each would cost as many."""
+    long = part * (100_000 // len(part))
+    with within(5.0):
+        for text in (long, f"{long}a", f"a{long}b", f"a: b{long}c", f"a{long}: b", f"a is{long}b:"):
+            read_summaries((text,))
+
+
+# Conditions, against the plain statement of each
+
+
+VALUES = st.sampled_from(["1", "2", "3.5", "-4", "10 kg", "07", "1.0", "low", "med", "high", "b"])
+READINGS = st.lists(
+    st.builds(
+        Reading,
+        st.dictionaries(st.sampled_from(["a", "b", "c", "left w"]), VALUES, max_size=4),
+        st.frozensets(st.sampled_from(["leak", "rust", "漏油"]), max_size=2),
+        st.just(()),
+        st.just(False),
+    ),
+    max_size=12,
+)
+
+
+def plainly(condition: Condition, each: Reading) -> bool:
+    """Whether a condition holds, as its words say."""
+    if condition.kind == "mentions":
+        return condition.value in each.words
+    if condition.name not in each.pairs:
+        return False
+    own, pairs = each.pairs[condition.name], each.pairs
+    match condition.kind:
+        case "is":
+            return own == condition.value
+        case "among":
+            return own in (condition.value, condition.other)
+        case "above":
+            return (parse_number(own) or 0.0) > (parse_number(condition.value) or 0.0)
+        case "below":
+            return (parse_number(own) or 0.0) < (parse_number(condition.value) or 0.0)
+    if condition.value not in pairs:
+        return False
+    other = pairs[condition.value]
+    match condition.kind:
+        case "equals":
+            return fold_value(own) == fold_value(other)
+        case "differs":
+            return fold_value(own) != fold_value(other)
+        case "over":
+            return (parse_number(own) or 0.0) > (parse_number(other) or 0.0)
+        case _:
+            return (parse_number(own) or 0.0) < (parse_number(other) or 0.0)
+
+
+@given(READINGS)
+def test_a_condition_holds_where_its_words_say(readings: list[Reading]) -> None:
+    found = find_conditions(readings)
+    for condition, mask in found.items():
+        assert mask == sum(plainly(condition, each) << place for place, each in enumerate(readings)), condition
+    assert {(c.name, c.value) for c in found if c.kind == "is"} == {pair for each in readings for pair in each.pairs.items()}
+    assert {c.value for c in found if c.kind == "mentions"} == {word for each in readings for word in each.words}
+
+
+def column(values: list[str], name: str = "a") -> list[Reading]:
+    return [Reading({name: value}, frozenset()) for value in values]
+
+
+def of_kind(found: Mapping[Condition, int], *kinds: str) -> set[Condition]:
+    return {condition for condition in found if condition.kind in kinds}
+
+
+def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> None:
+    numbers, words = find_conditions(column(["1", "2", "3"])), find_conditions(column(["1", "2", "x"]))
+    assert len(of_kind(numbers, "above", "below")) == 6
+    assert of_kind(numbers, "among") == of_kind(words, "above", "below") == set()
+    assert len(of_kind(words, "among")) == 3
+    assert of_kind(find_conditions(column(["1", "2"])), "above", "below", "among") == set()  # nothing that is does not say
+    assert of_kind(find_conditions(column(list("abcdefgh"))), "among") == set()  # names, rather
+
+
+@given(st.lists(st.integers(-50, 50), min_size=3, max_size=60, unique=True))
+def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: list[int]) -> None:
+    found = of_kind(find_conditions(column([f"{value} mm" for value in values])), "above")
+    limits = sorted(int(condition.value.removesuffix(" mm")) for condition in found)
+    assert set(limits) <= set(values)
+    assert len(limits) == min(LIMITS, len(values))
+    places = [sorted(values).index(limit) for limit in limits]
+    gaps = {after - before for before, after in pairwise(places)}
+    assert max(gaps) - min(gaps) <= 1
+
+
+@given(st.lists(NUMBERS, min_size=3, max_size=60), st.lists(SAID.map(" ".join), min_size=3, max_size=60))
+def test_a_rule_in_the_words_of_a_condition_decides_the_tickets_that_were_counted(
+    numbers: list[str], texts: list[str]
+) -> None:
+    contents = [Content((("size", size), ("note", note)), ()) for size, note in zip(numbers, texts, strict=False)]
+    tickets = [Ticket("m", str(place), "pass", (("image_1", "-"),), content=each) for place, each in enumerate(contents)]
+    readings, known = [*map(reading, tickets)], Vocabulary.of(tickets)
+    for condition, mask in find_conditions(readings, Forms(phrases=True, stems=True, fine=True)).items():
+        code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
+        assert isinstance(code, RuleCode)
+        holds = compile_expression(code.expression)
+        assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each)), condition
+
+
+def test_a_stem_stands_for_all_words_that_begin_so() -> None:
+    readings = [read_summaries((text,)) for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")]
+    found = find_conditions(readings, Forms(stems=True))
+    assert found[Condition("mentions", "", "vibra*")] == 0b111
+    assert Condition("mentions", "", "shaft*") not in found  # no stem of several words
+    assert not any(condition.value.endswith("*") for condition in find_conditions(readings))
+
+
+def test_words_of_a_text_column_count_in_short_texts_too() -> None:
+    notes = ["leak at the lower seal of pump", "leak", "seal replaced", "torn hose at the upper end"]
+    readings = [
+        reading(Ticket("m", str(n), "pass", (), content=Content((("note", note),), ()))) for n, note in enumerate(notes)
+    ]
+    found = find_conditions(readings)
+    assert found[Condition("mentions", "", "leak")] == 0b11
+    assert found[Condition("mentions", "", "seal")] == 0b101
+
+
+def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_both_ends() -> None:
+    found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(fine=True))
+    limits = {(c.kind, c.value): mask for c, mask in found.items() if c.kind in ("above", "below")}
+    assert limits["above", "97"] == 0b1100
+    assert limits["above", "100"] == 0b1000
+    assert limits["below", "97"] == 0b11
+    many = find_conditions(column([f"{n} mm" for n in range(1000)]), Forms(fine=True))
+    above = sorted(int(c.value.removesuffix(" mm")) for c in many if c.kind == "above")
+    assert above[1] - above[0] < (above[17] - above[16]) / 2
+    assert above[-1] - above[-2] < (above[17] - above[16]) / 2
+
+
+def test_of_several_ways_to_write_a_limit_one_is_taken_whatever_the_order() -> None:
+    values = ["1", "1.0", "1 mm", "2", "3"]
+    assert set(find_conditions(column(values))) == set(find_conditions(column(values[::-1])))
+    assert len(of_kind(find_conditions(column(values)), "above")) == 3
+
+
+def test_names_are_compared_where_they_have_values_in_common() -> None:
+    apart = [Reading({"a": "1", "b": "x"}, frozenset()), Reading({"a": "2", "b": "y"}, frozenset())]
+    alike = [Reading({"a": "x", "b": "x"}, frozenset()), Reading({"a": "y", "b": "x"}, frozenset())]
+    assert of_kind(find_conditions(apart), "equals", "differs") == set()
+    assert of_kind(find_conditions(alike), "equals", "differs", "over", "under") == set()  # one value in common is a chance
+    alike.append(Reading({"a": "x", "b": "y"}, frozenset()))
+    assert find_conditions(alike)[Condition("equals", "a", "b")] == 0b001
+    assert find_conditions(alike)[Condition("differs", "a", "b")] == 0b110
+    assert of_kind(find_conditions(alike), "over", "under") == set()
+
+
+@given(READINGS, st.data())
+def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(readings))))
+    masks, mixed = find_conditions(readings), find_conditions([readings[place] for place in order])
+    assert set(masks) == set(mixed)
+    for condition, mask in masks.items():
+        assert mixed[condition] == sum((mask >> place & 1) << now for now, place in enumerate(order))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("3", 3.0), ("-2.5 kg", -2.5), ("26.54 %", 26.54), ("310K", 310.0), ("1.", 1.0), ("7 kg/m3", 7.0), ("4 cm2", 4.0),
+        ("3-4", None), ("0.2 - 0.3", None), ("1,5", None), ("1,234.5", None), ("1.234,5", None), ("2024-05-01", None),
+        ("20:1", None), ("4 m32", None), ("1e5", None), ("kg 3", None), ("#REF!", None), ("", None), (".5", 0.5),
+        ("5½", None), ("5 ½ in", None), ("10³", None), ("1.5⁻³", None), ("1e-05²", None), ("5万", None),
+        ("4 m²", 4.0), ("4m³", 4.0), ("25 ⁰C", 25.0), ("1.5 kg·m⁻³", 1.5), ("5k", 5.0), ("5 个", 5.0),
+        ("5千克", 5.0), ("0.5兆帕", 0.5),
+    ],
+)  # fmt: skip
+def test_a_value_is_a_number_if_nothing_follows_but_a_unit(value: str, wanted: float | None) -> None:
+    assert parse_number(value) == wanted
+
+
+@pytest.mark.parametrize("value", NASTY)
+def test_no_value_breaks_numbers(value: str) -> None:
+    parse_number(value[:MOST_CHARS])

@@ -1,0 +1,202 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.rules.edits import apply, named, number
+from stageb.guidance.words.types import Guidance, Operation, Rule
+
+TEXTS = st.sampled_from(["Fail if a is b.", "Fail if c is d.", "Pass if e is f.", "Fail if g is h.", "Pass if i is j."])
+
+
+def guidance(*texts: str, next_number: int | None = None) -> Guidance:
+    rules = tuple(Rule(f"G{k}", text, {"reflection_id": f"old {k}"}) for k, text in enumerate(texts))
+    return Guidance("m", 7, rules, next_number or len(texts))
+
+
+def add(text: str, rationale: str = "why") -> Operation:
+    return Operation("add", None, (), text, rationale, ("g1::fail",))
+
+
+def update(key: str, text: str) -> Operation:
+    return Operation("update", key, (), text, "why", ("g1::fail",))
+
+
+def merge(keys: tuple[str, ...], text: str) -> Operation:
+    return Operation("merge", None, keys, text, "why", ("g1::fail",))
+
+
+def remove(key: str) -> Operation:
+    return Operation("remove", key, (), "", "why", ("g1::fail",))
+
+
+def texts(after: Guidance) -> dict[str, str]:
+    return {rule.key: rule.text for rule in after.rules}
+
+
+@st.composite
+def edits(draw: st.DrawFn) -> tuple[Guidance, list[Operation]]:
+    """A guidance with gaps in its numbers and texts that may repeat, and operations that share no rule."""
+    numbers = sorted({0, *draw(st.sets(st.integers(1, 12), max_size=7))})
+    rules = tuple(Rule(f"G{k}", draw(TEXTS), {"reflection_id": f"old {k}"}) for k in numbers)
+    before = Guidance("m", draw(st.integers(0, 5)), rules, numbers[-1] + 1 + draw(st.integers(0, 3)))
+    free = draw(st.permutations([f"G{k}" for k in numbers if k]))
+    operations = [add(text, draw(st.sampled_from(["why", "since"]))) for text in draw(st.lists(TEXTS, max_size=3))]
+    if draw(st.booleans()):
+        operations.append(update("G0", draw(TEXTS)))
+    while free and draw(st.booleans()):
+        kind = draw(st.sampled_from(["update", "merge", "remove"]))
+        if kind == "merge" and len(free) >= 2:
+            size = draw(st.integers(2, min(3, len(free))))
+            taken, free = free[:size], free[size:]
+            operations.append(merge(tuple(taken), draw(TEXTS)))
+        else:
+            key, free = free[0], free[1:]
+            operations.append(update(key, draw(TEXTS)) if kind == "update" else remove(key))
+    return before, operations
+
+
+@given(edits(), st.data())
+def test_the_order_of_operations_does_not_matter(edit: tuple[Guidance, list[Operation]], data: st.DataObject) -> None:
+    before, operations = edit
+    assert apply(before, data.draw(st.permutations(operations)), "r1") == apply(before, operations, "r1")
+
+
+@given(edits())
+def test_rules_that_no_operation_names_stay_as_they_are(edit: tuple[Guidance, list[Operation]]) -> None:
+    before, operations = edit
+    after = apply(before, operations, "r1")
+    touched = {key for operation in operations for key in named(operation)}
+    for rule in before.rules:
+        if rule.key not in touched:
+            assert after.rule(rule.key) == rule
+
+
+@given(edits())
+def test_every_text_asked_for_is_there_and_no_other_is_new(edit: tuple[Guidance, list[Operation]]) -> None:
+    before, operations = edit
+    after = apply(before, operations, "r1")
+    asked = {operation.text for operation in operations if operation.op != "remove"}
+    had = {rule.text for rule in before.rules}
+    have = {rule.text for rule in after.rules}
+    assert asked <= have <= asked | had
+
+
+@given(edits())
+def test_keys_are_stable_and_never_given_again(edit: tuple[Guidance, list[Operation]]) -> None:
+    before, operations = edit
+    after = apply(before, operations, "r1")
+    old, new = {rule.key for rule in before.rules}, {rule.key for rule in after.rules}
+    numbers = [number(rule) for rule in after.rules]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] == 0
+    assert after.next_number == before.next_number + len(new - old)
+    assert all(before.next_number <= int(key[1:]) < after.next_number for key in new - old)
+
+
+@given(edits())
+def test_only_what_operations_name_goes(edit: tuple[Guidance, list[Operation]]) -> None:
+    before, operations = edit
+    after = apply(before, operations, "r1")
+    removed = {operation.key for operation in operations if operation.op == "remove"}
+    merged = [set(operation.merged_from) for operation in operations if operation.op == "merge"]
+    gone = {rule.key for rule in before.rules} - {rule.key for rule in after.rules}
+    assert gone <= removed.union(*merged)
+    for sources in merged:
+        assert len(sources & gone) == len(sources) - 1  # exactly one of a merge's rules lives on
+    added = {operation.text for operation in operations if operation.op == "add"}
+    for key in removed - gone:  # a removed rule lives on only where its text was added again
+        assert texts(before)[key or ""] in added
+
+
+@given(edits())
+def test_a_step_is_counted_exactly_when_something_changed(edit: tuple[Guidance, list[Operation]]) -> None:
+    before, operations = edit
+    after = apply(before, operations, "r1")
+    if texts(after) == texts(before):
+        assert after is before
+    else:
+        assert after.step == before.step + 1
+        assert after.mission == before.mission
+
+
+@given(edits())
+def test_metadata_is_new_exactly_where_the_text_is(edit: tuple[Guidance, list[Operation]]) -> None:
+    before, operations = edit
+    for rule in apply(before, operations, "r1").rules:
+        old = before.rule(rule.key)
+        if old is not None and old.text == rule.text:
+            assert rule.metadata == old.metadata
+        else:
+            assert rule.metadata["reflection_id"] == "r1"
+            assert rule.metadata["sources"] == ["g1::fail"]
+            assert rule.metadata["rationale"] in ("why", "since")
+            assert rule.metadata["op"] in {operation.op for operation in operations if operation.text == rule.text}
+
+
+def test_each_operation() -> None:
+    before = guidance("head", "one", "two", "three")
+    after = apply(before, [add("five"), update("G1", "uno"), merge(("G2", "G3"), "two or three")], "r1")
+    assert texts(after) == {"G0": "head", "G1": "uno", "G2": "two or three", "G4": "five"}
+    assert after.rules[2].metadata["merged_from"] == ["G2", "G3"]
+    assert texts(apply(before, [remove("G2")])) == {"G0": "head", "G1": "one", "G3": "three"}
+
+
+def test_a_merge_into_the_text_of_one_of_its_rules_keeps_that_rule() -> None:
+    before = guidance("head", "one", "two")
+    after = apply(before, [merge(("G1", "G2"), "two")])
+    assert after.rules == (before.rules[0], before.rules[2])
+
+
+def test_removing_and_adding_one_text_changes_nothing() -> None:
+    before = guidance("head", "one", "two")
+    assert apply(before, [remove("G1"), add("one")]) is before
+
+
+def test_of_equal_rules_that_are_removed_and_added_the_first_is_kept() -> None:
+    before = guidance("head", "one", "one")
+    for operations in ([remove("G1"), remove("G2"), add("one")], [remove("G2"), add("one"), remove("G1")]):
+        assert apply(before, operations).rules == before.rules[:2]
+
+
+def test_new_rules_are_numbered_by_their_texts() -> None:
+    after = apply(guidance("head", next_number=9), [add("b"), add("a"), add("b")])
+    assert texts(after) == {"G0": "head", "G9": "a", "G10": "b"}
+    assert after.next_number == 11
+
+
+def test_rules_stand_in_the_order_of_their_numbers_beyond_nine() -> None:
+    before = guidance("headline", *(f"Fail if a is {n}." for n in range(1, 10)))
+    after = apply(before, [add("Fail if a is 10."), add("Fail if a is 11.")])
+    assert [rule.key for rule in after.rules] == [f"G{n}" for n in range(12)]
+
+
+def test_what_was_given_is_not_changed() -> None:
+    before = guidance("head", "one")
+    copy = guidance("head", "one")
+    apply(before, [update("G1", "uno"), add("two")])
+    assert before == copy
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [remove("G0")],
+        [merge(("G0", "G1"), "x")],
+        [merge(("G1",), "x")],
+        [merge(("G1", "G1"), "x")],
+        [merge(("G1", "G9"), "x")],
+        [remove("G9")],
+        [update("G9", "x")],
+        [update("G1", "x"), remove("G1")],
+        [merge(("G1", "G2"), "x"), update("G2", "y")],
+        [add("")],
+        [replace(add("x"), key="G1")],
+        [replace(update("G1", "x"), key=None)],
+        [replace(remove("G1"), merged_from=("G1", "G2"))],
+    ],
+)
+def test_operations_that_no_check_would_pass_are_refused(operations: list[Operation]) -> None:
+    with pytest.raises(ValueError, match=r"rule|headline|text"):
+        apply(guidance("head", "one", "two"), operations)

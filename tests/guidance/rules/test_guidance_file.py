@@ -1,0 +1,224 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from guidance.made import guidances
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.errors import BadInputError
+from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
+from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
+from stageb.guidance.rules.edits import apply
+from stageb.guidance.rules.guidance_file import from_json, load_seed, make_neutral, read_guidance, to_json
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.config import GateConfig
+from stageb.guidance.words.types import NOTHING, Budget, Guidance, Operation, Rule
+from stageb.untrusted import strict_json
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", "G0", "a rule", "\n"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["step", "next_number", "experiences", "metadata", "G0", "G1", "G01", "m", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def seed(tmp_path: Path, content: object) -> Path:
+    path = tmp_path / "guidance.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+@given(guidances())
+def test_json_and_back(guidance: Guidance) -> None:
+    written = json.dumps(to_json(guidance), ensure_ascii=False)
+    assert from_json(strict_json.loads(written), "x") == {guidance.mission: guidance}
+
+
+@given(st.dictionaries(st.sampled_from(["m", "n\n", ""]), JSON, max_size=2))
+def test_any_content_is_guidance_or_an_error_that_names_the_file(content: dict[str, object]) -> None:
+    try:
+        missions = from_json(content, "seed.json")
+    except BadInputError as error:
+        assert all(line.path == "seed.json" and line.what and line.remedy for line in error.bad)
+    else:
+        for mission, guidance in missions.items():
+            assert guidance.rules[0].key == "G0"
+            assert from_json(to_json(guidance), "x") == {mission: guidance}
+
+
+def test_a_user_may_write_experiences_alone_in_any_order(tmp_path: Path) -> None:
+    path = seed(
+        tmp_path, {"m": {"experiences": {"G10": "ten", "G2": "two", "G0": "head"}}, "n": {"experiences": {"G0": "h"}}}
+    )
+    missions = load_seed(path)
+    assert [rule.key for rule in missions["m"].rules] == ["G0", "G2", "G10"]
+    assert (missions["m"].step, missions["m"].next_number) == (0, 11)
+    assert set(missions) == {"m", "n"}
+
+
+def test_a_byte_order_mark_is_forgiven(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"m": {"experiences": {"G0": "h"}}}).encode())
+    assert load_seed(path)["m"].rules[0].text == "h"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([], "not an object"),
+        ({}, "headline"),
+        ({"experiences": {"G1": "one"}}, "headline"),
+        ({"experiences": {"G0": "h", "G01": "x"}}, "'G01'"),
+        ({"experiences": {"G0": "h", "rule": "x"}}, "'rule'"),
+        ({"experiences": {"G0": "h", "G1": 5}}, "G1: not a text"),
+        ({"experiences": {"G0": " "}}, "G0: an empty text"),
+        ({"experiences": {"G0": "h", "G1": "a\nG2. b"}}, r"U\+000A"),
+        ({"experiences": {"G0": "h", "G1": "a\u202eb"}}, r"U\+202E"),
+        ({"experiences": {"G0": "h"}, "step": -1}, "step: -1"),
+        ({"experiences": {"G0": "h"}, "step": True}, "step: True"),
+        ({"experiences": {"G0": "h", "G4": "x"}, "next_number": 4}, "at least 5"),
+        ({"experiences": {"G0": "h"}, "step": 10**50}, "beyond 999999"),  # no room to count on
+        ({"experiences": {"G0": "h"}, "next_number": 10**50}, "beyond 999999"),
+        ({"experiences": {"G0": "h", "G1000000": "x"}}, "beyond 999999"),
+        ({"experiences": {"G0": "h", "G999999999999": "x"}}, "'G999999999999'"),
+        ({"experiences": {"G0": "h"}, "metadata": []}, "metadata"),
+        ({"experiences": {"G0": "h"}, "metadata": {"G3": {}}}, "'G3'"),
+        ({"experiences": {"G0": "h"}, "rules": {}}, "unknown field 'rules'"),
+    ],
+)
+def test_each_fault_names_file_mission_and_place(tmp_path: Path, body: object, says: str) -> None:
+    path = seed(tmp_path, {"valves": body})
+    with pytest.raises(BadInputError, match=says) as raised:
+        load_seed(path)
+    assert str(path) in str(raised.value)
+    assert "mission 'valves'" in str(raised.value)
+
+
+def test_all_faults_come_together(tmp_path: Path) -> None:
+    path = seed(tmp_path, {"a": {"experiences": {"G0": "", "x": "y"}}, "b": 3})
+    with pytest.raises(BadInputError) as raised:
+        load_seed(path)
+    assert len(raised.value.bad) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "not JSON"), ("{", "not JSON"), ("[]", "not an object of missions"), ("{}", "not an object of missions"),
+     ('{"m": {"experiences": {"G0": "a", "G0": "b"}}}', "'G0' is given twice")],
+)  # fmt: skip
+def test_files_that_hold_something_else(tmp_path: Path, content: str, says: str) -> None:
+    with pytest.raises(BadInputError, match=says):
+        load_seed(seed(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("rules", "line", "says"),
+    [
+        ('"G0": "a",\n"G1": "b: {\\"",\n"G1": "c"', 5, "'G1' is given twice"),
+        ('"G0": "G0", "G1": "NaN",\n"G2": NaN', 4, "NaN is no JSON number"),
+    ],
+)
+def test_what_is_no_json_is_told_with_its_line(tmp_path: Path, rules: str, line: int, says: str) -> None:
+    path = seed(tmp_path, '{"l": {"experiences": {"G0": "a"}},\n "m": {"experiences": {\n' + rules + "}}}")
+    with pytest.raises(BadInputError, match=says) as raised:
+        load_seed(path)
+    assert [bad.line for bad in raised.value.bad] == [line]
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="No such file"):
+        load_seed(tmp_path / "none.json")
+    with pytest.raises(BadInputError, match="directory"):
+        load_seed(tmp_path)
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises(BadInputError, match="name a readable"):
+            load_seed(name)
+    (tmp_path / "latin").write_bytes(b'{"m\xe9": 1}')
+    with pytest.raises(BadInputError, match="not UTF-8"):
+        load_seed(tmp_path / "latin")
+
+
+def test_a_device_without_end_is_refused() -> None:
+    with pytest.raises(BadInputError, match="more than 64 MiB"):
+        load_seed("/dev/zero")
+
+
+def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
+    path = seed(tmp_path, {"m": {"experiences": {"G0": "h", "G999999": "Fail if a."}, "step": 999_999}})
+    added = apply(load_seed(path)["m"], [Operation("add", None, (), "Fail if b.", "", ("g::fail",))])
+    assert added.rules[-1].key == "G1000000"
+    assert from_json(to_json(added), "commit.json") == {"m": added}
+
+
+def test_the_neutral_guidance_is_a_headline() -> None:
+    for language in ("en", "zh"):
+        guidance = make_neutral("m", WORDS[language])
+        assert [rule.key for rule in guidance.rules] == ["G0"]
+        assert (guidance.step, guidance.next_number) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "spent",
+    [
+        [],
+        {"edits": [0, 0, 0]},
+        {"edits": [0, 0], "removals": 0, "margin": 0},
+        {"edits": [-0.01, 0, 0], "removals": 0, "margin": 0},
+        {"edits": [0, 0, 0], "removals": -0.01, "margin": 0},
+        {"edits": [0, 0, 0], "removals": 0, "margin": True},
+        {"edits": [0, 0, 1.01], "removals": 0, "margin": 0},
+        {"edits": [0, 0, "0"], "removals": 0, "margin": 0},
+        {"edits": [0, 0, 0], "removals": 0, "margin": 0, "more": 1},
+    ],
+)
+def test_what_was_spent_cannot_be_written_so_that_more_is_left(tmp_path: Path, spent: object) -> None:
+    path = tmp_path / "guidance.json"
+    path.write_text(json.dumps({"m": {"experiences": {"G0": "headline"}, "spent": spent}}))
+    with pytest.raises(BadInputError, match=r"mission 'm': spent: .*0 to 1 each"):
+        load_seed(path)
+
+
+SPENT = Budget((0.01, 0.0, 0.02), 0.001, 0.005)
+
+
+def test_a_step_back_does_not_give_back_what_was_spent(tmp_path: Path) -> None:
+    path = tmp_path / "shared.json"
+    rules = (Rule("G0", "headline"),)
+    for guidance in (Guidance("m", 0, rules, 1), Guidance("m", 1, (*rules, Rule("G1", "Fail if a is b.")), 2, SPENT)):
+        apply_change(path, GuidanceChange("promoted from", "", guidance, new=True), lambda before, after: True)
+    assert read_guidance(f"{path}@0")["m"] == Guidance("m", 0, rules, 1, SPENT)
+    by_hand = Guidance("m", 9, (*rules, Rule("G1", "Fail if c is d.")), 2)
+    apply_change(path, GuidanceChange("promoted from", "", by_hand, new=True), lambda before, after: True)
+    assert read_guidance(path)["m"].spent == SPENT
+    more = replace(by_hand, spent=SPENT.plus(SPENT))  # the same rules, on which a run has spent more
+    apply_change(path, GuidanceChange("promoted from", "", more, new=True), lambda before, after: True)
+    assert read_guidance(path)["m"].spent == SPENT.plus(SPENT)
+
+
+def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them(tmp_path: Path) -> None:
+    file = tmp_path / "guidance.json"
+    spent = {"edits": [0, 0, 0], "removals": 1, "margin": 0}
+    file.write_text(json.dumps({"valves": {"experiences": {"G0": "A ticket passes."}, "spent": spent}}))
+    more = Budget((0.25, 0.0, 0.0), 0.0, 0.5)
+    assert load_seed(file)["valves"].spent.plus(more) == Budget((0.25, 0.0, 0.0), 1.0, 0.5)
+
+
+def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_budget() -> None:
+    whole = budget_per_mission(GateConfig(), 2)
+    assert whole.chance == pytest.approx(GateConfig().alpha / 2)
+    learnt = Guidance("m", 1, (Rule("G0", "headline"), Rule("G1", "a")), 2, SPENT, taught_by=frozenset({"aa", "bb"}))
+    assert spent_on(learnt, ["aa", "cc"]) == spent_on(learnt, ["aa"]) == SPENT  # whatever else was removed
+    assert spent_on(learnt, ["cc"]) == NOTHING
+    assert spent_on(replace(learnt, taught_by=frozenset()), ["cc"]) == SPENT  # nobody knows what taught it
+    left = whole.less(SPENT)
+    assert left.edits[0] == 0 < left.edits[1] < 0.01
+    assert left.edits[2] == 0

@@ -1,0 +1,169 @@
+"""Tickets that say the same are one group: in splits, races, folds and tests, and people are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guidance.made import tickets
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from programs import small
+
+from stageb.__main__ import main
+from stageb.guidance.learning.gate.budget import TOLD, Pool
+from stageb.guidance.tickets.groups import find_repeats, join_equal, normalize_text, whole_groups
+from stageb.guidance.tickets.splits import SPLITS, split_tickets
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.config import GateConfig, LoopConfig
+from stageb.guidance.words.types import FOLDS, Ticket
+
+CONFIG = LoopConfig(tickets=["t.jsonl"])
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def says(ticket: Ticket) -> tuple[str, ...]:
+    return tuple(normalize_text(text) for _, text in ticket.per_image)
+
+
+def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set[tuple[str, ...]]]]:
+    """What the tickets of each split say, of what is raced on and what is not, and of each fold."""
+    splits = split_tickets(world, config)["m"]
+    pool = Pool(whole_groups(splits.tested, world), 1000)
+    parts = {
+        "splits": [splits.of(split) for split in SPLITS],
+        "race": [splits.raced, splits.studied],
+        "folds": [list(pool.fold(number)) for number in range(FOLDS)],
+    }
+    return {name: [{says(world[i]) for i in part} for part in parts] for name, parts in parts.items()}
+
+
+def test_no_row_that_stands_twice_is_learnt_from_and_tested_on(tmp_path: Path) -> None:
+    rows = [f"{'OK' if n % 2 else 'NG'},part {n},worn by {n * n}" for n in range(150)]
+    (tmp_path / "t.csv").write_text("\n".join(["label,what,how", *rows, *rows]) + "\n")
+    columns = ColumnsConfig(mission_name="m", group_id=None, passes=["OK"], fails=["NG"])
+    world, bad = read_tickets([tmp_path / "t.csv"], "error", columns)
+    assert len(world) == 300 and not bad
+    assert len({ticket.group for ticket in world}) == 150
+    for name, parts in groups_in(world, CONFIG).items():
+        for number, part in enumerate(parts):
+            others = set().union(*parts[:number], *parts[number + 1 :])
+            assert not part & others, name
+
+
+@given(tickets(min_size=1))
+def test_nothing_parts_what_says_the_same(world: list[Ticket]) -> None:
+    world = join_equal(world)
+    for parts in groups_in(world, replace(CONFIG, gate=GateConfig(race_size=5))).values():
+        for number, part in enumerate(parts):
+            assert not part & set().union(*parts[:number], *parts[number + 1 :])
+    of_id = {ticket.group_id: ticket.group for ticket in world}
+    assert all(of_id[ticket.group_id] == ticket.group for ticket in world)
+    found, again = split_tickets(world, CONFIG), split_tickets(join_equal(world[::-1]), CONFIG)
+    for mission, splits in found.items():
+        for name in ("train", "val", "test", "raced", "studied", "tested"):
+            assert [world[i] for i in getattr(splits, name)] == [world[-1 - i] for i in getattr(again[mission], name)]
+
+
+@given(tickets(), st.integers(1, 9))
+def test_tickets_that_all_say_something_else_are_dealt_as_by_their_group_ids(world: list[Ticket], race_size: int) -> None:
+    different = [replace(t, per_image=(("image_1", f"{n}"),)) for n, t in enumerate(world)]
+    config = replace(CONFIG, gate=GateConfig(race_size=race_size))
+    assert join_equal(different) == different
+    assert not list(find_repeats(different))
+    assert split_tickets(join_equal(different), config) == split_tickets(different, config)
+
+
+def test_further_rows_leave_the_name_of_a_group() -> None:
+    world = [Ticket("m", f"row {n}", "pass", (("image_1", f"part {n % 7}"),)) for n in range(2, 200)]
+    before, after = join_equal(world[:40]), join_equal(world)
+    assert [ticket.group for ticket in before] == [ticket.group for ticket in after[:40]]
+    assert {ticket.group for ticket in after} == {f"row {n}" for n in range(2, 9)}
+    assert join_equal([replace(ticket, mission=ticket.group_id) for ticket in world])[0].equals == ""
+    assert len({each.group for each in join_equal([replace(t, mission=f"m{n}") for n, t in enumerate(world)])}) == 198
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Hose leaking", "  hose   LEAKING.\n", True),
+        ("top-up failed!", "Top up failed", True),
+        ("ａ：１", "A: 1", False),  # no white space in one of them
+        ("ａ： １", "a: 1", True),
+        ("a: 1; b: 2", "a: 1, b: 2", True),
+        ("a: 1", "a: 2", False),
+        ("gap: 1.5", "gap: 15", False),
+        ("gap: -5", "gap: 5", False),
+        ("gap: +", "gap: -", False),
+        ("seen: ?", "seen: !", False),
+        ("<3", ">3", False),
+        ("10:30", "1030", False),
+        ("漏油。", "漏油", True),
+    ],
+)
+def test_what_says_the_same(one: str, other: str, same: bool) -> None:
+    world = [Ticket("m", group, "pass", (("image_1", text),)) for group, text in (("g", one), ("h", other))]
+    assert ({ticket.group for ticket in join_equal(world)} == {"g"}) == same
+
+
+def test_images_that_are_shown_count_by_what_they_hold(tmp_path: Path) -> None:
+    for name, colour in (("a", "red"), ("b", "red"), ("c", "blue")):
+        Image.new("RGB", (9, 9), colour).save(tmp_path / f"{name}.bmp")  # of one size
+    rows = [
+        {"mission": "m", "group_id": name, "label": "pass", "per_image": {"1": text}, "images": [f"{name}.bmp"]}
+        for name, text in (("a", "x"), ("b", "y"), ("c", "x"))
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    wanted: dict[Any, list[str]] = {False: ["a", "b", "a"], True: ["a", "b", "c"], "instead": ["a", "a", "c"]}
+    for how, groups in wanted.items():
+        assert [ticket.group for ticket in read_tickets([path], "error", use_images=how)[0]] == groups
+    (tmp_path / "b.bmp").write_bytes((tmp_path / "a.bmp").read_bytes())
+    path.write_text(path.read_text().replace('"y"', '"x"'))
+    assert [ticket.group for ticket in read_tickets([path], "error", use_images=True)[0]] == ["a", "a", "c"]
+
+
+def test_a_large_group_leaves_room_for_others() -> None:
+    """Half of all tickets say the same."""
+    world = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n * (n % 2)}"),)) for n in range(600)])
+    for seed in range(8):
+        splits = split_tickets(world, replace(CONFIG, seed=seed))["m"]
+        assert 20 <= len(splits.raced) <= max(64, len(splits.train) // 3)
+        pool = Pool(whole_groups(splits.tested, world), 50)
+        tested = pool.groups_outside(None)
+        assert 45 <= sum(map(len, tested)) <= 50 and max(map(len, tested)) <= TOLD
+    alike = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n % 5}"),)) for n in range(600)])
+    assert any(0 < len(split_tickets(alike, replace(CONFIG, seed=seed))["m"].raced) <= 200 for seed in range(8))
+
+
+def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "in.jsonl"
+    rows = [{"mission": "m", "group_id": f"g{n}", "label": "pass", "per_image": {"1": f"part {n}"}} for n in range(40)]
+    rows.append({"mission": "m", "group_id": "again", "label": "fail", "per_image": {"1": "Part  4."}})
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    wanted = "the 41 group_ids of 41 tickets make 40 groups (1 of them labelled both ways), and no split parts these; "
+    wanted += f"for one, {path}:5 and {path}:41"
+    arguments = small.arguments(path, tmp_path / "out", keys={"runner.epochs": 1, "jump_reflection": True})
+    assert main(["validate", *arguments[1:]]) == 0
+    assert wanted in capsys.readouterr().out.replace("\n", " ")
+    assert main(arguments) == 0
+    assert wanted in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the sets do not lie beside the checkout")
+def test_rows_of_small_tables_are_not_taken_for_one_another() -> None:
+    for name, groups in {
+        "balance_scale": 625,
+        "car_evaluation": 1728,
+        "monk1": 432,
+        "tic_tac_toe": 958,
+        "house_votes": 342,
+    }.items():
+        world, _ = read_tickets([DATA / name / "tickets.jsonl"], "error")
+        assert len({ticket.group for ticket in world}) == groups

@@ -1,0 +1,194 @@
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from guidance.made import tickets
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.commands.fit.summary import describe_splits
+from stageb.guidance.tickets import splits as splitting
+from stageb.guidance.tickets.splits import FURTHER, FURTHER_BY_CODE, SPLITS, bundle_size, missions_of, split_tickets
+from stageb.guidance.words.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
+from stageb.guidance.words.types import Split, Ticket
+from stageb.seeds import stream
+
+CONFIG = LoopConfig(tickets=["t.jsonl"])
+ALL_TRAIN = replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0))
+WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
+
+
+def numbered(groups: int) -> list[Ticket]:
+    return [Ticket("m", f"group-{n}", "pass", (("image_1", "a: b"),)) for n in range(groups)]
+
+
+def split_by_key(world: Sequence[Ticket], config: LoopConfig = CONFIG) -> dict[tuple[str, str], Split]:
+    """The split of every ticket, by mission and key."""
+    found = split_tickets(world, config)
+    return {(mission, world[i].key): split for mission, own in found.items() for split in SPLITS for i in own.of(split)}
+
+
+@given(WORLDS)
+def test_splits_partition_a_missions_tickets(world: list[Ticket]) -> None:
+    found = split_tickets(world, CONFIG)
+    assert list(found) == missions_of(world)
+    for mission, splits in found.items():
+        own = [i for i, ticket in enumerate(world) if ticket.mission == mission]
+        assert sorted(splits.train + splits.val + splits.test) == own
+        assert sorted(splits.raced + splits.studied) == sorted(splits.train)
+        assert sorted(splits.tested) == sorted(splits.studied)
+        assert splits.by_key == {world[i].key: i for i in splits.train}
+
+
+@given(WORLDS, WORLDS)
+def test_further_tickets_move_none_of_the_others(world: list[Ticket], more: list[Ticket]) -> None:
+    known = {(ticket.mission, ticket.key) for ticket in world}
+    before = split_by_key(world)
+    after = split_by_key(world + [t for t in more if (t.mission, t.key) not in known])
+    assert {ticket: after[ticket] for ticket in before} == before
+
+
+@given(tickets())
+def test_a_resubmitted_group_stays_in_its_split(world: list[Ticket]) -> None:
+    both = [replace(ticket, label=label) for ticket in world for label in ("pass", "fail")]
+    found = split_by_key(list(dict.fromkeys(both)))
+    assert all(found["m", f"{ticket.group_id}::pass"] == found["m", f"{ticket.group_id}::fail"] for ticket in world)
+
+
+@given(tickets(), st.data())
+def test_the_order_of_lines_makes_no_difference(world: list[Ticket], data: st.DataObject) -> None:
+    other = data.draw(st.permutations(world))
+    found, again = split_tickets(world, CONFIG), split_tickets(other, CONFIG)
+    for mission, splits in found.items():
+        for name in ("train", "val", "test", "raced", "studied", "tested"):
+            assert [world[i] for i in getattr(splits, name)] == [other[i] for i in getattr(again[mission], name)]
+
+
+def test_shares_are_as_configured_and_the_seed_draws_them() -> None:
+    world = numbered(4000)
+    config = replace(CONFIG, split=SplitConfig(0.5, 0.2, 0.3))
+    found = split_by_key(world, config)
+    drawn = Counter(found.values())
+    assert drawn["train"] / 4000 == pytest.approx(0.5, abs=0.03)
+    assert drawn["val"] / 4000 == pytest.approx(0.2, abs=0.03)
+    assert found != split_by_key(world, replace(config, seed=18))
+    kept = replace(config, split=replace(config.split, seed=config.seed), seed=18)
+    assert found == split_by_key(world, kept), "split.seed keeps the split of a run that had another seed"
+
+
+# What edits are raced on
+
+
+@given(WORLDS, st.integers(1, 9))
+def test_tickets_to_race_on_are_whole_groups_of_train_and_no_more_than_a_third_of_them(
+    world: list[Ticket], race_size: int
+) -> None:
+    config = replace(CONFIG, gate=GateConfig(race_size=race_size))
+    for splits in split_tickets(world, config).values():
+        groups = {world[i].group_id for i in splits.raced}
+        assert set(splits.raced) == {i for i in splits.train if world[i].group_id in groups}
+        assert len(groups) <= min(race_size, len(splits.train) // 3)
+        assert bool(groups) == (len(splits.train) >= 3)
+    assert not any(splits.raced for splits in split_tickets(world, replace(config, gate="none")).values())
+
+
+def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
+    one, other = (split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].raced for seed in (1, 2))
+    assert list(one) != sorted(one)
+    assert set(one) != set(other)
+
+
+# What is drawn by price
+
+RARE = [replace(ticket, label="fail" if n % 20 == 0 else "pass") for n, ticket in enumerate(numbered(4000))]
+DEAR = replace(ALL_TRAIN, gate=GateConfig(fp_weight=20.0))
+
+
+def test_equal_prices_leave_no_ticket_out_and_neither_does_a_dear_label_that_is_common() -> None:
+    for gate in (GateConfig(), GateConfig(fp_weight=7.0, fn_weight=7.0), GateConfig(fn_weight=20.0)):
+        splits = split_tickets(RARE, replace(ALL_TRAIN, gate=gate))["m"]
+        assert (splits.drawn, splits) == ({}, split_tickets(RARE, ALL_TRAIN)["m"])
+
+
+def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_price_is_worth() -> None:
+    splits = split_tickets(RARE, DEAR)["m"]
+    drawn = Counter(RARE[i].label for i in (*splits.raced, *splits.tested))
+    assert drawn["fail"] >= 190  # of 200; where both run short, a few are left over
+    assert drawn["pass"] / drawn["fail"] == pytest.approx(FURTHER * 3800 / (20 * 200), rel=0.25)
+    studied = Counter(RARE[i].label for i in splits.studied)
+    assert set(splits.studied) < set(splits.tested)
+    assert studied["fail"] == Counter(RARE[i].label for i in splits.tested)["fail"]
+    assert studied["pass"] / studied["fail"] == pytest.approx(3800 / (20 * 200), rel=0.25)
+    assert splits.train == split_tickets(RARE, ALL_TRAIN)["m"].train
+    raced = Counter(RARE[i].label for i in splits.raced)
+    assert 32 <= raced["fail"] <= 80
+
+
+def test_every_draw_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[tuple[str | int, ...]] = []
+
+    def record(*names: str | int) -> int:
+        named.append(names)
+        return stream(*names)
+
+    monkeypatch.setattr(splitting, "stream", record)
+    split_tickets(RARE, replace(DEAR, split=SplitConfig()))
+    assert any("val drawn by price" in names for names in named)
+    assert [names for names, times in Counter(named).items() if times > 1] == []
+
+
+@pytest.mark.parametrize(("batch", "bundle"), [(1, 1), (3, 1), (FURTHER, 1), (FURTHER + 1, 2), (9 * FURTHER, 9)])
+def test_bundles_of_tickets_drawn_by_price_are_smaller_and_never_empty(batch: int, bundle: int) -> None:
+    config = replace(DEAR, reflection=ReflectionConfig(batch_size=batch))
+    assert bundle_size(split_tickets(RARE, config)["m"], config) == bundle
+    assert bundle_size(split_tickets(RARE, ALL_TRAIN)["m"], config) == batch
+
+
+def test_where_code_judges_the_gate_sees_more_of_the_others_and_epochs_do_not() -> None:
+    by_model = split_tickets(RARE, DEAR)["m"]
+    by_code = split_tickets(RARE, replace(DEAR, runner=replace(DEAR.runner, judge="both")))["m"]
+    drawn = Counter(RARE[i].label for i in (*by_code.raced, *by_code.tested))
+    assert drawn["pass"] / drawn["fail"] == pytest.approx(FURTHER_BY_CODE * 3800 / (20 * 200), rel=0.25)
+    assert len(by_code.studied) == pytest.approx(len(by_model.studied), rel=0.25)
+    raced = Counter(RARE[i].label for i in by_code.raced)
+    assert 20 <= raced["fail"] <= 40  # enough to race on, and most are left to teach and to test
+
+
+def test_what_is_drawn_weighs_as_the_whole_does() -> None:
+    """The mean gain at the tickets' prices, each over its chance of being drawn, is over seeds that of all tickets."""
+    gains = {"fail": 0.6, "pass": -0.07}
+    whole = (200 * 20 * gains["fail"] + 3800 * gains["pass"]) / (200 * 20 + 3800)
+    weighed = []
+    for seed in range(20):
+        splits = split_tickets(RARE, replace(DEAR, seed=seed))["m"]
+        prices = {i: (1.0 if RARE[i].label == "fail" else 0.05) / splits.drawn.get(i, 1.0) for i in splits.tested}
+        weighed.append(sum(prices[i] * gains[RARE[i].label] for i in prices) / sum(prices.values()))
+    assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
+
+
+def test_val_is_judged_on_all_rare_failures_and_a_sample_that_stands_for_the_others() -> None:
+    config = replace(DEAR, split=SplitConfig())
+    splits = split_tickets(RARE, config)["m"]
+    whole, judged = (Counter(RARE[i].label for i in each) for each in (splits.val, splits.judged))
+    assert whole["fail"] >= judged["fail"] >= 0.8 * whole["fail"]
+    assert judged["pass"] < 0.2 * whole["pass"]
+    assert {label: judged[label] * splits.scale["val"][label] for label in whole} == pytest.approx(whole)
+    assert set(splits.judged) <= set(splits.val)
+    assert split_tickets(RARE, replace(config, gate="none"))["m"].judged == splits.val
+
+
+def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> None:
+    both = [*RARE, *(replace(ticket, label="pass") for ticket in RARE if ticket.label == "fail")]
+    splits = split_tickets(both, DEAR)["m"]
+    groups = Counter(both[i].group for i in (*splits.raced, *splits.tested))
+    assert sum(count == 2 for count in groups.values()) >= 190
+    assert not [i for i in splits.drawn if groups[both[i].group] == 2]
+
+
+def test_the_end_of_a_run_tells_of_no_split_that_it_had_not() -> None:
+    assert describe_splits(SplitConfig()) == (
+        "Rules were learnt from train tickets, the final ones chosen on val; test was used for this table alone."
+    )
+    bare = describe_splits(SplitConfig(train=1.0, val=0.0, test=0.0))
+    assert "none are chosen" in bare and "no figure is of sealed tickets" in bare

@@ -1,0 +1,298 @@
+"""CSV files of tickets, read by the same reader as JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.errors import BadInputError, ConfigError
+from stageb.guidance.rules.reading import clean_value
+from stageb.guidance.tickets.tickets import read_entries, read_tickets
+from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import UNKNOWN, Ticket, Verdict
+from stageb.untrusted.strict_json import FaultError
+
+OWN = ColumnsConfig(mission="Station", group_id="ID", label="Result", passes=["OK", "i.O."], fails=["NG"])
+
+
+def write(tmp_path: Path, content: str | bytes, name: str = "t.csv") -> str:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def faults(path: str, columns: ColumnsConfig = OWN) -> list[tuple[int, str, str]]:
+    with pytest.raises(BadInputError) as raised:
+        read_tickets([path], "error", columns)
+    assert {bad.path for bad in raised.value.bad} == {path}
+    return [(bad.line, bad.what, bad.remedy) for bad in raised.value.bad]
+
+
+def test_a_table_as_a_spreadsheet_writes_it(tmp_path: Path) -> None:
+    text = (
+        "\ufeffID,Station,Part,Finding,Result,image_2,Inspector\r\n"
+        '7,"racks, hall 1",seal,"worn,\r\ntorn ""badly""",ng,seen from\r\nbehind,Ann\r\n'
+    ).replace("seen from\r\nbehind", '"seen from\r\nbehind"')
+    text += "\r\n,,,,,,\r\n8,racks,hose,,I.O.,,Bo\r\n"
+    columns = ColumnsConfig(**{**OWN.__dict__, "texts": ["Finding", "Part", "image_2"]})
+    tickets, bad = read_tickets([write(tmp_path, text)], "error", columns)
+    assert bad == []
+    assert [(each.mission, each.group_id, each.label) for each in tickets] == [
+        ("racks, hall 1", "7", "fail"),
+        ("racks", "8", "pass"),
+    ]
+    assert tickets[0].per_image == (
+        ("image_1", 'Finding: worn, torn "badly"; Part: seal'),
+        ("image_2", "seen from\r\nbehind"),
+    )
+    assert tickets[1].per_image == (("image_1", "Part: hose"),)
+    assert tickets[0].extra == {"Inspector": "Ann"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "mission;group_id;label;part\nm;1;pass;a,b\n"),
+        ("t.TSV", "mission\tgroup_id\tlabel\tpart\nm\t1\tpass\ta,b\n"),
+        ("t.csv", 'mission,group_id,label,part\nm,1,PASS,"a,b"'),
+    ],
+)
+def test_what_parts_cells_is_told_by_the_header(tmp_path: Path, name: str, text: str) -> None:
+    tickets, _ = read_tickets([write(tmp_path, text, name)], "error")
+    assert [(each.key, each.per_image) for each in tickets] == [("1::pass", (("image_1", "part: a,b"),))]
+
+
+def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, "label,seal\npass,new\nfail,worn\n")
+    tickets, _ = read_tickets([path], "error", ColumnsConfig(mission_name="racks", group_id=None))
+    assert {each.mission for each in tickets} == {"racks"} and len({each.group_id for each in tickets}) == 2
+
+
+def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
+    path = write(tmp_path, "mission,group_id,label,seal\nm,1,,new\nm,2,fail,worn\n")
+    assert faults(path, ColumnsConfig()) == [(2, "an empty label", "write the right verdict, or leave the row out")]
+    assert [entry.ticket(False).label for entry in read_entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
+    without = write(tmp_path, "mission,group_id,seal\nm,1,new\n", "without.csv")
+    assert faults(without, ColumnsConfig())[0][1].startswith('no column "label" (columns.label)')
+    assert [entry.ticket(False).key for entry in read_entries(without, ColumnsConfig(), labelled=False)] == ["1"]
+
+
+def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
+    text = 'ID,Station,Part,Result\n1,a,seal,OK\n2,a,seal\n3,a,seal,maybe\n,a,seal,OK\n5,a,,OK\n1,a,hose,OK\n6,a,"x\ny",\n'
+    told = faults(write(tmp_path, text))
+    assert [(line, what) for line, what, _ in told] == [
+        (3, "3 cells where the header names 4"),
+        (4, 'label "maybe"'),
+        (5, 'group_id ""'),
+        (6, "no text: every cell for it is empty"),
+        (7, f"ticket '1::pass' of mission 'a' stands at {tmp_path / 't.csv'}:2 already"),
+        (8, "an empty label"),
+    ]
+    assert told[1][2] == (
+        "write one of OK, i.O., NG, or correct columns.passes and columns.fails in the config: "
+        "--columns passes=WORD,fails=WORD"
+    )
+    tickets, bad = read_tickets([str(tmp_path / "t.csv")], "skip", OWN)
+    assert len(tickets) == 1
+    assert bad[-1].raw == '6,a,"x\ny",'
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "what"),
+    [
+        ("", 0, "empty"),
+        ("\n\n", 0, "empty"),
+        ("ID,Station,Result,Part\n", 0, "no rows below the header"),
+        ("ID,Part\n1,a\n", 1, 'no column "Station" (columns.mission), "Result" (columns.label); there are ID, Part'),
+        ("ID,Station,Result\n1,a,OK\n", 1, "no column for the text; there are ID, Station, Result"),
+        ("ID,Station,Result,Part,Part\n", 1, 'two columns "Part"'),
+        ("ID\tStation\tResult\tPart\n1\ta\tOK\tx\n", 1, "tabs between the cells"),
+        ("sep=;\nID;Station;Result;Part\n1;a;OK;x\n", 1, '"sep=", a line for a spreadsheet alone'),
+        ('ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,"never\nclosed\n', 3, "no row of a table begins here"),
+        ('ID,Station,Result,Part\n1,a,OK,"x"y\n', 2, "no row of a table begins here"),
+        (b"ID,Station,Result,Part\n1,a,OK,caf\xe9\n", 2, "not UTF-8 at byte 10 of the line"),
+        ("ID,Station".encode("utf-16"), 0, "UTF-16, not UTF-8"),
+    ],
+)
+def test_what_is_no_table_stops_whatever_is_skipped(tmp_path: Path, content: str | bytes, line: int, what: str) -> None:
+    path = write(tmp_path, content)
+    ((found, said, _),) = faults(path)
+    assert (found, said[: len(what)]) == (line, what)
+    with pytest.raises(BadInputError):
+        read_tickets([path], "skip", OWN)
+
+
+def test_a_table_of_very_many_columns_is_read_in_time(tmp_path: Path) -> None:
+    """As those of genes are: a header that was searched for each column took hours."""
+    names = [f"c{place}" for place in range(100_000)]
+    path = write(tmp_path, f"ID,Station,Result,{','.join(names)}\n1,a,OK,{','.join('1' for _ in names)}\n")
+    began = time.process_time()
+    assert len(read_tickets([path], "skip", OWN)[0]) == 1
+    assert time.process_time() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "what", "remedy"),
+    [
+        (
+            f"ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,{'x' * 140_000}\n",
+            3,
+            "a cell of more than 131,072 characters",
+            "shorten",
+        ),
+        (
+            f'ID,Station,Result,Part\n1,a,OK,"x\n{"2,a,OK,x" * 20_000}\n',
+            2,
+            "a cell of more than 131,072 characters",
+            "quote",
+        ),
+        ("ID,Station,Result,Part\r1,a,OK,x\r", 1, "lines that end with a carriage return alone", "line breaks"),
+        ("ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,x\ry\n", 3, "a carriage return amid the line", "line breaks"),
+        ('ID,Station,Result,Part\n1,a,OK,"x"y\n', 2, "no row of a table begins here", "close every quote"),
+    ],
+)
+def test_what_breaks_a_table_is_told_apart(tmp_path: Path, content: str, line: int, what: str, remedy: str) -> None:
+    path = write(tmp_path, content)
+    ((found, said, do),) = faults(path)
+    assert (found, said[: len(what)]) == (line, what)
+    assert remedy in do
+
+
+def test_all_columns_that_are_missing_are_told_at_once_with_the_keys_that_name_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "part,state\nseal,worn\n")
+    ((_, what, remedy),) = faults(path, ColumnsConfig(texts=["part", "State"]))
+    assert what == (
+        'no column "mission" (columns.mission), "group_id" (columns.group_id), "label" (columns.label), '
+        '"State" (columns.texts), did you mean "state"?; there are part, state'
+    )
+    assert [key in remedy for key in ("mission_name=TEXT", "group_id=null", "label=NAME", "texts=NAME")] == [True] * 4
+
+
+@pytest.mark.parametrize(("first", "second"), [("Seal", "SEAL"), ("Köln", "Ko\u0308ln"), ("Seal  state", "Seal state")])
+def test_columns_that_rules_cannot_tell_apart_are_refused(tmp_path: Path, first: str, second: str) -> None:
+    path = write(tmp_path, f"ID,Station,{first},{second},Result\n1,racks,90,10,NG\n")
+    ((line, what, remedy),) = faults(path)
+    assert (line, remedy[:10]) == (1, "rename one")
+    assert what == f'columns "{first}" and "{second}", which rules cannot tell apart'
+    tickets, _ = read_tickets([path], "error", replace(OWN, texts=[first]))
+    assert len(tickets) == 1
+
+
+def test_of_many_columns_the_nearest_the_first_and_the_last_are_named(tmp_path: Path) -> None:
+    names = [f"mean value of measurement {n}" for n in range(30)]
+    path = write(tmp_path, f"id,{','.join(names)},diagnosis\n")
+    ((_, what, _),) = faults(path, ColumnsConfig(mission_name="m", group_id="id", label="Diagnose"))
+    assert what.startswith('no column "Diagnose" (columns.label), did you mean "diagnosis"?; there are id, mean value')
+    assert what.endswith(
+        "24 more, mean value of measurement 27, mean value of measurement 28, mean value of measurement 29, diagnosis"
+    )
+    assert len(what) < 400
+
+
+def test_a_word_cannot_mean_both() -> None:
+    with pytest.raises(ConfigError, match=r"columns\.fails.*ok"):
+        ColumnsConfig(passes=["OK"], fails=["ok", "NG"])
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+ROWS = st.lists(st.tuples(TEXT, TEXT, st.sampled_from(["pass", "fail"])), min_size=1, max_size=6)
+
+
+@given(ROWS, st.sampled_from([",", ";"]))
+def test_what_a_spreadsheet_quotes_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, Verdict]], parted_by: str
+) -> None:
+    rows = [("first of all", "", "pass"), *rows]
+    made = io.StringIO(newline="")
+    writer = csv.writer(made, delimiter=parted_by)
+    writer.writerow(["label", "image_1", "note"])
+    writer.writerows((label, image, note) for image, note, label in rows)
+    path = write(tmp_path_factory.mktemp("any"), made.getvalue())
+    tickets, bad = read_tickets([path], "skip", ColumnsConfig(mission_name="m", group_id=None))
+    expected = []
+    for image, note, label in rows:
+        per_image = [("image_1", image.strip())] if image.strip() else []
+        per_image += [("image_2", f"note: {clean_value(note)}")] if clean_value(note) else []
+        expected.append((label, tuple(per_image)))
+    assert [(each.label, each.per_image) for each in tickets] == [each for each in expected if each[1]]
+    assert len(tickets) + len(bad) == len(rows)
+    assert all(isinstance(each, Ticket) for each in tickets)
+
+
+def test_a_table_to_predict_may_lack_the_column_that_was_named_for_labels(tmp_path: Path) -> None:
+    path = str(tmp_path / "new.csv")
+    Path(path).write_text("Rack,seal\nr1,worn\n")
+    columns = ColumnsConfig(mission_name="m", group_id="Rack", label="Checked")
+    assert [entry.ticket(False).label for entry in read_entries(path, columns, labelled=False)] == [UNKNOWN]
+    with pytest.raises(FaultError, match='no column "Checked"'):
+        list(read_entries(path, columns))
+
+
+NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
+
+
+@pytest.mark.parametrize(
+    ("cells", "line", "what"),
+    [
+        (["0,1136", "2"], 2, '"0,1136" has a decimal comma'),
+        (["", "7", "-26,5 mm", "310K"], 4, '"-26,5 mm" has a decimal comma'),
+        (["1e-05", "2,5e-05"], 3, '"2,5e-05" has a decimal comma'),
+        (["1,234"], 2, '"1,234" is 1.234 if the comma stands before decimals, 1234 if between thousands'),
+        (["1.5", "1,234,567"], 3, '"1,234,567" has a comma between thousands'),
+        (["1,234.5"], 2, '"1,234.5" has a comma between thousands'),
+    ],
+)
+def test_a_column_of_numbers_with_commas_is_refused(tmp_path: Path, cells: list[str], line: int, what: str) -> None:
+    rows = "".join(f"pass;new;{cell}\n" for cell in cells)
+    path = write(tmp_path, f"label;seal;mean\n{rows}")
+    ((found, said, remedy),) = faults(path, NUMBERS)
+    assert (found, said) == (line, f'column "mean": {what}')
+    assert what.endswith("has a comma between thousands") or 'columns.decimal: ","' in remedy
+    with pytest.raises(BadInputError):
+        read_tickets([path], "skip", NUMBERS)
+
+
+@pytest.mark.parametrize("cells", [["3,5", "none"], ["a,b"], ["01.02.2024", "3"], ["3, 5"], ["1.5", "2"]])
+def test_commas_in_columns_of_more_than_numbers_are_left_alone(tmp_path: Path, cells: list[str]) -> None:
+    rows = "".join(f"pass;{cell}\n" for cell in cells)
+    tickets, _ = read_tickets([write(tmp_path, f"label;mean\n{rows}")], "error", NUMBERS)
+    assert [each.per_image[0][1] for each in tickets] == [f"mean: {cell}" for cell in cells]
+
+
+def test_a_decimal_comma_is_read_as_a_point_where_the_config_says_so(tmp_path: Path) -> None:
+    columns = replace(NUMBERS, decimal=",")
+    path = write(tmp_path, "label;mean;note\npass;0,1136;a, b\nfail;-26,5 mm;3,5\npass;7,5e-05;worn\n")
+    tickets, _ = read_tickets([path], "error", columns)
+    said = ["mean: 0.1136; note: a, b", "mean: -26.5 mm; note: 3.5", "mean: 7.5e-05; note: worn"]
+    assert [each.per_image[0][1] for each in tickets] == said
+    ((line, what, remedy),) = faults(write(tmp_path, "label;mean\npass;0,5\npass;1.234\n"), columns)
+    assert (line, what) == (
+        3,
+        'column "mean": "1.234" is 1.234 if the point stands before decimals, 1234 if between thousands',
+    )
+    assert remedy.startswith("export the table with a decimal comma")
+
+
+def test_a_decimal_comma_is_of_tables_alone() -> None:
+    with pytest.raises(ConfigError, match=r"columns\.decimal: ',': leave it out"):
+        LoopConfig(tickets=["a.jsonl"], columns=ColumnsConfig(decimal=","))
+    assert LoopConfig(tickets=["a.jsonl", "b.CSV"], columns=ColumnsConfig(decimal=","))
+
+
+def test_a_row_without_a_name_keeps_the_one_that_its_texts_give_it_where_others_are_added(tmp_path: Path) -> None:
+    columns = replace(OWN, group_id=None, together="ID")
+    header, rows = "ID,Station,Seal,Result\n", ["1,racks,new,OK", "1,racks,worn,NG", "2,racks,new,OK", "2,racks,new,NG"]
+    names = []
+    for text in (rows, ["3,racks,torn,OK", *rows]):
+        tickets, _ = read_tickets([write(tmp_path, header + "\n".join(text) + "\n")], "error", columns)
+        names.append([ticket.key for ticket in tickets][-4:])
+        assert len({ticket.group for ticket in tickets}) == len(text) - 3  # those of one machine, and equal ones
+    assert names[0] == names[1] and len({*names[0]}) == 4

@@ -1,0 +1,49 @@
+from stageb.guidance.words.config import GateConfig
+from stageb.guidance.words.costs import EQUAL, describe_classes, measure_classes, prices_of, warn_of_constant
+
+ALWAYS_PASS = {"pass": {"pass": 965, "fail": 0, "none": 0}, "fail": {"pass": 35, "fail": 0, "none": 0}}
+CATCHES = {"pass": {"pass": 905, "fail": 60, "none": 0}, "fail": {"pass": 9, "fail": 25, "none": 1}}
+NOTHING = {"pass": {"pass": 0, "fail": 0, "none": 0}, "fail": {"pass": 0, "fail": 0, "none": 0}}
+DEAR = prices_of(GateConfig(fp_weight=20.0))
+
+
+def test_recall_precision_and_costs_stand_beside_what_a_constant_would_score() -> None:
+    figures = measure_classes(CATCHES, DEAR)
+    assert figures["classes"] == {
+        "pass": {"n": 965, "recall": 0.937824, "precision": 0.990153, "unanswered": 0},
+        "fail": {"n": 35, "recall": 0.714286, "precision": 0.294118, "unanswered": 1},
+    }
+    assert figures["cost"] == 0.26  # (10 missed at 20 and 60 false alarms at 1) of 1,000
+    assert figures["always"] == {"verdict": "pass", "acc": 0.965, "cost": 0.7}
+    assert measure_classes(CATCHES, EQUAL)["cost"] == 0.07
+    assert measure_classes(CATCHES, {"pass": 1.0, "fail": 100.0})["always"]["verdict"] == "fail"
+
+
+def test_a_ticket_without_a_verdict_is_no_false_alarm() -> None:
+    mute = {"pass": {"pass": 1, "fail": 2, "none": 4}, "fail": {"pass": 0, "fail": 2, "none": 1}}
+    assert "2 false alarms among 7 others, 5 without a verdict" in describe_classes(measure_classes(mute, EQUAL))
+    assert "without a verdict" not in describe_classes(measure_classes(ALWAYS_PASS, EQUAL))
+
+
+def test_what_is_no_better_than_a_constant_is_said_aloud() -> None:
+    assert warn_of_constant(measure_classes(ALWAYS_PASS, EQUAL)).startswith("NO BETTER THAN ALWAYS PASS")
+    assert "--gate.fp_weight" in warn_of_constant(measure_classes(CATCHES, EQUAL))
+    assert "--gate.fp_weight" not in warn_of_constant(measure_classes(ALWAYS_PASS, DEAR), DEAR)
+    assert not warn_of_constant(measure_classes(CATCHES, DEAR), DEAR)
+    assert not warn_of_constant(measure_classes(NOTHING, EQUAL))
+    only_passes = {**ALWAYS_PASS, "fail": NOTHING["fail"]}
+    assert not warn_of_constant(measure_classes(only_passes, EQUAL)), "all right: there is nothing better"
+
+
+def test_figures_are_said_in_words() -> None:
+    said = describe_classes(measure_classes(CATCHES, DEAR), DEAR)
+    assert said == (
+        "25 of 35 failures caught (71%), 60 false alarms among 965 others, 1 without a verdict, 29% of "
+        "the alarms right; always pass would score 96.5%. Cost a ticket: 0.260, and 0.700 if all pass"
+    )
+    one = measure_classes({"pass": {"pass": 58, "fail": 1, "none": 0}, "fail": CATCHES["fail"]}, EQUAL)
+    assert ", 1 false alarm among 59 others" in describe_classes(one)
+    sampled = describe_classes({**measure_classes(CATCHES, DEAR), "n": 200, "without_review": {"n": 200, "acc": 0.9}}, DEAR)
+    assert sampled == f"estimated for all 1,000 from the 200 that were judged: {said}"
+    assert "Cost" not in describe_classes(measure_classes(CATCHES, EQUAL))
+    assert describe_classes(measure_classes(NOTHING, EQUAL)) == "no tickets"
