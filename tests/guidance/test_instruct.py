@@ -153,7 +153,7 @@ class Weighing:
 @pytest.mark.parametrize(("samples", "passes"), [(1, 1), (3, 2), (4, 2), (10, 6)])
 def test_votes_are_drawn_evenly_and_by_the_calibrated_probability(samples: int, passes: int) -> None:
     asked = [Request(Prompt("s", "u"), Decode(temperature=1.0), tuple(range(samples)))]
-    (drawn,) = sample_verdicts(asked, Weighing(-5.0), EN, Calibration(1.0, 5.3))  # a pass at 57 %
+    (drawn,) = sample_verdicts(asked, Weighing(-5.0), EN, [Calibration(1.0, 5.3)])  # a pass at 57 %
     assert sum(each.text == "Verdict: pass" for each in drawn) == passes
 
 

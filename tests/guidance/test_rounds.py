@@ -37,7 +37,7 @@ def tickets(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    loop = Loop("rounds", "stageb", arguments, raising=lambda root, world_size, rank: [], says="")
+    loop = Loop("rounds", "stageb", arguments, raising=lambda root, world_size, rank: [], says="", another="", refused="")
     return Bench(loop, tmp_path_factory.mktemp("rounds"))
 
 

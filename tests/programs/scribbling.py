@@ -56,9 +56,10 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     from stageb.job.world import World
     from stageb.two_channel import loop
     from stageb.two_channel.boxes import text
+    from stageb.two_channel.boxes.data import read_inputs
     from stageb.two_channel.learning import rollout
 
-    inputs = loop.read(config)
+    inputs = read_inputs(config)
     fate, answered = fate_of(config), 0
 
     def main(world: World) -> int:

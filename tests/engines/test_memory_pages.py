@@ -10,7 +10,7 @@ import pytest
 
 PASSES = """
 import ctypes, resource
-from stageb.engines import heap
+from stageb.engines.native import memory
 
 def passes(count):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -19,8 +19,8 @@ def passes(count):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 if {kept}:
-    heap.keep_freed()
-    heap.keep_freed()
+    memory.keep_freed()
+    memory.keep_freed()
 passes(2)
 print(passes(20))
 """
