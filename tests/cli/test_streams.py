@@ -97,7 +97,7 @@ def test_nobody_is_asked_about_a_change_that_could_not_be_shown(place: Path) -> 
 
 
 @pytest.mark.parametrize(("streams", "code"), [("2> /dev/full", 0), ("> /dev/full", 1)])
-@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("world_size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_goes_on_whatever_cannot_be_told(streams: str, code: int, world_size: int, tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
     words = small.arguments(tickets, tmp_path / "out", world_size, {"runner.epochs": 1})

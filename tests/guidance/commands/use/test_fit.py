@@ -40,7 +40,7 @@ def file(rows: list[dict[str, str]]) -> Path:
     return Path("table.csv")
 
 
-@pytest.mark.parametrize("kind", [list, frame, file])
+@pytest.mark.parametrize("kind", [pytest.param(list, marks=pytest.mark.slow), frame, file])
 def test_files_rows_and_frames_teach_what_the_command_teaches(
     kind: Callable[[Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
