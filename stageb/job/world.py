@@ -192,12 +192,7 @@ class World:
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         """Call ``act(*args)`` on rank 0 while the other ranks wait; returns its result on every rank."""
-        if not self.is_global_zero:
-            nothing: Any = None
-            value: T = self.broadcast(nothing)
-            return value
-        heartbeat.name("leading")
-        return self.broadcast(act(*args, **keywords))
+        return self.broadcast(self.alone(act, *args, **keywords))
 
     def alone(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         """Call ``act(*args)`` on rank 0, whose result stays there; elsewhere it is nothing, which can only be handed on. The

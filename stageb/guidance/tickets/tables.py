@@ -9,7 +9,6 @@ the decimal point), or by tabs in a ``.tsv``. Texts in quotes may hold any of th
 from __future__ import annotations
 
 import csv
-import difflib
 import hashlib
 import json
 import re
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
 from stageb.guidance.rules.reading import POWER, clean_value, fold_text
 from stageb.guidance.words.columns import ColumnsConfig, Decimal
+from stageb.guidance.words.texts import find_nearest
 from stageb.guidance.words.types import Content
 from stageb.untrusted.strict_json import FaultError, short
 
@@ -244,9 +244,8 @@ class Table:
 
     def _hint(self, wrong: str) -> str:
         """The column that is most like one that is not there, if any is."""
-        names = {name.casefold(): name for name in self.header if name}
-        near = difflib.get_close_matches(wrong.casefold(), names, n=1, cutoff=0.6)
-        return f", did you mean {short(names[near[0]])}?" if near else ""
+        near = find_nearest(wrong, filter(None, self.header))
+        return f", did you mean {short(near)}?" if near else ""
 
     def _describe_header(self) -> str:
         """The names of the columns; of many, the first and the last, among which people look for a label."""

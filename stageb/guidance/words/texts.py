@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -16,6 +17,13 @@ def one_line(text: str, limit: int) -> str:
     """``text`` as one clean line of at most ``limit`` characters."""
     seen = "".join(" " if unseen(character) else character for character in text)
     return " ".join(seen.split())[:limit].rstrip()
+
+
+def find_nearest(name: str, names: Iterable[str]) -> str:
+    """The most similar of ``names``, whatever their case; empty where none is similar."""
+    folded = {each.casefold(): each for each in names}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return folded[near[0]] if near else ""
 
 
 def word_overlap(one: str, other: str) -> float:

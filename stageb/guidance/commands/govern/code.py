@@ -70,10 +70,12 @@ def _describe_untold(mission: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
     good as they are."""
     judge, known = compile_rules(mission.rules), mission.tickets[:TRIED]
-    told = [judge(reading(ticket)).verdict for ticket in known]
-    rows = [dict(ticket.content.fields) if ticket.content else reading(ticket).pairs for ticket in known]
+    read = [(ticket, reading(ticket)) for ticket in known]
+    rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
     by_sql = sql.judge_rows(mission, rows)
-    untold = [ticket.group_id for ticket, *verdicts in zip(known, told, by_sql, strict=True) if len({*verdicts}) > 1]
+    untold = [
+        ticket.group_id for (ticket, each), verdict in zip(read, by_sql, strict=True) if judge(each).verdict != verdict
+    ]
     first = f"{mission.name}: of {len(known):,} known tickets SQL cannot read the cells of {len(untold):,}; the first: "
     return first + untold[0] if untold else ""
 

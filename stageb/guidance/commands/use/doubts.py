@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.columns import Scale
 from stageb.guidance.words.costs import Prices
+from stageb.guidance.words.texts import find_nearest
 from stageb.guidance.words.types import Guidance, Ticket
 
 SEVERAL = 10  # tickets, from which on a field that none of them has is not one that happens to be empty
@@ -79,9 +79,8 @@ def check_there(mission: str, named: NamedFields, lacking: Mapping[str, int], ti
     gone = [name for name in named if lacking[name] == tickets >= SEVERAL]
     if not gone:
         return
-    names = {name.casefold(): name for name in there}
-    near = difflib.get_close_matches(gone[0].casefold(), names, n=1)
-    hint = f"; the nearest is {names[near[0]]!r}" if near else ""
+    near = find_nearest(gone[0], there)
+    hint = f"; the nearest is {near!r}" if near else ""
     raise InputError(
         f"{mission}: none of {tickets:,} tickets has {gone[0]!r}, which {_join(named[gone[0]])}{hint}; call the column as "
         "the rules do, or give guidance without them"

@@ -123,11 +123,11 @@ def read_cells(table: str) -> Cells:
         raise FaultError("no table by its name", remedy)
     try:
         return _read_cells(table, ".")
-    except FaultError:
+    except FaultError as fault:
         try:
             return _read_cells(table, ",")
         except FaultError:
-            return _read_cells(table, ".")  # it says what is wrong
+            raise fault from None
 
 
 def _read_cells(table: str, decimal: Decimal) -> Cells:

@@ -50,10 +50,12 @@ def prove_learning(
     learn: Learn[Memory], groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int], memory: Memory
 ) -> Dialogue[tuple[BettingTest, Memory]]:
     """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last; and
-    what is remembered then. After a proof, further blocks are learnt from without a bet.
+    what is remembered then. After a proof, further blocks are learnt from without a bet, where anything is remembered.
     ``ends`` are how many groups have taught before each block, and after the last."""
     test = BettingTest(level, len(groups) - ends[0], wealth=Wealth())
     for begin, end in pairwise(ends):
+        if test.accepts and memory is None:
+            break
         block = groups[begin:end]
         positions = [i for group in block for i in group]
         taught, memory = yield from learn(groups[:begin], block, memory)
