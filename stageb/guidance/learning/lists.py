@@ -7,6 +7,7 @@ that were met, the line counts that tells most. All conditions are counted at on
 A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
 ``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
 since how many lines are kept is decided elsewhere, on tickets that taught none of them (``whole.py``).
+The price of a number that two fields give is ``COMPUTED`` times as high: it is harder to read, and there are many of them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, hold_together, pack
+from stageb.guidance.rules.conditions import Condition
 
 BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line
 LINES = 12  # of a list
 PRICE = 0.25
+COMPUTED = 4.0
 
 Numbers = NDArray[np.float64]
 _Part = tuple[tuple[int, ...], Bits, Bits]
@@ -36,7 +39,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     if not live:
         return []
     price = PRICE * log(max(2, len(live)))
-    prices = np.array([price * max(1, len(term.condition.parts)) for term, _ in live])
+    prices = np.array([price * _weigh(term.condition) for term, _ in live])
     sides = (wanted, spared)
     rows = [pack([*(mask & side for _, mask in live), side])[:-1] for side in sides]
     lines: list[Line] = []
@@ -46,8 +49,8 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
         line = tuple(live[place][0] for place in _grow(rows[0], rows[1], left[0], left[1], share, prices))
         if not line:
             break
-        lines.append(line)
         held = hold_together(masks, line)
+        lines.append(_shorten(line, masks, wanted | spared))
         wanted, spared = wanted & ~held, spared & ~held
     return lines
 
@@ -68,18 +71,34 @@ def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: f
                 continue
             kept, broken = _count_each(of_wanted & right), _count_each(of_spared & wrong)
             is_better = (kept >= FEWEST) & (_gain(kept, broken, before) > 0)
-            tells = _exponent(kept, broken, share) - prices - sum(prices[place] for place in line) + lgamma(length + 1)
+            paid = prices + sum(prices[place] for place in line)
+            tells = _exponent(kept, broken, share) - paid + lgamma(length + 1)
             tells[~is_better] = -np.inf
             place = int(np.argmax(tells))
             if tells[place] > best[0] + 1e-9:
                 best = float(tells[place]), (*line, place)
-            gains = np.where(is_better, _gain(kept, broken, everyone), -np.inf)
+            gains = np.where(is_better, _gain(kept, broken, everyone) - (paid - length * prices.min()), -np.inf)
             for place in map(int, np.argsort(-gains, kind="stable")[: 8 * BEAM]):
                 if is_better[place]:
                     longer = (*line, place), of_wanted[place] & right, of_spared[place] & wrong
                     found.append((-float(gains[place]), longer))
         front = _distinct(found)[:BEAM]
     return best[1]
+
+
+def _weigh(condition: Condition) -> float:
+    """How many plain conditions it counts for."""
+    return sum(map(_weigh, condition.parts)) if condition.parts else COMPUTED if condition.is_computed else 1.0
+
+
+def _shorten(line: Line, masks: Masks, among: int) -> Line:
+    """The line without the terms that do not matter to the tickets ``among`` these, beside its others."""
+    held = hold_together(masks, line) & among
+    for term in line:
+        rest = tuple(each for each in line if each != term)
+        if rest and hold_together(masks, rest) & among == held:
+            line = rest
+    return line
 
 
 def _distinct(found: Sequence[tuple[float, _Part]]) -> list[_Part]:
