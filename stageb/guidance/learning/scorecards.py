@@ -17,6 +17,7 @@ from math import floor, log
 import numpy as np
 from numpy.typing import NDArray
 
+from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
 from stageb.guidance.learning.terms import Masks, Term, unpack
 
 MOST_TERMS = 20  # of a card
@@ -25,11 +26,9 @@ FEWEST = 3  # tickets for which a condition must hold, and not hold
 TRIED = 1500  # conditions: those that tell most by themselves
 PENALTY = 0.5  # half of it times the square of each weight is added to the loss
 SCALES = 9  # multipliers that are tried
-FITTED = 1e-4  # a step of weights that is no step
 
 Sums = dict[int, int]
 """A sum of points -> the tickets that have it."""
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def _distinct(masks: Masks, among: int) -> list[Term]:
 
 def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:
     """How much each condition would lower the loss, to the second order, if its weight and the constant were fitted."""
-    chances = _chance(log_odds)
+    chances = find_chances(log_odds)
     bend = weights * chances * (1 - chances)
     slopes, bends = (rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend))
     gains: Numbers = slopes**2 / (bends - bends**2 / max(bend.sum(), 1e-9) + PENALTY)
@@ -111,19 +110,8 @@ def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_o
 
 
 def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, penalty: float = PENALTY) -> Numbers:
-    """The weights of least loss, that of the constant first, by Newton's method."""
-    fitted = first.copy()
-    ridge = np.full(len(fitted), penalty)
-    ridge[0] = 1e-6
-    for _ in range(12):
-        chances = _chance(design @ fitted)
-        slope = design.T @ (weights * (chances - labels)) + ridge * fitted
-        bend = (design.T * (weights * chances * (1 - chances) + 1e-9)) @ design + np.diag(ridge)
-        step = np.linalg.solve(bend, slope)
-        fitted -= np.clip(step, -3, 3)
-        if np.abs(step).max() < FITTED:
-            break
-    return fitted
+    """The weights of least loss, that of the constant first."""
+    return fit_logistic(design, labels, weights, first, np.array([1e-6] + [penalty] * (len(first) - 1)))
 
 
 def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float) -> tuple[list[int], int] | None:
@@ -148,8 +136,3 @@ def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, 
     shared = int(np.gcd.reduce(points.astype(np.int64)))
     least = floor((even - shift) / scale / shared) + 1
     return [int(each) // shared for each in points], least
-
-
-def _chance(log_odds: Numbers) -> Numbers:
-    chances: Numbers = 1 / (1 + np.exp(-np.clip(log_odds, -30, 30)))
-    return chances
