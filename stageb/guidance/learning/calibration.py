@@ -73,13 +73,13 @@ def fit_logistic(
     rows: Numbers, labels: Numbers, counts: Numbers, first: Numbers, ridge: Numbers, prior: Numbers | float = 0.0
 ) -> Numbers:
     """The weights of a logistic regression in which each row ``counts`` so much, drawn to ``prior`` by ``ridge``: Newton's
-    method, from ``first`` on."""
-    fitted = first.copy()
+    method, from ``first`` on. Of several regressions at once, where the arrays have one more axis before theirs."""
+    fitted, turned, drawn = first.copy(), rows.swapaxes(-1, -2), np.diag(ridge)
     for _ in range(STEPS):
-        chances = find_chances(rows @ fitted)
-        slope = rows.T @ (counts * (chances - labels)) + ridge * (fitted - prior)
-        bend = (rows.T * (counts * chances * (1 - chances) + 1e-9)) @ rows + np.diag(ridge)
-        step = np.linalg.solve(bend, slope)
+        chances = find_chances(_times(rows, fitted))
+        slope = _times(turned, counts * (chances - labels)) + ridge * (fitted - prior)
+        bend = (turned * (counts * chances * (1 - chances) + 1e-9)[..., None, :]) @ rows + drawn
+        step = np.linalg.solve(bend, slope[..., None])[..., 0]
         fitted -= np.clip(step, -LONGEST_STEP, LONGEST_STEP)
         if np.abs(step).max() < FITTED:
             break
@@ -90,3 +90,11 @@ def find_chances(log_odds: Numbers) -> Numbers:
     """The probabilities that log-odds stand for."""
     chances: Numbers = 1 / (1 + np.exp(-np.clip(log_odds, -30, 30)))
     return chances
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _times(rows: Numbers, weights: Numbers) -> Numbers:
+    found: Numbers = (rows @ weights[..., None])[..., 0]
+    return found
