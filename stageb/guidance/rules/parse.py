@@ -6,6 +6,7 @@
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
                | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
                | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``columns.py``)
+               | NAME "is above" NUMBER "and below" NUMBER
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
@@ -32,9 +33,6 @@ from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Exp
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
 from stageb.guidance.rules.prompts import WORDS, Words
 from stageb.guidance.rules.reading import (
-    ANY,
-    LEAST_STEM,
-    MOST_PHRASE,
     NUMBER,
     OPERATORS,
     Computed,
@@ -42,10 +40,8 @@ from stageb.guidance.rules.reading import (
     fold_value,
     parse_number,
     parse_quantity,
-    read_summaries,
-    split_words,
 )
-from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
 from stageb.guidance.words.types import Verdict
 
 LONGEST = 2000  # characters of a rule that is read
@@ -151,6 +147,7 @@ class _Reader:
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
         opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(\d{1,3})")
         self._points = re.compile(f"{opening}(.+)")
+        self._limits = re.compile("(.+){}(.+){}(.+)".format(*map(re.escape, grammar.within)))
         self._scored = re.compile(rf"(-?\d{{1,2}}){re.escape(grammar.scored)}(.+)")
         self.is_loose = False
 
@@ -239,6 +236,7 @@ class _Reader:
             for mark, relation, is_denied in self._relations
             for found in mark.finditer(text)
         ]
+        tried += [self._within(*found) for found in self._limits.findall(text)]
         right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach)))
         if len(right) == 1:
             return right[0]
@@ -274,7 +272,7 @@ class _Reader:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
                 lacks = f"no ticket mentions {word!r}"
                 why = f"{word!r} is no single word, and no phrase of two or three" if known.holds(word) else lacks
-                value, nearest = word if _is_mentionable(word) else "", partial(known.nearest_word, word)
+                value, nearest = word if is_mentionable(word) else "", partial(known.nearest_word, word)
                 return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
         return Atom("mentions", "", self._once(words))
 
@@ -311,6 +309,11 @@ class _Reader:
         else:
             found = Atom(relation, field, (other,))
         return negate(found) if is_denied else found
+
+    def _within(self, name: str, low: str, high: str) -> _Atom:
+        sides = [self._compare(name, "above", False, low), self._compare(name, "below", False, high)]
+        right = tuple(side for side in sides if not isinstance(side, OutOfReach))
+        return All(right) if right == tuple(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
 
     def _limit_fault(self, field: str, value: str) -> OutOfReach | None:
         """Why a field cannot be compared with a limit; None where it can."""
@@ -378,14 +381,6 @@ class _Reader:
     def _items(self, listed: str) -> list[str]:
         """The parts of "a, b or c"."""
         return self._separator.split(listed)
-
-
-def _is_mentionable(text: str) -> bool:
-    """Whether tickets may mention it: a word, a stem, or a phrase."""
-    stem = text.removesuffix(ANY)
-    if " " in text:
-        return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
-    return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
 
 
 @cache

@@ -67,7 +67,10 @@ def generate_count(draw: Random, language: str) -> Expression:
 def generate_atom(draw: Random, language: str) -> Expression:
     fields = FIELDS[language]
     numeric = [name for name, values in fields.items() if parse_number(values[0]) is not None]
-    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed"])
+    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed", "within"])
+    if kind == "within":
+        name = draw.choice(numeric)
+        return All((Atom("above", name, (str(draw.choice([-3, 0])),)), Atom("below", name, (str(draw.choice([12.5, 40])),))))
     if kind == "computed":
         one, other = (Computed(a, draw.choice("+-×/"), b) for a, b in (draw.sample(numeric, 2) for _ in range(2)))
         if draw.random() < 0.5:
