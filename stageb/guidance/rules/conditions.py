@@ -33,7 +33,8 @@ from stageb.guidance.words.columns import Scale, order_values
 from stageb.guidance.words.types import Content, Ticket
 
 Kind = Literal[
-    "is", "among", "above", "below", "within", "mentions", "equals", "differs", "over", "under", "least", "most", "count"
+    "is", "among", "above", "below", "within", "missing", "mentions",
+    "equals", "differs", "over", "under", "least", "most", "count",
 ]  # fmt: skip
 
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
@@ -41,7 +42,7 @@ MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
 FINE_LIMITS = 32  # the same where they are fine
 WITHIN = 12  # of these on each side between which a number may lie, where they are fine
-TICKETS_PER_LIMIT = 100  # of these, at least: from few tickets, pairs of limits are learnt that chance brings
+TICKETS_PER_LIMIT = 250  # of these, at least: from few tickets, pairs of limits are learnt that chance brings
 TAIL = 1.8  # how much denser fine limits lie at both ends: 1 is not at all
 LIMITS_OF_WRONG = 16  # more of them, each way, where it is known which tickets are wrong
 MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
@@ -71,6 +72,7 @@ class Forms:
     stems: bool = False  # a word begins so
     lists: bool = False  # one of several lines holds
     scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
+    missing: bool = False  # a field is not there that most tickets have
     fine: bool = False  # more limits of one name's numbers, denser at both ends, with the fewest digits; and two at once
 
 
@@ -121,6 +123,9 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
         both = (numeric[one], numeric[other]) if are_numbers else None
         masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and bool(counted))
+    if forms.missing and not counted:  # of what is counted, nothing is missing
+        for name in (name for name in common if len(readings) < 2 * len(columns[name]) < 2 * len(readings)):
+            masks[Condition("missing", name, "")] = ((1 << len(readings)) - 1) ^ _mask(iter(columns[name]))
     if forms.phrases:
         masks |= _phrases(readings, texts, masks)
     if forms.arithmetic:

@@ -6,7 +6,7 @@
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
                | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
                | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``columns.py``)
-               | NAME "is above" NUMBER "and below" NUMBER
+               | NAME "is above" NUMBER "and below" NUMBER | NAME "is" ["not"] "missing"      unless that is a value of it
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
@@ -121,8 +121,8 @@ def choose_grammar(words: Words) -> Grammar:
 
 
 def _begins(text: str, spelled: str, grammar: Grammar) -> bool:
-    rest = text[len(spelled) :]
-    return text.casefold().startswith(spelled.casefold()) and rest.startswith((*grammar.if_, grammar.unless[0]))
+    begins = (*grammar.if_, grammar.unless[0])
+    return text.casefold().startswith(spelled.casefold()) and text.startswith(begins, len(spelled))
 
 
 def _cuts(text: str, mark: str) -> Iterator[tuple[str, str]]:
@@ -137,8 +137,7 @@ class _Reader:
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
-        self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
-        self._subject = cache(self._read_subject)
+        self._atom, self._lists, self._subject = cache(self._read_atom), cache(self._read_lists), cache(self._read_subject)
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
@@ -147,7 +146,7 @@ class _Reader:
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
         opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(\d{1,3})")
         self._points = re.compile(f"{opening}(.+)")
-        self._limits = re.compile("(.+){}(.+){}(.+)".format(*map(re.escape, grammar.within)))
+        self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
         self._scored = re.compile(rf"(-?\d{{1,2}}){re.escape(grammar.scored)}(.+)")
         self.is_loose = False
 
@@ -236,11 +235,17 @@ class _Reader:
             for mark, relation, is_denied in self._relations
             for found in mark.finditer(text)
         ]
-        tried += [self._within(*found) for found in self._limits.findall(text)]
-        right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach)))
+        tried += [self._within(*found.groups())] if (found := self._limits.fullmatch(text)) else []
+        right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach))) or self._read_missing(text)
         if len(right) == 1:
             return right[0]
         return TWO_WAYS if right else _worst([each for each in tried if isinstance(each, OutOfReach)])
+
+    def _read_missing(self, text: str) -> list[Expression]:
+        for ending, is_denied in self._grammar.missing.items():
+            if text.endswith(ending) and (field := self._vocabulary.field(text.removesuffix(ending))):
+                return [negate(found) if is_denied else found for found in (Atom("missing", field, ()),)]
+        return []
 
     def _read_count(self, count: int, text: str, is_denied: bool) -> _Atom:
         least = count + is_denied  # at most two: not at least three

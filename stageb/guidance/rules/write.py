@@ -47,6 +47,8 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         return grammar.points.format(least=expression.least) + grammar.part.join(scored)
     if isinstance(expression, Arithmetic):
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
+    if expression.relation == "missing":
+        return expression.name + next(ending for ending, denied in grammar.missing.items() if denied == is_denied)
     *first, last = expression.values
     listed = grammar.comma.join(first) + grammar.or_ + last if first else last
     if expression.relation == "mentions":

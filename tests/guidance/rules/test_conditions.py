@@ -291,12 +291,12 @@ def test_words_of_a_text_column_count_in_short_texts_too() -> None:
 
 
 def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -> None:
-    readings, forms = column([str(n) for n in range(1200)]), Forms(fine=True)
+    readings, forms = column([str(n) for n in range(3000)]), Forms(fine=True)
     found = {condition: mask for condition, mask in find_conditions(readings, forms).items() if condition.kind == "within"}
-    assert any(int(condition.value) < 200 and int(condition.other) > 1000 for condition in found)
+    assert any(int(condition.value) < 500 and int(condition.other) > 2500 for condition in found)
     for condition, mask in found.items():
-        inside = [n for n in range(1200) if int(condition.value) < n < int(condition.other)]
-        assert mask == sum(1 << n for n in inside) and len(inside) > 600
+        inside = [n for n in range(3000) if int(condition.value) < n < int(condition.other)]
+        assert mask == sum(1 << n for n in inside) and len(inside) > 1500
     assert not any(each.kind == "within" for each in find_conditions(readings[::8], forms))  # from few, chance makes them
 
 

@@ -130,7 +130,9 @@ def make_cell(draw: Random) -> str:
 
 def make_condition(draw: Random, values: dict[str, list[str]], numbers: dict[str, list[str]]) -> Expression:
     one, other = draw.sample(NAMES, 2)
-    relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count", "within"])
+    relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count", "within", "missing"])
+    if relation == "missing":
+        return draw.choice([Atom("missing", one, ()), Not(Atom("missing", one, ()))])
     if relation == "count":
         return AtLeast(1, tuple(Atom("is", name, (draw.choice(values[name]),)) for name in (one, other)))
     if relation == "is":
