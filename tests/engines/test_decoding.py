@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
+from engines import tiny_models
 from torch import nn
 
 from stageb.engines.native import decoding, memory, stepping

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
-from contract import check_contract, requests
+from engines import tiny_models
+from engines.contract import check_contract, requests
+from engines.test_scripted import babble
 from PIL import Image
-from test_scripted import babble
 
 from stageb import engines
 from stageb.engines import Completion, Decode, Prompt, Request

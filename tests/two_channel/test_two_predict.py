@@ -264,7 +264,7 @@ def test_exports_by_hand(tmp_path: Path) -> None:
         {"desc": "a", "bbox_2d": [0, 0, 100, 80], "score": 0.2},
         {"desc": "strange", "bbox_2d": [0, 0, 1, 1], "score": 0.9},
     ]
-    given = [
+    given: list[dict[str, Any]] = [
         {"images": ["x/no.png"], "error": "broken"},
         {"images": ["x/ü 1.png"], "width": 100, "height": 80, "objects": boxes},
         {"images": ["y.png"], "width": 10, "height": 10, "objects": []},

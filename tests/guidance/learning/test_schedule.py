@@ -206,7 +206,7 @@ def forecast(world: Sequence[Ticket], config: LoopConfig) -> Forecast:
 
 
 def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_end_alone() -> None:
-    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", {"image_1": f"seen {n}"}) for n in range(40)]
+    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", f"seen {n}"),)) for n in range(40)]
     splits = split_tickets(tickets, CONFIG)
     schedule = Schedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
     first = next(schedule.train(2, "m"))

@@ -36,7 +36,7 @@ def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set
     """What the tickets of each split say, of what is raced on and what is not, and of each fold."""
     splits = split_tickets(world, config)["m"]
     pool = Pool(whole_groups(splits.tested, world), 1000)
-    parts = {
+    parts: dict[str, list[Sequence[int]]] = {
         "splits": [splits.of(split) for split in SPLITS],
         "race": [splits.raced, splits.studied],
         "folds": [list(pool.fold(number)) for number in range(FOLDS)],
