@@ -66,6 +66,8 @@ class Trial:
         found = []
         for guidance, positions in question.asked:
             assert guidance.calibration == UNCALIBRATED  # it is fitted on what the model says as it is
+            shown = {each.source for each in guidance.shown}
+            assert not any(self.tickets[i].key in shown for i in positions)  # it could copy the verdict
             sides = [1 if self.tickets[i].label == "pass" else -1 for i in positions]
             odds = [side * self.log_odds(i) for i, side in zip(positions, sides, strict=True)]
             found.append([Judgement(sigmoid(each, CONFIG.sampler.grid[0].temperature), 9) for each in odds])

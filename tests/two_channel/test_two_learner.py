@@ -197,6 +197,7 @@ def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> 
 
     (alone, one, made_alone), *others = [result for size in (1, 2) for result in on_ranks(size, learnt)]
     assert alone[0].packs == 3 and alone[-1].packs == 1 and made_alone == 4
+    assert alone[0].fill == pytest.approx(0.9, abs=0.1)  # of all but the last, which holds what is left
     for figures, state, made_there in others:
         assert made_there == 4
         for mine, theirs in zip(alone, figures, strict=True):
