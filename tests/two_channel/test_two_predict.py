@@ -270,7 +270,7 @@ def test_exports_by_hand(tmp_path: Path) -> None:
         {"images": ["y.png"], "width": 10, "height": 10, "objects": []},
     ]
     for write in predictions.FORMATS.values():
-        write(given, Selection(("a", "b & c"), 0.3, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
+        write(given, Selection(("a", "b & c"), 0.5, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
 
     def read(name: str) -> Any:
         return json.loads((tmp_path / name).read_text())
