@@ -199,7 +199,7 @@ def generation_config(model: Any, tokenizer: Any, like: Request, **more: Any) ->
     closing = sorted({token for token in (*several, tokenizer.eos_token_id) if token is not None})
     greedy = like.decode.temperature == 0
     sampling = {} if greedy else {"temperature": like.decode.temperature, "top_k": 0, "top_p": 1.0}
-    return GenerationConfig(  # type: ignore[no-untyped-call]
+    return GenerationConfig(
         do_sample=not greedy,
         max_new_tokens=like.decode.max_new_tokens,
         eos_token_id=closing or None,

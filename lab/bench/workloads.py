@@ -180,17 +180,17 @@ def tokenizer_of(workload: Workload) -> Any:
     words = {f"w{i}": i for i in range(SHAPES[workload.model]["vocab_size"])}
     made = Tokenizer(models.WordLevel(words, unk_token="w0"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=made)  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
 def model_of(workload: Workload, device: str) -> Any:
     """The model on ``device``, in eval mode. Random weights are the same for the same kind of device and dtype."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()
     dtype = dtype_of(workload, device)
     if workload.model in SHAPES:
         torch.manual_seed(WEIGHTS_SEED)
         with torch.device(device):
-            made: Any = AutoModelForCausalLM.from_config(config_of(workload), dtype=dtype)  # type: ignore[no-untyped-call]
+            made: Any = AutoModelForCausalLM.from_config(config_of(workload), dtype=dtype)
             return made.eval()
     return AutoModelForCausalLM.from_pretrained(folder_of(workload.model), dtype=dtype).to(device).eval()  # type: ignore[arg-type]
 

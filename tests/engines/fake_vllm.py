@@ -118,7 +118,7 @@ class LLM:
             raise RuntimeError("Engine core initialization failed")
         self.llm_engine = LegacyEngine()
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model)
         self._model = transformers.AutoConfig.from_pretrained(model)
 
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> list[Any]:
