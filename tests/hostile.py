@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import strangers
 import yaml
 from bending import (
     HIDDEN,
@@ -889,6 +890,7 @@ SURFACES = {
     "folders of runs": Surface(make_run, meet_run, 2),
     "files of guidance": Surface(make_shared, meet_shared, 2),
     "images of tickets": Surface(make_images, meet_images, 2),
+    **strangers.SURFACES,
 }
 
 

@@ -23,13 +23,26 @@ from stageb.guidance.rules.evidence import NOTHING, find_evidence
 from stageb.guidance.words.config import LoopConfig, ReflectionConfig
 from stageb.guidance.words.types import Guidance, Rule
 
-COUNTS = {"configs, command lines": 40, "folders of runs": 60, "files of guidance": 100, "images of tickets": 300}
+TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
+COUNTS = {
+    "configs, command lines": 40,
+    "folders of runs": 60,
+    "files of guidance": 100,
+    "images of tickets": 300,
+    "chat templates": 60,
+    "checkpoints": 20,
+    "servers": 250,
+    "tables": 60,
+    "exports": 20,
+    "outputs begun": 40,
+    "annotations": 150,
+}
 
 
 @pytest.mark.parametrize("name", hostile.SURFACES)
 def test_a_surface_stands_bad_input(name: str) -> None:
     surface, accepted = hostile.SURFACES[name], 0
-    for place in range(COUNTS.get(name, 500)):
+    for place in range(TIMES * COUNTS.get(name, 500)):
         accepted += bending.attempt(surface, surface.make(random.Random(f"ci {name} {place}")))
     assert accepted
 
