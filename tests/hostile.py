@@ -19,7 +19,6 @@ import re
 import sys
 import time
 import traceback
-import types
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -57,6 +56,7 @@ from bending import (
     watched,
 )
 
+from stageb.cli import registry
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.commands.fit.artifacts import make_proposal_entry
 from stageb.guidance.judging.selection import select
@@ -268,9 +268,16 @@ class Line:
     file: bytes
 
 
+@cache
+def configs() -> list[str]:
+    """One of many keys, and those that come with the loops."""
+    shipped = sorted((Path(__file__).parent.parent / "configs").glob("*/*.yaml"))
+    return [*[CONFIG] * len(shipped), *(path.read_text("utf-8") for path in shipped)]
+
+
 def spliced(rng: random.Random) -> str:
     """A config with one value that may be any YAML."""
-    config = yaml.safe_load(CONFIG)
+    config = yaml.safe_load(rng.choice(configs()))
     inner: Any = config
     while True:
         key = rng.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
@@ -282,7 +289,7 @@ def spliced(rng: random.Random) -> str:
 
 
 def make_config(rng: random.Random) -> Line:
-    lines = (CONFIG if rng.random() < 0.5 else spliced(rng)).splitlines()
+    lines = (rng.choice(configs()) if rng.random() < 0.5 else spliced(rng)).splitlines()
     for _ in range(rng.choice([0, 0, 1, 1, 2, 3])):
         place = rng.randrange(len(lines))
         head, colon, _ = lines[place].rpartition(": ")
@@ -320,25 +327,21 @@ OPTIONS = [
 
 @contextlib.contextmanager
 def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
-    """Stand where the loop would be, in a folder with a module that must not be imported; what the loop is called with."""
+    """Stand where a loop would be, in a folder with a module that must not be imported; what the loop is called with."""
     called: list[tuple[Any, str]] = []
-    module = types.ModuleType("stageb.guidance.start")
-    module.fit = lambda config, resolved, fresh: called.append((config, resolved)) or 0  # type: ignore[attr-defined]
-    before, place = sys.modules.get(module.__name__), Path.cwd()
-    work = folder() / "config"
+    place, work = Path.cwd(), folder() / "config"
     work.mkdir(exist_ok=True)
     (work / "trap.py").write_text("raise AssertionError('imported')")
-    sys.modules[module.__name__] = module
     sys.path.insert(0, str(work))
     os.chdir(work)
     try:
-        yield called
+        with mock.patch.object(
+            registry, "fit_of", lambda loop: lambda config, resolved, fresh: called.append((config, resolved)) or 0
+        ):
+            yield called
     finally:
         os.chdir(place)
         sys.path.remove(str(work))
-        del sys.modules[module.__name__]
-        if before is not None:
-            sys.modules[module.__name__] = before
 
 
 def meet_config(line: Line) -> bool:
@@ -350,7 +353,6 @@ def meet_config(line: Line) -> bool:
         try:
             assert run(["fit", *line.arguments]) == 0
             config, resolved = called.pop()
-            assert isinstance(config, LoopConfig)
             disk.encode(disk.json_text(asdict(config))).decode("utf-8")
             Path("resolved.yaml").write_bytes(resolved.encode("utf-8"))
             assert run(["fit", "--config", "resolved.yaml"]) == 0

@@ -561,7 +561,7 @@ def make_table(rng: random.Random) -> Judged:
         case 2:
             data = smudged(rng, data.decode("utf-8", "surrogatepass"))
         case 3 if rng.random() < 0.1:
-            data = data.replace(b"worn", b"a" * rng.choice([200_000, 2_000_000])) + b"x," * rng.choice([0, 5000])
+            data = data.replace(b"worn", b"a" * 200_000) + b"x," * rng.choice([0, 5000])
     return replace(made, data=data)
 
 
@@ -591,7 +591,7 @@ def meet_table(made: Judged) -> bool:
         try:
             rows = predicted(place, made)
         except StagebError as error:
-            heard(error, [str(place), "columns", "config: "])
+            heard(error, [str(place), "racks", "columns", "config: "])
             assert not list((place / "out").iterdir())
             return False
     assert rows
@@ -620,7 +620,7 @@ def meet_export(made: Judged) -> bool:
                 )
                 texts[form] = path.read_bytes().decode("utf-8")
         except StagebError as error:
-            heard(error, [str(place), "columns", "config: "])
+            heard(error, [str(place), "racks", "columns", "config: "])
             return False
     verdicts = [row["verdict"] for row in rows]
     if made.name == "t.jsonl":
