@@ -578,9 +578,8 @@ def predicted(place: Path, made: Judged) -> list[dict[str, Any]]:
     from stageb.__main__ import run
 
     output = place / "out" / "o.jsonl"
-    assert (
-        run(["predict", f"--guidance={place / 'g.json'}", *lay_judged(place, made), f"--output={output}", "--by=rules"]) == 0
-    )
+    words = ["--tickets", *lay_judged(place, made), "--output", str(output), "--by=rules"]
+    assert run(["predict", "--guidance", str(place / "g.json"), *words]) == 0
     assert sorted(path.name for path in output.parent.iterdir()) == ["o.jsonl", "o.jsonl.commit.json"]
     return [json.loads(line) for line in output.read_bytes().decode("utf-8").split("\n")[:-1]]
 
@@ -613,11 +612,8 @@ def meet_export(made: Judged) -> bool:
             texts: dict[str, str] = {}
             for form in ("python", "sql", "json", "text", "chat"):
                 path = place / "out" / form
-                words = [word.removeprefix("--tickets=") for word in lay_judged(place, made)]
-                words = words if "--tickets" in words else ["--tickets", *words]
-                codes[form] = run(
-                    ["guidance", "export", str(place / "g.json"), *words, "--format", form, "--output", str(path)]
-                )
+                words = ["--tickets", *lay_judged(place, made), "--format", form, "--output", str(path)]
+                codes[form] = run(["guidance", "export", str(place / "g.json"), *words])
                 texts[form] = path.read_bytes().decode("utf-8")
         except StagebError as error:
             heard(error, [str(place), "racks", "columns", "config: "])
