@@ -34,7 +34,7 @@ def test_the_rule_is_learnt_from_all_train_tickets_and_proven_once(tickets: Path
     run = tmp_path / "out" / "run"
     learnt = guidance_of(run)
     assert learnt["experiences"]["G1"] == "Fail if state is torn."
-    assert "provisional" not in learnt["metadata"]["G1"]
+    assert "provisional" not in learnt["metadata"]["G1"] and len(learnt["metadata"]["G1"]["sources"]) == 3
     (row,) = rows(run, "reflection.jsonl")
     (edit,) = row["gate"]["edits"]
     assert edit["outcome"] == "accepted"
