@@ -159,3 +159,21 @@ def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -
     while any(thread.name == "stageb-template" for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "it goes on for ever"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 9 ** (9 ** 9) }}",  # one operation, which no time limit ends
+        "{{ 'x' * 10 ** 11 }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{% set ns = namespace(s='xx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+        "{{ 'x' * 9999999 }}",
+        "{{ '\\ud800' }}",
+    ],
+)
+def test_a_template_that_would_fill_the_memory_or_not_end_is_refused(template: str) -> None:
+    tokenizer = tiny_models.bpe(template="{% for m in messages %}{{ m['content'] }}{% endfor %}" + template)
+    with pytest.raises(EngineError, match=r"chat template can render none of: .*; correct its chat_template"):
+        Chat(tokenizer, {}).encode(Prompt("rules", "words"))
+    assert max(map(len, Chat(tiny_models.bpe(template="**{{ messages[-1].content }}**"), {}).encode(Prompt("", "words"))))

@@ -363,6 +363,28 @@ def test_a_status_that_will_not_pass_is_not_tried_again(
     assert KEY not in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["sk-" + "0123456789" * 16, "sk-it's\\a\"quoted-one"])
+def test_a_key_is_hidden_where_it_is_cut_or_written_as_json(
+    server: Server, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """A server repeats it, so that where its words are cut, half of one is left."""
+    monkeypatch.setenv("MY_KEY", key)
+    whole = chat(key, "stop")
+    for told in (f"{key * 2}{key[:100]}", f"{key} {json.dumps(key)} {key!r}", {"detail": key}):
+        server.usually = says(told if isinstance(told, dict) else told.encode(), 401)
+        with pytest.raises(EngineError) as caught:
+            ask(server, api_key_env="MY_KEY")
+        assert key[:12] not in str(caught.value)
+        assert "quoted" not in str(caught.value)
+    whole["choices"][0]["finish_reason"] = {key: key}
+    server.usually = says(whole)
+    with pytest.raises(EngineError, match="finish_reason") as caught:
+        ask(server, api_key_env="MY_KEY")
+    assert "quoted" not in str(caught.value)
+    server.usually = says(chat(f"fine: {key[:-1]}", "length"))
+    assert ask(server, api_key_env="MY_KEY").text == "fine: ***"
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setenv("MY_KEY", KEY)

@@ -35,7 +35,6 @@ from stageb.engines import config as engines
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import check_whole, find_code
 from stageb.engines.native import attention
-from stageb.engines.native.transformers import UNLOADABLE
 from stageb.engines.native.vision import image_inputs_of
 from stageb.engines.protocol import Ids, Prompt
 from stageb.errors import ConfigError, EngineError
@@ -138,7 +137,7 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
         loaded: Any = AutoModelForImageTextToText.from_pretrained(folder, **options)
         model, loading = loaded
         check_whole(loading)
-    except UNLOADABLE as error:
+    except Exception as error:  # what strangers wrote makes transformers and tokenizers stumble in any way
         raise EngineError(
             f"{_KEY}: {folder!r} could not be loaded: {error}; name a folder, or a model of the hub that this machine can "
             "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"

@@ -69,7 +69,10 @@ def generate_count(draw: Random, language: str) -> Expression:
 def generate_atom(draw: Random, language: str) -> Expression:
     fields = FIELDS[language]
     numeric = [name for name, values in fields.items() if parse_number(values[0]) is not None]
-    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed"])
+    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed", "within", "missing"])
+    if kind == "within":
+        name = draw.choice(numeric)
+        return All((Atom("above", name, (str(draw.choice([-3, 0])),)), Atom("below", name, (str(draw.choice([12.5, 40])),))))
     if kind == "computed":
         one, other = (Computed(a, draw.choice("+-×/"), b) for a, b in (draw.sample(numeric, 2) for _ in range(2)))
         if draw.random() < 0.5:
@@ -80,6 +83,8 @@ def generate_atom(draw: Random, language: str) -> Expression:
         return Atom(draw.choice(["equals", "differs", "over", "under"]), name, (beside,))
     if kind == "limit":
         atom = Atom(draw.choice(["above", "below"]), draw.choice(numeric), (str(draw.choice([-3, 0, 12.5, 40, 1400])),))
+    elif kind == "missing":
+        atom = Atom("missing", draw.choice(sorted(fields)), ())
     elif kind == "is":
         name = draw.choice(sorted(fields))
         atom = Atom("is", name, tuple(draw.sample(fields[name], draw.randint(1, len(fields[name])))))

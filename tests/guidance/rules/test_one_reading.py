@@ -14,7 +14,7 @@ from guidance.rules.made_rules import judge_by_python, judge_by_sql
 
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import AtLeast, Atom, Expression, Not
+from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
@@ -128,11 +128,16 @@ def make_cell(draw: Random) -> str:
 
 def make_condition(draw: Random, values: dict[str, list[str]], numbers: dict[str, list[str]]) -> Expression:
     one, other = draw.sample(NAMES, 2)
-    relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count"])
+    relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count", "within", "missing"])
+    if relation == "missing":
+        is_missing = Atom("missing", one, ())
+        return is_missing if draw.random() < 0.5 else Not(is_missing)
     if relation == "count":
         return AtLeast(1, tuple(Atom("is", name, (draw.choice(values[name]),)) for name in (one, other)))
     if relation == "is":
         return Atom("is", one, (draw.choice(values[one]),))
+    if relation == "within":
+        return All(tuple(Atom(side, one, (draw.choice(numbers[one]),)) for side in ("above", "below")))
     given = (draw.choice(numbers[one]),) if relation in ("above", "below") else (other,)
     found = Atom(relation, one, given)  # type: ignore[arg-type]  # one of them
     return Not(found) if found.relation in ("is", "above", "below") and draw.random() < 0.2 else found
