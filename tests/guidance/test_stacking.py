@@ -118,6 +118,12 @@ def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
     assert one.run() == other.run()
 
 
+def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() -> None:
+    trial = Trial(right=0.9, sees=0.3)
+    judged = {trial.tickets[i].key for block in trial.blocks for i in block}
+    assert {each.source for each in trial.run().shown} <= judged
+
+
 def test_without_probabilities_there_are_demonstrations_alone() -> None:
     trial = Trial(right=0.9, weighs=False)
     guidance, after = answer_all(trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer)

@@ -89,6 +89,20 @@ def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
     }
 
 
+def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
+    readings = table(400)
+    fails = mask([place for place in range(300) if list(readings[place].pairs.values()).count("one") == 2])
+    among = (1 << 300) - 1
+    found = find_counts(find_terms(readings, Forms()), {}, fails, among & ~fails)
+    assert found and all(held & among == held for held in found.values())
+
+
+@pytest.mark.parametrize(("rusty", "may_be_denied"), [(4, False), (5, True)])
+def test_what_five_tickets_meet_may_be_denied(rusty: int, may_be_denied: bool) -> None:
+    readings = [read_summaries(("rust fine" if n < rusty else "fine",)) for n in range(20)]
+    assert (Term(Condition("mentions", "", "rust"), True) in find_terms(readings, Forms())) == may_be_denied
+
+
 def test_labels_that_follow_none_suggest_no_count() -> None:
     readings, draw = table(300), Random(1)
     fails = mask([place for place in range(300) if draw.random() < 0.5])
