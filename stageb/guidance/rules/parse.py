@@ -106,7 +106,7 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
         opening = next(mark for mark in grammar.if_ if rest.startswith(mark))
         cuts = list(_cuts(rest.removeprefix(opening), grammar.unless[1]))
     codes, faults = [], [NO_RULE]
-    for cut in cuts:
+    for cut in filter(any, cuts):  # a rule without a condition would speak of all tickets
         halves = [reader.read(half) if half else None for half in cut]
         faults += [half for half in halves if isinstance(half, OutOfReach)]
         condition, exception = (None if isinstance(half, OutOfReach) else half for half in halves)

@@ -45,11 +45,11 @@ def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list
     """The verdicts of the query that is exported, tried with SQLite on rows of the mission: names of columns and cells."""
     named = [atoms(rule.code.expression) for rule in mission.rules if isinstance(rule.code, RuleCode)]
     columns = list(dict.fromkeys(name for atoms_ in named for atom in atoms_ for name in atom.fields))
-    quoted = [_quote_name(name) for name in ("mission", *columns)]
+    quoted = [_quote_name(name) for name in ("", *columns)]  # a table has one column at least
     with closing(sqlite3.connect(":memory:")) as opened:
         opened.execute(f"CREATE TABLE tickets ({', '.join(quoted)})")
         marks = ", ".join("?" * len(quoted))
-        opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [[mission.name, *map(row.get, columns)] for row in rows])
+        opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
         return [found[-2] for found in opened.execute(_write_query(mission, is_one_of_many=False))]
 
 

@@ -119,9 +119,7 @@ NUMBERS = [
 def make_cell(draw: Random) -> str:
     cell = draw.choice(draw.choice([VALUES, NUMBERS]))
     if draw.random() < 0.3:
-        cell = draw.choice(
-            [str.upper, str.title, lambda text: f" {text} ", lambda text: f"{text}\t", lambda text: text * 2]
-        )(cell)
+        cell = draw.choice([cell.upper(), cell.title(), f" {cell} ", f"{cell}\t", cell * 2])
     if draw.random() < 0.1:
         place = draw.randrange(len(cell) + 1)
         cell = cell[:place] + chr(draw.choice([draw.randrange(33, 127), draw.randrange(0xA1, 0x3000)])) + cell[place:]

@@ -223,6 +223,11 @@ def test_a_count_that_is_not_exact_is_out_of_reach(said: str) -> None:
     assert isinstance(parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN), OutOfReach)
 
 
+@pytest.mark.parametrize("text", ["Fail if .", "Fail unless .", "Fail if  ."])
+def test_a_rule_without_a_condition_is_out_of_reach_rather_than_about_all_tickets(text: str) -> None:
+    assert isinstance(parse_rule(text, Vocabulary.of(tickets_of("en")), EN), OutOfReach)
+
+
 def test_a_rule_that_is_too_long_is_told_so() -> None:
     """And not that it is worded wrongly."""
     for many, why in ((30, "it has more than 24 parts"), (100, "it has more than 2,000 characters")):
