@@ -334,10 +334,13 @@ def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
     (work / "trap.py").write_text("raise AssertionError('imported')")
     sys.path.insert(0, str(work))
     os.chdir(work)
+
+    def fit(config: object, resolved: str, fresh: bool) -> int:
+        called.append((config, resolved))
+        return 0
+
     try:
-        with mock.patch.object(
-            registry, "fit_of", lambda loop: lambda config, resolved, fresh: called.append((config, resolved)) or 0
-        ):
+        with mock.patch.object(registry, "fit_of", lambda loop: fit):
             yield called
     finally:
         os.chdir(place)

@@ -130,7 +130,8 @@ def make_condition(draw: Random, values: dict[str, list[str]], numbers: dict[str
     one, other = draw.sample(NAMES, 2)
     relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count", "within", "missing"])
     if relation == "missing":
-        return draw.choice([Atom("missing", one, ()), Not(Atom("missing", one, ()))])
+        is_missing = Atom("missing", one, ())
+        return is_missing if draw.random() < 0.5 else Not(is_missing)
     if relation == "count":
         return AtLeast(1, tuple(Atom("is", name, (draw.choice(values[name]),)) for name in (one, other)))
     if relation == "is":
