@@ -60,7 +60,7 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
 
 def fails_by_points(each: Reading) -> bool:
     pairs = each.pairs
-    return 2 * (pairs["a"] == "one") + 2 * (pairs["b"] == "one") + sum(pairs[name] == "one" for name in "cdef") >= 4
+    return 3 * (pairs["a"] == "one") + 2 * (pairs["b"] == "one") + sum(pairs[name] == "one" for name in "cdef") >= 4
 
 
 def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> None:
