@@ -248,7 +248,7 @@ def meet_checkpoint(made: Handed) -> bool:
                 ((said,),) = engine.generate([Request(prompt, Decode(0.0, max_new_tokens=2), (1,))])
                 said.text.encode("utf-8")
         except StagebError as error:
-            heard(error, [str(place), "chat template", "model."])
+            heard(error, [str(place), "chat template", "checkpoint's tokenizer", "model."])
             return False
     return True
 
