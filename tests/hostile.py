@@ -384,7 +384,7 @@ def check_input_error(error: InputError, line: Line) -> None:
     else:
         parts = [part for argument in line.arguments for part in (argument, *argument.split("=", 1))]
         words = [shown(" ".join(part.split())[:50]) or "''" for part in parts]
-        assert re.search("unrecognized|expected|argument|option", message), message
+        assert re.search("unrecognized|expected|argument|option|name a path", message), message
         assert any(word in message for word in words), message
 
 
