@@ -93,8 +93,8 @@ def check_prompts(guidance: Guidance, tickets: Sequence[Ticket]) -> None:
         head = words.rollout.partition("{mission}")[0].splitlines()[:-1]
         for ticket in tickets:
             assert rollout_prompt(ticket, guidance, WORDS[language]).system.splitlines() == [*head, mission, *rules]
-        cases = [Case(ticket, place % 2 == 1, ticket.per_image[0][1][:50]) for place, ticket in enumerate(tickets)]
-        cases = [Case(case.ticket, case.right, " ".join(case.reason.split())) for case in cases]
+        reasons = [" ".join(ticket.per_image[0][1][:50].split()) for ticket in tickets]
+        cases = [Case(tickets[place], place % 2 == 1, reason) for place, reason in enumerate(reasons)]
         counted = find_evidence([*tickets, *tickets], [], 12)
         made = ReflectionInput(tuple(ordered_cases(cases)), counted)
         asked = reflection_prompt(made, guidance, WORDS[language], 3).user.splitlines()
@@ -794,9 +794,9 @@ def make_shared(rng: random.Random) -> Handed:
         data = json.dumps(GUIDANCE).encode()
     changed: Files = {name: data, "s.history.jsonl": smudged(rng, "".join(f"{row}\n" for row in rows))}
     if rng.random() < 0.05:
-        changed[name] = rng.choice([SUBFOLDER, Link("s.json"), Link("none")])
+        changed[name] = rng.choice((SUBFOLDER, Link("s.json"), Link("none")))
     if rng.random() < 0.05:
-        changed["s.history.jsonl"] = rng.choice([SUBFOLDER, PIPE, Link("none"), Link("s.history.jsonl")])
+        changed["s.history.jsonl"] = rng.choice((SUBFOLDER, PIPE, Link("none"), Link("s.history.jsonl")))
     return Handed(changed, rng.choice(SHARED).replace("FILE", f"FILE/{name}"))
 
 

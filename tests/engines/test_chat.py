@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import tiny_models
+from engines import tiny_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -141,7 +141,7 @@ def test_a_tokenizer_that_marks_the_start_of_a_text() -> None:
     tokenizer.train_from_iterator(
         [*tiny_models.LINES, "\n[]"], trainers.BpeTrainer(special_tokens=special, show_progress=False)
     )
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
     fast.chat_template = "<s>{% for m in messages %}[{{ m['role'] }}]\n{{ m['content'] }}\n{% endfor %}"
     prompt = Prompt("Verdict", "red valve")
     shared, own = Chat(fast, {}).encode(prompt)

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
 import transformers
-from contract import check_contract, check_resumer, check_scorer, questions, requests
 from damage import DAMAGES, damage
+from engines import tiny_models
+from engines.contract import check_contract, check_resumer, check_scorer, questions, requests
 from torch import nn
-from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
+from transformers.generation.logits_process import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+)
 
 from stageb import seeds
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build

@@ -7,11 +7,12 @@ import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
-from grown_hosts import KEYS
+from growth.grown_hosts import KEYS
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError, InputError
@@ -19,8 +20,10 @@ from stageb.growth import blocks, counterfactual, data, hosts, tasks, training
 from stageb.growth import data as images
 from stageb.growth.config import HostConfig, TaskConfig
 
+Kind = Literal["mlp", "conv1d", "conv2d", "transformer"]
 
-def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, tasks.BlockTask]:
+
+def taught(name: str, kind: Kind = "mlp", **more: Any) -> tuple[hosts.Plan, tasks.BlockTask]:
     """A task of made-up answers, for all members."""
     config = HostConfig(kind=kind, **more)
     task = tasks.load(TaskConfig(name), config)
@@ -29,7 +32,7 @@ def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, ta
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv1d", "conv2d", "transformer"])
-def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
+def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: Kind) -> None:
     plan, lessons = taught("teacher", kind)
     assert lessons.right is not None and len(set(lessons.right)) > 2
     pupils = training.make_hosts(plan, lessons.start, "cpu", torch.float64)
@@ -144,9 +147,9 @@ def test_a_task_may_name_what_its_teachers_have() -> None:
 
 @pytest.mark.parametrize(("name", "sizes"), [("digits", (1197, 300, 300)), ("mnist1d", (3000, 1000, 1000))])
 def test_sets_share_no_example_and_are_the_same_every_time(name: str, sizes: tuple[int, ...]) -> None:
-    streams = np.random.get_state()[1].copy()
+    streams = np.random.get_state()
     task = tasks.load(TaskConfig(name), HostConfig())
-    assert (np.random.get_state()[1] == streams).all()
+    np.testing.assert_equal(np.random.get_state(), streams)
     sets = (task.sets.fit, task.sets.validation, task.sets.test)
     assert tuple(len(each) for each in sets) == sizes
     rows = [{row.numpy().tobytes() for row in each.inputs} for each in sets]
@@ -204,9 +207,11 @@ def fashion(folder: Path, count: int = 30) -> Path:
 def archive(path: Path, shape: tuple[int, ...], **changed: np.ndarray) -> Path:
     """Such images as arrays."""
     stream = np.random.default_rng(0)
-    arrays = {"x_train": stream.integers(0, 256, (30, *shape), dtype=np.uint8), "y_train": np.arange(30) % 10}
-    arrays |= {"x_test": stream.integers(0, 256, (20, *shape), dtype=np.uint8), "y_test": np.arange(20) % 10}
-    np.savez(path, **{**arrays, **changed})
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", 30), ("test", 20)):
+        arrays[f"x_{part}"] = stream.integers(0, 256, (count, *shape), dtype=np.uint8)
+        arrays[f"y_{part}"] = np.arange(count) % 10
+    np.savez(path, **(arrays | changed))
     return path.parent
 
 
@@ -276,7 +281,7 @@ def test_files_of_images_that_are_none_are_refused_by_name(tmp_path: Path) -> No
         ("cifar10", "cifar10_small", "conv2d"),
     ],
 )
-def test_real_images_teach_a_host(name: str, folder: str, kind: str) -> None:
+def test_real_images_teach_a_host(name: str, folder: str, kind: Kind) -> None:
     place = Path(__file__).parents[3] / "shared" / "data" / folder
     if not place.is_dir():
         pytest.skip(f"{place} is not there")
@@ -319,6 +324,7 @@ def test_each_environment_may_have_a_validation_part_of_its_own() -> None:
     block = training.make_hosts(plan, lessons.start, "cpu")
     nothing, zeros = torch.full((len(KEYS), 3), -1), torch.zeros(len(KEYS), 1, 3)
     whole = counterfactual.judge(block, validation, nothing, zeros).accuracy[:, 0]
+    assert validation.own is not None
     halves = [
         counterfactual.judge(block, replace(validation, own=validation.own[:, half::2]), nothing, zeros).accuracy[:, 0]
         for half in (0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from grown_hosts import KEYS
+from growth.grown_hosts import KEYS
 from torch import Tensor
 from torch.nn import functional
 

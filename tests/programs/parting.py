@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from stageb.cli.registry import LOOPS, Loop
 from stageb.snake.config import SnakeConfig
@@ -30,14 +30,16 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
 
     from stageb.snake import loop
     from stageb.snake.ranks import Ranks
+    from stageb.snake.types import Rollout
+    from stageb.training.ppo import Figures
 
     learn, begins = Ranks.learn, not (config.output.folder / "commit.json").exists()
 
-    def parting(ranks: Ranks, rollout: Any, update: int) -> Any:
-        figures = learn(ranks, rollout, update)
-        if begins and (ranks.world.rank, update) == (config.parts_on, UPDATE):
-            weight = next(iter(ranks.agent.parameters()))
-            spoilt = weight.data if config.parts == "weights" else ranks.optimizer.state[weight]["exp_avg_sq"]
+    def parting(self: Ranks, rollout: Rollout, update: int) -> Figures:
+        figures = learn(self, rollout, update)
+        if begins and (self.world.rank, update) == (config.parts_on, UPDATE):
+            weight = next(iter(self.agent.parameters()))
+            spoilt = weight.data if config.parts == "weights" else self.optimizer.state[weight]["exp_avg_sq"]
             spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0]))
         return figures
 

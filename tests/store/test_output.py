@@ -54,6 +54,22 @@ def test_a_kill_amid_setting_aside_leaves_no_commit_without_its_rows(
         Output(path, {}, {})
 
 
+def test_rows_that_were_cut_off_are_told_and_left_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    output = Output(path, {}, {})
+    output.add([{"n": 1}, {"n": 2}], 2, {}, finished=False)
+    output.close()
+    path.write_bytes(cut := path.read_bytes()[:-3])
+    with pytest.raises(JournalError, match="give --fresh"):
+        Output(path, {}, {})
+    assert path.read_bytes() == cut
+
+
+def test_where_nothing_is_nothing_is_set_aside(tmp_path: Path) -> None:
+    set_aside(tmp_path / "out.jsonl")
+    assert not list(tmp_path.glob("*.1"))
+
+
 @pytest.mark.parametrize(
     ("was", "by"), [(b'"tickets": 4', b'"tickets": "4"'), (b'"done": 1', b'"done": 2'), (b'"state"', b'"x"')]
 )

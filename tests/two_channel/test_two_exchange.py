@@ -11,7 +11,7 @@ from lightning.fabric import Fabric
 
 from stageb.job.world import World
 from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyConfig, TwoChannelConfig
-from stageb.two_channel.learning.exchange import SharedRanks
+from stageb.two_channel.learning.exchange import GROUPS, SharedRanks, group_size
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import Schedule
 from stageb.two_channel.types import Object, Rollout, Sample
@@ -64,3 +64,7 @@ def test_answers_are_of_the_weights_where_their_average_was_judged_just_before()
     exchange.refresh(3, average=True)
     exchange.refresh(3, average=True)
     assert taken == [True, False, True]
+
+
+def test_a_rank_sends_its_answers_in_so_many_groups_at_most() -> None:
+    assert max(-(-answers // group_size(answers)) for answers in range(100)) == GROUPS

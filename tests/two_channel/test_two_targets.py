@@ -207,7 +207,8 @@ def test_what_is_taught_against() -> None:
     parsed = parse(answer.ids, s)
     matched = match(parsed.objects, true, 0.5)
     assert (matched.pairs, matched.duplicates, matched.false_positives) == (((0, 0),), (1,), (1, 2))
-    for mode, wrong in (("neutral", ()), ("duplicates", (1,)), ("all", (1, 2))):
+    wrong_by_mode: dict[FalsePositives, tuple[int, ...]] = {"neutral": (), "duplicates": (1,), "all": (1, 2)}
+    for mode, wrong in wrong_by_mode.items():
         target = make_corrected_target(answer.ids, parsed, matched, true, s, mode)
         assert target.against == tuple(place for each in wrong for place in answer.boxes[each])
         assert parse(target.ids, s).objects == (*told, true[1])

@@ -182,7 +182,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the checkpoint cannot be reached or
     read.
     """
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
+    disable_progress_bar()  # a bar per rank would say nothing
     if model.quantize:
         check_device(device, model.quantize)
     if device.startswith("cpu"):

@@ -182,7 +182,9 @@ class _Conditions:
         return f"CASE WHEN {true} >= {expression.count} THEN 1 = 1 WHEN {possible} < {expression.count} THEN 1 = 0 END"
 
     def _compare(self, atom: Atom) -> str:
-        name, value = atom.name, atom.values[0]
+        name, value = atom.name, (*atom.values, "")[0]
+        if atom.relation == "missing":
+            return self._is_missing(name)
         if atom.relation == "is":
             return self._is_one_of(name, atom.values)
         if atom.relation in ("equals", "differs"):
@@ -202,6 +204,12 @@ class _Conditions:
             unit = "unit" if is_symbol else "LOWER(unit)"
             held = f"CASE WHEN {unit} IN ({', '.join(map(_quote, same))}) THEN {held} END"
         return f"(SELECT {held} FROM {self._number(name)} AS c)"
+
+    def _is_missing(self, name: str) -> str:
+        if self._mission.is_counted:
+            return "1 = 0"
+        held = f"CASE WHEN x IS NULL THEN 1 = 1 WHEN {self._is_plain('x')} THEN 1 = 0 END"
+        return f"(SELECT {held} FROM (SELECT {_text(name)} AS x) AS c)"
 
     def _is_one_of(self, name: str, values: Sequence[str]) -> str:
         are_numbers = all(parse_number(each) is not None for each in values)
@@ -227,11 +235,7 @@ class _Conditions:
 
     def _cell(self, field: str, is_number: bool) -> str:
         """A column's text on one line; NULL where it is empty, or 0 where that counts none."""
-        # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
-        text = f"CAST(t.{_quote_name(field)} AS TEXT)"
-        for blank in _BLANKS:
-            text = f"REPLACE({text}, CHAR({blank}), ' ')"
-        text = f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"
+        text = _text(field)
         if self._mission.columns.decimal == ",":
             rest = f"LTRIM(x, '+-{_DIGITS},')"
             is_number_with_comma = f"x LIKE '%_,_%' AND LTRIM(x, '+-') NOT LIKE ',%' AND x NOT LIKE '%,%,%' AND {rest} = ''"
@@ -271,6 +275,15 @@ class _Conditions:
         )
         number = "CAST(SUBSTR(x, 1, LENGTH(x) - LENGTH(beyond)) AS DOUBLE PRECISION)"
         return f"(SELECT CASE WHEN {is_number} THEN {number} END AS x, RTRIM(TRIM(beyond), ' .') AS unit FROM {parts})"
+
+
+def _text(field: str) -> str:
+    """A column's text on one line; NULL where it is empty."""
+    # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
+    text = f"CAST(t.{_quote_name(field)} AS TEXT)"
+    for blank in _BLANKS:
+        text = f"REPLACE({text}, CHAR({blank}), ' ')"
+    return f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"
 
 
 def _fold(text: str) -> str:

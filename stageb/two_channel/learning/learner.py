@@ -167,7 +167,7 @@ class Learner:
             group["lr"] = learning_rate
         figures = self._finish(self._taught)
         if self._average:
-            update = get_ema_multi_avg_fn(average_decay(self.config.schedule, step))  # type: ignore[no-untyped-call]
+            update = get_ema_multi_avg_fn(average_decay(self.config.schedule, step))
             update(self._average, self._weights, step)
         return figures
 

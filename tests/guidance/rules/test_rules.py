@@ -175,6 +175,14 @@ def test_free_wording_stays_possible() -> None:
     assert check_proposal(proposal, texts, EN) == proposal
 
 
+def test_a_field_is_missing_unless_some_ticket_has_that_as_its_value() -> None:
+    tickets = [ticket({"Seal": "worn", "Hose": "missing"}), ticket({"Hose": "new"}), ticket({"Seal": "", "Hose": "missing"})]
+    for said, wanted in (("Seal is missing", [0, 1, 1]), ("Seal is not missing", [1, 0, 0]), ("Hose is missing", [1, 0, 1])):
+        code = parse_rule(f"Fail if {said}.", Vocabulary.of(tickets), EN)
+        assert isinstance(code, RuleCode)
+        assert [compile_expression(code.expression)(reading(each)) for each in tickets] == wanted
+
+
 def test_what_is_said_twice_is_said_once() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
     texts = ["Fail if a summary mentions lid, stain or lid.", "Fail if Type is H or H and Type is H."]

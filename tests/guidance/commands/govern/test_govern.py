@@ -269,7 +269,7 @@ def test_a_change_made_meanwhile_is_asked_about_anew(here: Path, asked: Asked, m
         def isatty(self) -> bool:
             return True
 
-        def readline(self, size: int | None = -1, /) -> str:
+        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
             if not Path("shared.json").exists():
                 Path("other.txt").write_text("[valves]\nFail if state is worn.\n")
                 assert main(["guidance", "promote", "other.txt", "--to", "shared.json", "--yes"]) == 0
