@@ -329,15 +329,18 @@ OPTIONS = [
 def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
     """Stand where a loop would be, in a folder with a module that must not be imported; what the loop is called with."""
     called: list[tuple[Any, str]] = []
+
+    def fit(config: Any, resolved: str, fresh: bool) -> int:
+        called.append((config, resolved))
+        return 0
+
     place, work = Path.cwd(), folder() / "config"
     work.mkdir(exist_ok=True)
     (work / "trap.py").write_text("raise AssertionError('imported')")
     sys.path.insert(0, str(work))
     os.chdir(work)
     try:
-        with mock.patch.object(
-            registry, "fit_of", lambda loop: lambda config, resolved, fresh: called.append((config, resolved)) or 0
-        ):
+        with mock.patch.object(registry, "fit_of", lambda loop: fit):
             yield called
     finally:
         os.chdir(place)
