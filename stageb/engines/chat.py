@@ -27,7 +27,7 @@ import jinja2
 from transformers import PreTrainedTokenizerFast
 
 from stageb.engines.protocol import Completion, Finish, Prompt, Thoughts, cut_at_stop, find_closing_tag, is_configured
-from stageb.errors import EngineError
+from stageb.errors import EngineError, shown
 
 _MARKER = "user-words-go-here"
 _EDGE = "\u2003"  # white space that no template writes: where it is gone, the template trims
@@ -151,7 +151,13 @@ class Chat:
         if not text:
             return []
         # Not verbose: prompts are measured in order to be cut or set aside, and the tokenizer would warn of long ones.
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        try:
+            ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        except Exception as error:  # one that a stranger wrote may stumble in any way
+            remedy = "take the one that belongs to the model"
+            raise EngineError(
+                f"the checkpoint's tokenizer cannot encode a text: {shown(str(error), 200)}; {remedy}"
+            ) from error
         return ids
 
     def _find_anchor(self) -> str:
