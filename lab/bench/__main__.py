@@ -30,7 +30,6 @@ BENCHMARKS = {
     "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
     "reasons": Benchmark("Rollouts per second of rounds of train, by sampler.reasons.", "lab.bench.reasons:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
-    "outcomes": Benchmark("What growth's controllers came to, against any of them.", "lab.bench.growth_outcomes:main"),
     "two_channel": Benchmark("Steps of channel B, answers and packs of loop two_channel.", "lab.bench.two_channel:main"),
     "fcos": Benchmark("A detector of the usual kind from scratch, on a detector's data.", "lab.bench.two_channel_fcos:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),

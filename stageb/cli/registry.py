@@ -124,7 +124,7 @@ LOOPS = {
                 "Write a network that a run has grown as plain PyTorch: growth.", "stageb.growth.export:main"
             ),
         },
-        needs=("mnist1d", "mlxtend", "sklearn", "tensorboard"),
+        needs=("mnist1d", "sklearn", "tensorboard"),
     ),
     "two_channel": Loop(
         summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",

@@ -49,18 +49,12 @@ def last(name: str, shape: tuple[int, ...]) -> Spec:
     return Spec(name, shape, teaching=TEACHING * (3.0 / prod(shape[1:])) ** 0.5)
 
 
-def gate(width: int) -> tuple[Spec, ...]:
-    """A gate's parameters: at every place the sigmoid of a linear map of the host's state. It begins half open."""
-    return Spec("gate", (1, width)), Spec("gate_bias", (1,))
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """What a seed must know of the slot it stands in."""
 
     width: int  # features
     places: tuple[int, ...]  # along each axis
-    causal: bool = False  # no place may see a later one
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +72,7 @@ def _norm_specs(at: Place) -> list[Spec]:
 
 
 def _norm(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
-    norm = layer_norm if at.causal or not at.places else group_norm
+    norm = group_norm if at.places else layer_norm
     return norm(h, params["gain"], params["bias"])
 
 
@@ -112,7 +106,7 @@ def _attention_specs(at: Place) -> list[Spec]:
 
 def _attention(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
     queries, keys, values = (mix(h, params[name]) for name in ("queries", "keys", "values"))
-    return mix(attend(queries, keys, values, causal=at.causal), params["out"])
+    return mix(attend(queries, keys, values), params["out"])
 
 
 def _attention_products(at: Place) -> int:
@@ -130,7 +124,7 @@ def _depthwise_specs(at: Place) -> list[Spec]:
 
 
 def _depthwise(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
-    filtered = convolve(h, params["filter"], causal=at.causal)
+    filtered = convolve(h, params["filter"])
     return mix(functional.relu(filtered), params["out"], params["bias"])
 
 
@@ -140,7 +134,7 @@ def _light_specs(at: Place) -> list[Spec]:
 
 
 def _light(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
-    return mix(functional.relu(convolve(h, params["in"], causal=at.causal)), params["out"], params["bias"])
+    return mix(functional.relu(convolve(h, params["in"])), params["out"], params["bias"])
 
 
 def _heavy_specs(at: Place) -> list[Spec]:
@@ -154,8 +148,8 @@ def _heavy_specs(at: Place) -> list[Spec]:
 
 
 def _heavy(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
-    inner = functional.relu(convolve(h, params["in"], params["in_bias"], causal=at.causal))
-    return convolve(inner, params["out"], params["bias"], causal=at.causal)
+    inner = functional.relu(convolve(h, params["in"], params["in_bias"]))
+    return convolve(inner, params["out"], params["bias"])
 
 
 def _everywhere(specs: Callable[[Place], list[Spec]]) -> Callable[[Place], int]:

@@ -11,18 +11,16 @@ All start from the same weights, and read the same examples in the same order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from stageb.growth import baselines, hosts, views
-from stageb.growth.baselines import Rate, Tuned
+from stageb.growth import hosts, views
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Course, Places, Seeds, Setting, play, take_turn
-from stageb.growth.types import EpisodeResult, View, restore_tuples
+from stageb.growth.types import View, restore_tuples
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
-BY_NAME = (*baselines.STOPPED, *baselines.WIDENED)  # compared with where they are asked for alone: they take longest
 OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
@@ -47,20 +45,8 @@ class Comparison:
         return cls(**{**restore_tuples(plain), "course": tuple(map(tuple, plain.get("course", ())))})
 
 
-Contestant = tuple[Decider, Tuned]
-"""A run's controller, and the schedules of networks that are stopped early beside it."""
-
-
-def compare(
-    setting: Setting, places: Places, contestants: Sequence[Contestant], others: Sequence[str]
-) -> list[list[Comparison]]:
-    """The outcomes of a block, a list for each contestant: its own in every environment, then those of ``others``."""
-    return [_compare_one(setting, places, *each, others) for each in contestants]
-
-
-def _compare_one(
-    setting: Setting, places: Places, decider: Decider, tuned: Tuned, others: Sequence[str]
-) -> list[Comparison]:
+def compare(setting: Setting, places: Places, decider: Decider, others: Sequence[str]) -> list[Comparison]:
+    """The outcomes of a block: of the run's controller in every environment, then those of ``others``."""
     block = Block(setting, places)
     ended = play(block, decider.of(block)).ended
     found = [
@@ -80,34 +66,11 @@ def _compare_one(
     ]
     budgets = [each.flops for each in ended]
     for name in others:
-        if name in baselines.WIDENED:
-            found += _compare_widened(setting, places, name, budgets)
-            continue
-        if name in tuned:
-            found += _compare_stopped(setting, places, name, tuned[name], ended)
-            continue
         begins = [each.kept for each in ended] if name == "static-final" else None
         other = Block(setting, places, begins)
         controller = None if name in STATIC else Decider(name, {}).of(other)
         found += train_within_budgets(other, name, controller, budgets)
     return found
-
-
-def _compare_stopped(
-    setting: Setting, places: Places, name: str, rate: Rate, ended: Sequence[EpisodeResult]
-) -> list[Comparison]:
-    """The results of networks that do not grow, with early stopping."""
-    block = Block(setting, places, baselines.choose_start(name, [each.kept for each in ended]))
-    epochs = baselines.train(block, rate, [each.flops for each in ended])
-    found = _summarise(block, name, range(len(ended)))
-    return [replace(found[member], epochs=count) for member, count in enumerate(epochs)]
-
-
-def _compare_widened(setting: Setting, places: Places, name: str, budgets: Sequence[float]) -> list[Comparison]:
-    """The results of hosts that are widened half-way."""
-    wide = baselines.grow(setting, places, name, budgets)
-    sizes = [hosts.count_parameters(plan, [-1] * 3)[0] for plan in (setting.plan, wide.setting.plan)]
-    return [replace(each, extra=sizes[1] / sizes[0] - 1) for each in train_within_budgets(wide, name, None, budgets)]
 
 
 def train_within_budgets(
@@ -163,8 +126,3 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
             block.course(member, judged[member][1]),
         )
     return found
-
-
-def to_plain(found: Sequence[Sequence[Comparison]]) -> list[list[dict[str, Any]]]:
-    """As plain data for JSON; ``Comparison.of`` reads it."""
-    return [[asdict(each) for each in outcomes] for outcomes in found]

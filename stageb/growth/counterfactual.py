@@ -47,14 +47,14 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluat
             inputs, targets = split.part(chunk)
             logits = forward(plan, hosts.weights[HOST], slots, params, inputs, alphas)
             total += _sums(logits, targets[:, None])
-    losses, right = total.cpu().double() / (count * split.targets[0, 0].numel())
+    losses, right = total.cpu().double() / count
     return Evaluation(losses, right)
 
 
 def _sums(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropies and right answers, (2, B, S), of (B, S, ..., classes) for (B, 1, ...), summed."""
+    """Cross entropies and right answers, (2, B, S), of (B, S, N, classes) for (B, 1, N), summed."""
     targets = targets.expand(logits.shape[:-1])
-    log_probs = (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
+    log_probs = logits.log_softmax(-1)
     losses = -log_probs.gather(-1, targets[..., None])[..., 0]
     right = log_probs.argmax(-1) == targets
-    return torch.stack([each.to(wide(logits.device)).flatten(2).sum(2) for each in (losses, right)])
+    return torch.stack([each.to(wide(logits.device)).sum(2) for each in (losses, right)])

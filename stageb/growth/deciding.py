@@ -35,7 +35,7 @@ from stageb.growth.observation import SIZE, Normaliser
 from stageb.growth.policy import Policy
 from stageb.runs.folder import RunFolder
 from stageb.runs.run import METRICS
-from stageb.settings import CODE, READ
+from stageb.settings import CODE
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
 from stageb.training.nonfinite import check_finite
@@ -126,19 +126,16 @@ def learning_cost(folder: Path, config: GrowthConfig) -> float:
 
 
 def add_authority(parser: argparse.ArgumentParser) -> None:
-    """The options by which a user names what the folder of a run may not."""
-    parser.add_argument("--folder", help="folder with the files of the run's task (default: as for fit)")
+    """The option by which a user names what the folder of a run may not."""
     parser.add_argument("--make", metavar="FUNCTION", help="the run's host.make, if it builds its own hosts")
 
 
 def replace_authority(config: GrowthConfig, folder: Path, given: argparse.Namespace) -> GrowthConfig:
-    """The config of the run in ``folder``, with the examples and the hosts that the user names. Raises ``InputError`` where
-    only its config names them."""
-    folders = [("task.folder", READ, "--folder", config.task.folder)] if given.folder is None else []
-    makers = [("host.make", CODE, "--make", config.host.make)] if given.make is None else []
-    refuse(folder, [key for key in (*folders, *makers) if key[-1] is not None])
-    task, host = replace(config.task, folder=given.folder), replace(config.host, make=given.make)
-    return replace(config, task=task, host=host)
+    """The config of the run in ``folder``, with the hosts that the user names. Raises ``InputError`` where only its config
+    names them."""
+    if config.host.make is not None and given.make is None:
+        refuse(folder, [("host.make", CODE, "--make", config.host.make)])
+    return replace(config, host=replace(config.host, make=given.make))
 
 
 def load_controller(folder: Path, config: GrowthConfig, controller: str) -> StoredController:

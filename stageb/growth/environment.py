@@ -322,7 +322,7 @@ def _set_alpha(slot: SlotView, config: GrowthConfig) -> SlotView:
     """A slot with the weight that its stage gives it in the coming epoch."""
     if slot.stage is Stage.BLENDING:
         epochs = config.gates.blending_epochs
-        alpha = lifecycle.compute_alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
+        alpha = lifecycle.compute_alpha(slot.epochs_in_stage + 1, epochs + 1)
     else:
         alpha = 1.0 if slot.stage in VISIBLE else 0.0
     return slot if slot.alpha == alpha else replace(slot, alpha=alpha)

@@ -14,8 +14,7 @@ from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
 from stageb.growth import courses, play
-from stageb.growth.baselines import STOPPED, tune
-from stageb.growth.compare import BY_NAME, OTHERS, Comparison, compare, to_plain
+from stageb.growth.compare import OTHERS, Comparison, compare
 from stageb.growth.config import GrowthConfig
 from stageb.growth.courses import Found
 from stageb.growth.deciding import (
@@ -36,7 +35,6 @@ from stageb.runs.figures import short, wilson
 from stageb.store import disk
 from stageb.store.targets import check_target
 
-KNOWN = (*OTHERS, *BY_NAME)
 MOST = 1_000_000  # environments
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
 
@@ -50,7 +48,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         "--against",
         default="",
         metavar="NAMES",
-        help=f"of: {', '.join((*OTHERS, *BY_NAME))} (default: all but the last four)",
+        help=f"of: {', '.join(OTHERS)} (default: all)",
     )
     parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="more runs, which differ only in their seed")
     parser.add_argument("--out", metavar="FILE", help="write all results to FILE, as JSON Lines")
@@ -106,7 +104,7 @@ def _parse_names(against: str, config: GrowthConfig) -> list[str]:
     """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be here."""
     names = [name.strip() for name in against.split(",")] if against else [*OTHERS]
     for name in names:
-        require(name in KNOWN, "--against", name, f"of: {', '.join(KNOWN)}, with commas in between")
+        require(name in OTHERS, "--against", name, f"of: {', '.join(OTHERS)}, with commas in between")
         obstacle = config.obstacle(name)
         require(not obstacle or not against, "--against", name, obstacle)
     return [name for name in names if name != config.growth.controller and not config.obstacle(name)]
@@ -133,12 +131,11 @@ def _compare_on_ranks(
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
-    stopped = [name for name in others if name in STOPPED]
-    contestants = [(decider, tune(setting, decider, stopped)) for decider in deciders]
     mine = []
     for block in world.share(blocks):
         with world.at(name_environments(block)):
-            mine.append(to_plain(compare(setting, Places(tuple(block), held_out=True), contestants, others)))
+            places = Places(tuple(block), held_out=True)
+            mine.append([list(map(asdict, compare(setting, places, decider, others))) for decider in deciders])
     parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
     return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
 

@@ -9,7 +9,6 @@ alone: that others of its block have other seeds, for which it is computed in va
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -53,6 +52,5 @@ def _seeds(plan: Plan, active: Sequence[int]) -> int:
     products = 0
     for index, at in zip(active, plan.slots, strict=True):
         if index >= 0:
-            gate = plan.width * prod(at.places) if plan.gated else 0
-            products += BLUEPRINTS[plan.blueprints[index]].products(at) + gate
+            products += BLUEPRINTS[plan.blueprints[index]].products(at)
     return products

@@ -16,8 +16,8 @@ from torch.func import vmap
 
 from stageb.config import require
 from stageb.errors import ConfigError, shown
-from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, gate, holds
-from stageb.growth.config import HostConfig, Precision
+from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, holds
+from stageb.growth.config import HostConfig
 from stageb.growth.kinds import KINDS, Form, HostKind, make_place
 from stageb.growth.types import SLOTS
 from stageb.settings import function_named
@@ -55,8 +55,7 @@ def _try(kind: HostKind, form: Form, width: int, name: str) -> None:
     if not specs or not all(isinstance(spec, Spec) for spec in specs) or len({spec.name for spec in specs}) < len(specs):
         raise refuse("specs", "return a list of Spec, each with a name of its own")
     params: Mapping[str, Tensor] = {spec.name: torch.full((MEMBERS, *spec.shape), 0.1) for spec in specs}
-    kinds = torch.int64 if form.vocabulary else torch.float32
-    h = torch.zeros((MEMBERS, EXAMPLES, *form.shape), dtype=kinds)
+    h = torch.zeros((MEMBERS, EXAMPLES, *form.shape))
     for slot in range(3):
         part = "body" if slot else "stem"
 
@@ -64,8 +63,7 @@ def _try(kind: HostKind, form: Form, width: int, name: str) -> None:
             return kind.body(form, slot, params, h) if slot else kind.stem(form, params, h)
 
         h = run(part, step, params, h, expected=(EXAMPLES, width, *kind.places(form, slot)))
-    places = form.shape if form.vocabulary else ()
-    run("head", lambda params, h: kind.head(form, params, h), params, h, expected=(EXAMPLES, *places, form.classes))
+    run("head", lambda params, h: kind.head(form, params, h), params, h, expected=(EXAMPLES, form.classes))
     counts = kind.products(form, width)
     if not (isinstance(counts, tuple) and len(counts) == 2 and all(isinstance(each, int) and each >= 0 for each in counts)):
         raise refuse("products", "return two numbers: multiplications of the stem, and of all that comes later")
@@ -83,21 +81,14 @@ class Plan:
     built: HostKind
     width: int
     blueprints: tuple[str, ...]  # what ``active`` counts
-    gated: bool  # whether each seed has a gate
     learning_rates: tuple[float, float, float, float]  # of the host, and of the seeds of early, mid and late
-    precision: Precision
-    segments: Mapping[str, tuple[Spec, ...]]  # in one order: host, then the seeds and the gate of early, mid, late
+    segments: Mapping[str, tuple[Spec, ...]]  # in one order: host, then the seeds of early, mid, late
     slots: tuple[Place, Place, Place]
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """How many numbers each segment holds."""
         return {name: sum(spec.size for spec in specs) for name, specs in self.segments.items()}
-
-    @property
-    def host_differentiated(self) -> bool:
-        """Whether the host's gradient is asked for: not of a given host, unless the scale of 16-mixed losses goes by it."""
-        return not self.form.given or self.precision == "16-mixed"
 
 
 def make_plan(config: HostConfig, form: Form) -> Plan:
@@ -117,27 +108,24 @@ def make_plan(config: HostConfig, form: Form) -> Plan:
     segments: dict[str, tuple[Spec, ...]] = {HOST: tuple(kind.specs(form, config.width))}
     for slot, at in zip(SLOTS, (early, mid, late), strict=True):
         for blueprint in config.blueprints:
-            gates = gate(config.width) if config.blend == "gated" else ()
-            segments[f"{slot}.{blueprint}"] = (*BLUEPRINTS[blueprint].specs(at), *gates)
+            segments[f"{slot}.{blueprint}"] = tuple(BLUEPRINTS[blueprint].specs(at))
     return Plan(
         form=form,
         kind=name,
         built=kind,
         width=config.width,
         blueprints=tuple(config.blueprints),
-        gated=config.blend == "gated",
         learning_rates=(
             0.0 if form.given else config.learning_rate,
             *(config.seed_learning_rate or config.learning_rate,) * 3,
         ),
-        precision=config.precision,
         segments=segments,
         slots=(early, mid, late),
     )
 
 
 def count_parameters(plan: Plan, active: Sequence[int]) -> tuple[int, int]:
-    """Parameters of one network: of its host, and of the seeds of blueprints ``active``, with their gates, each once."""
+    """Parameters of one network: of its host, and of the seeds of blueprints ``active``."""
     sizes = plan.sizes
     return sizes[HOST], sum(sizes[name_segment(plan, slot, index)] for slot, index in enumerate(active) if index >= 0)
 

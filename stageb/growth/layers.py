@@ -25,19 +25,12 @@ def mix(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return convolve(x, weight.reshape(*weight.shape, *([1] * (x.dim() - 2))), bias)
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1, causal: bool = False) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1) -> Tensor:
     """Of odd kernels, padded with zeros to as many places: (N, I, *places), (O, I / groups, *kernel), (O,) to (N, O,
-    *places).
-
-    How many groups there are, the shapes say. A ``causal`` one, of one axis of places, sees no place after its own.
-    """
-    kernel = weight.shape[2]
+    *places). How many groups there are, the shapes say."""
+    padding = weight.shape[2] // 2
     if x.is_cuda:
-        around = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2) * (x.dim() - 2)
-        return convolve_as_product(functional.pad(x, around), weight, bias, stride)
-    padding = kernel // 2
-    if causal and kernel > 1:
-        x, padding = functional.pad(x, (kernel - 1, 0)), 0
+        return convolve_as_product(functional.pad(x, (padding, padding) * (x.dim() - 2)), weight, bias, stride)
     function = functional.conv1d if x.dim() == 3 else functional.conv2d
     return function(x, weight, bias, stride, padding, groups=x.shape[1] // weight.shape[1])
 
@@ -73,18 +66,14 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     return normed.movedim(-1, 1)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, heads: int = 1, causal: bool = False) -> Tensor:
-    """Dot-product attention (Vaswani et al. 2017, section 3.2) of every place to every place, or to none after its own.
+def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Dot-product attention (Vaswani et al. 2017, section 3.2) of every place to every place.
 
-    ``queries`` and ``keys`` (N, heads * D, *places), ``values`` (N, heads * E, *places); the answer has their shape.
+    ``queries`` and ``keys`` (N, D, *places), ``values`` (N, E, *places); the answer has the shape of the values.
     """
-    q, k, v = (each.reshape(each.shape[0], heads, each.shape[1] // heads, -1) for each in (queries, keys, values))
-    scores = q.transpose(-1, -2) @ k / q.shape[2] ** 0.5
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
-    mixed: Tensor = v @ shares.transpose(-1, -2)
+    q, k, v = (each.flatten(2) for each in (queries, keys, values))
+    scores = q.transpose(1, 2) @ k / q.shape[1] ** 0.5
+    mixed: Tensor = v @ scores.softmax(-1).transpose(1, 2)
     return mixed.reshape(values.shape)
 
 

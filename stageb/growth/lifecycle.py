@@ -19,7 +19,7 @@ from enum import Enum, IntEnum
 from typing import cast
 
 from stageb.errors import StagebError
-from stageb.growth.config import Blend, GatesConfig
+from stageb.growth.config import GatesConfig
 from stageb.growth.types import SLOTS, Action, Op, Slots, SlotView, Stage, View
 
 SEEDED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # a seed is in the slot
@@ -211,15 +211,13 @@ class Rules:
 STEEPNESS = 6.0  # of the sigmoid: from its middle to an end, in units of its argument
 
 
-def compute_alpha(blend: Blend, epochs_in_stage: int, epochs: int) -> float:
+def compute_alpha(epochs_in_stage: int, epochs: int) -> float:
     """The weight after ``epochs_in_stage`` of ``epochs`` epochs of blending: 0 at none, 1 at all of them, never falling.
 
-    A sigmoid is cut to its middle and scaled, so that it does meet 0 and 1. Gated, the ramp is the linear one, and a gate
-    beside it, which is trained and stays with the seed, says at every place how much of the branch is let through: its
-    parameters are counted (``hosts.count_parameters``), and at the ramp's end the gate alone decides.
+    It is a sigmoid, cut to its middle and scaled, so that it does meet 0 and 1.
     """
     done = min(1.0, max(0.0, epochs_in_stage / max(1, epochs)))
-    if blend != "sigmoid" or done in (0.0, 1.0):
+    if done in (0.0, 1.0):
         return done
     low, high = 1 / (1 + math.exp(STEEPNESS)), 1 / (1 + math.exp(-STEEPNESS))
     return (1 / (1 + math.exp(STEEPNESS * (1 - 2 * done))) - low) / (high - low)

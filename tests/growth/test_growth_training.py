@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grown_hosts import FORMS, KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
+from grown_hosts import KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
 from torch.nn import functional
 
 from lab.bench import one_host
@@ -181,7 +181,7 @@ def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_mem
     assert caught.value.members == (3,)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("tokens")])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_is_held(name: str) -> None:
     held = replace(plan_of(name), learning_rates=(0.0, 0.01, 0.01, 0.01))
     given = replace(held, form=replace(held.form, given=True))
@@ -241,31 +241,3 @@ def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     kept = {name: held for name, held in block.state().items() if name.startswith(("weights.", "first.", "second."))}
     assert same({name: held for name, held in kept.items() if "host" not in name}, fresh.state())
     assert block.counts[:, 1:].sum() == 0
-
-
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
-@pytest.mark.parametrize("name", FORMS)
-def test_mixed_precision_learns_and_keeps_its_weights_in_float32(name: str, precision: str) -> None:
-    plan = plan_of(name, precision=precision)
-    fit = examples(plan.form, 30, len(KEYS))
-    fit = Split(fit.inputs if plan.form.vocabulary else fit.inputs.float(), fit.targets)
-    block, active, alphas, learns = bare(plan, KEYS, torch.float32)
-    first = training.train_epoch(block, active, alphas, learns, fit, BATCHES)
-    for epoch in range(1, 5):
-        last = training.train_epoch(block, active, alphas, learns, fit, tasks.draw_batches(KEYS, epoch, 4, 8, 30))
-    assert (last.loss < first.loss).all() and block.skipped.sum() == 0
-    assert all(table.dtype == torch.float32 for table in block.weights.values())
-
-
-def test_losses_of_16_mixed_are_scaled_less_after_an_overflow_of_that_member_alone() -> None:
-    plan = plan_of("mlp", precision="16-mixed")
-    fit = examples(plan.form, 30, len(KEYS))
-    fit = Split(fit.inputs.float(), fit.targets)
-    block, *its = bare(plan, KEYS, torch.float32)
-    block.scale[2] = 2.0**24
-    figures = training.train_epoch(block, *its, fit, BATCHES)
-    assert figures.skipped[2, 0] >= 1 and figures.skipped[:, 0].sum() == figures.skipped[2, 0]
-    assert block.scale[2] < 2.0**17 and (block.scale[:2] == training.SCALE).all()
-    for epoch in range(1, 1 + training.GROW_AFTER // 4):
-        training.train_epoch(block, *its, fit, tasks.draw_batches(KEYS, epoch, 4, 8, 30))
-    assert (block.scale[:2] == 2 * training.SCALE).all()
