@@ -245,7 +245,7 @@ def _learnt(taught: Learner, schedule: Schedule, train: Sequence[Sample], step: 
     samples = [make_view(train[place], schedule.view_key(step, number), views, done, train) for number, place in chosen]
     targets = [(sample, make_true_target(list_true_objects(sample), spelling)) for sample in samples]
     totals = count_totals(target for _, target in targets)
-    figures = taught.step(step, targets, "A", totals, schedule.learning_rate(step))
+    figures = taught.step(step, targets, totals, schedule.learning_rate(step))
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return figures, time.perf_counter() - began

@@ -27,7 +27,7 @@ SMALL = SmallConfig(
     vision_num_heads=1,
     patch_size=16,
 )
-EVERY_LOSS = LossConfig(soft_width=4.0, l1=1.0, giou=1.0)
+EVERY_LOSS = LossConfig(soft_width=4.0)
 WORDS = "Detect all objects."
 
 
@@ -71,10 +71,8 @@ def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
             targets.append((sample, make_true_target(true, spelling)))
             continue
         answer = text.write_answer([true[0], true[0]], spelling).ids
-        matched = Match(((0, 0),), (1,), tuple(range(1, len(true))), (1,))
-        targets.append(
-            (sample, make_corrected_target(answer, text.parse(answer, spelling), matched, true, spelling, "duplicates"))
-        )
+        matched = Match(((0, 0),), (1,), tuple(range(1, len(true))))
+        targets.append((sample, make_corrected_target(answer, text.parse(answer, spelling), matched, true, spelling)))
     return targets
 
 

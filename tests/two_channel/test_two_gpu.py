@@ -48,8 +48,8 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     head = found.head(lambda: torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"))
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
         pack = packing.pack(found, lines, made.totals(lines))
-        passes = channel_a.run_passes(found.model, pack, head, 1)
-    loss = compute_losses(passes, pack.taught, head, made.EVERY_LOSS).total
+        states = channel_a.forward(found.model, pack)
+    loss = compute_losses(states, pack.taught, head, made.EVERY_LOSS).total
     loss.backward()
     named = found.model.named_parameters()
     return loss.item(), {name: each.grad.float().cpu() for name, each in named if each.grad is not None}
@@ -100,7 +100,7 @@ def test_compiled_and_recorded_layers_learn_what_others_do(root: Path) -> None:
     def learnt(compiled: bool) -> list[float]:
         learner, targets = learner_of(root, compile=compiled)
         totals = count_totals(target for _, target in targets)
-        return [sum(learner.step(step, iter(targets), "A", totals, 1e-3).losses.values()) for step in range(3)]
+        return [sum(learner.step(step, iter(targets), totals, 1e-3).losses.values()) for step in range(3)]
 
     assert learnt(True) == pytest.approx(learnt(False), rel=0.02)
 

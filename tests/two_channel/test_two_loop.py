@@ -165,7 +165,7 @@ def test_a_rank_that_does_not_answer_ends_the_run(tmp_path: Path, fate: str, say
 
 def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
     """What is saved answers as what has learnt did, and the run goes on from it."""
-    keys = {"tuner__kind": "lora", "tuner__use_dora": True, "schedule__steps": 2}
+    keys = {"tuner__kind": "lora", "schedule__steps": 2}
     assert main(detectors.arguments(tmp_path, **keys)) == 0
     last = rows(tmp_path / "run")[-1]
     assert (
@@ -208,8 +208,8 @@ def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
 
 
 def test_noise_is_taught_on_both_channels_and_never_told(tmp_path: Path) -> None:
-    answer = {"answer__box_first": True, "answer__object_budget": 8, "answer__order": "random", "packing__max_length": 320}
-    keys = answer | {"channel_b__false_positives": "noise", "packing__global_max_length": 512, "schedule__steps": 3}
+    answer = {"answer__box_first": True, "answer__object_budget": 8, "packing__max_length": 320}
+    keys = answer | {"packing__global_max_length": 512, "schedule__steps": 3}
     assert main(detectors.arguments(tmp_path, **keys)) == 0
     run, told = tmp_path / "run", rows(tmp_path / "run")
     assert told[2]["stage2/channel_b"] == 1 and told[-1]["loss/text"] < told[0]["loss/text"]
@@ -336,10 +336,8 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"augmentation__copy_paste": 20}, "samples are longer than packing.max_length 192"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
         ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),
-        ({"channel_b__false_positives": "noise"}, "channel_b.false_positives: 'noise': noise if answer.object_budget"),
         ({"evaluation__every": 2}, "evaluation.every: 2: 0, or set data.val"),
         ({"evaluation__patience": 2}, "evaluation.patience: 2: 0, or evaluation.every above 0"),
-        ({"channel_a__n_softctx_iter": 2}, "channel_a.n_softctx_iter: 2: 1, or losses.l1 or losses.giou above 0"),
     ):
         assert main(detectors.arguments(tmp_path, **keys)) == 2
         assert said in capsys.readouterr().err

@@ -104,7 +104,7 @@ def test_answers_cut_off_and_malformed_ones_are_counted_apart() -> None:
 def test_false_positives_are_named_noise_and_boxes_by_what_they_show() -> None:
     words = spelling(box_first=True)
     answer = AnswerConfig(box_first=True, object_budget=6)
-    config = TwoChannelConfig(answer=answer, channel_b=ChannelBConfig(false_positives="noise"))
+    config = TwoChannelConfig(answer=answer)
     cat, dog = list_true_objects(SAMPLE)
     far = Detection("dog", (0, 900, 50, 950))
     told = [replace(dog, desc="cow"), far, replace(dog, bins=(500, 500, 890, 895)), replace(far, desc="noise")]
@@ -120,10 +120,10 @@ def test_false_positives_are_named_noise_and_boxes_by_what_they_show() -> None:
 
 
 def test_an_answer_that_grows_too_long_counts_as_empty() -> None:
-    words, config = spelling(), TwoChannelConfig(channel_b=ChannelBConfig(false_positives="neutral"))
+    words, config = spelling(), TwoChannelConfig()
     cat, _ = list_true_objects(SAMPLE)
     rollout = Rollout(write_answer([cat] * 30, words).ids, ended=True, version=0)
-    target, outcome = correct_rollout(SAMPLE, rollout, words, config, room=100, key=5)
+    target, outcome = correct_rollout(SAMPLE, rollout, words, config, room=10, key=5)
     assert outcome.overlong
     assert outcome.kept == 0
     assert parse(target.ids, words).objects == list_true_objects(SAMPLE)

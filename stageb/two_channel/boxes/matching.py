@@ -30,7 +30,7 @@ def match(predicted: Sequence[Detection], true: Sequence[Detection], gate: float
     n, m = len(predicted), len(true)
     cost = np.concatenate([_costs(predicted, true, gate), np.full((n, n), 1 - gate + _EDGE)], axis=1)
     rows, columns = linear_sum_assignment(cost)
-    return _make_match([(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m], predicted, m)
+    return _make_match([(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m], n, m)
 
 
 def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
@@ -49,7 +49,7 @@ def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate
     pairs: list[tuple[int, int]] = []
     while len(pairs) < len(predicted) and (longer := pairs_of(len(pairs) + 1)) is not None:
         pairs = longer
-    return _make_match(pairs, predicted, len(true))
+    return _make_match(pairs, len(predicted), len(true))
 
 
 def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
@@ -59,18 +59,11 @@ def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
     The later one may be slightly nearer to the truth; but if it were the one that is kept, repeating would be rewarded.
     """
     pairs = dict(matched.pairs)
-    twice = find_duplicates(objects)
-    for first, later in twice:
+    for first, later in find_duplicates(objects):
         if later in pairs and first not in pairs:
             pairs[first] = pairs.pop(later)
     false_positives = tuple(i for i in range(len(objects)) if i not in pairs)
-    duplicates = {later for _, later in twice}
-    return Match(
-        tuple(sorted(pairs.items())),
-        false_positives,
-        matched.missed,
-        tuple(i for i in false_positives if i in duplicates),
-    )
+    return Match(tuple(sorted(pairs.items())), false_positives, matched.missed)
 
 
 def find_duplicates(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]:
@@ -78,7 +71,7 @@ def find_duplicates(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]
     return _find_duplicates(tuple(objects))
 
 
-@lru_cache(maxsize=1)  # matching calls it at every gate, and metrics and targets call it again for the same objects
+@lru_cache(maxsize=1)  # metrics and targets call it again for the same objects
 def _find_duplicates(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
     close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
     return tuple((int(i), int(j)) for i, j in np.argwhere(close))
@@ -102,17 +95,11 @@ def _costs(predicted: Sequence[Detection], true: Sequence[Detection], gate: floa
     return costs
 
 
-def _make_match(pairs: Sequence[tuple[int, int]], predicted: Sequence[Detection], true: int) -> Match:
-    """The match that consists of ``pairs``; ``true`` is the number of true objects."""
+def _make_match(pairs: Sequence[tuple[int, int]], predicted: int, true: int) -> Match:
+    """The match that consists of ``pairs`` among so many predicted and true objects."""
     taken, found = {i for i, _ in pairs}, {j for _, j in pairs}
-    false_positives = tuple(i for i in range(len(predicted)) if i not in taken)
-    twice = {later for _, later in find_duplicates(predicted)}
-    return Match(
-        tuple(pairs),
-        false_positives,
-        missed=tuple(j for j in range(true) if j not in found),
-        duplicates=tuple(i for i in false_positives if i in twice),
-    )
+    false_positives = tuple(i for i in range(predicted) if i not in taken)
+    return Match(tuple(pairs), false_positives, missed=tuple(j for j in range(true) if j not in found))
 
 
 def _area(boxes: Matrix) -> Matrix:

@@ -1,9 +1,4 @@
-"""Channel A: training on the true answer, optionally in a soft context of the model's own expectations.
-
-With one pass this is plain teacher forcing. With more, only the last has gradients; from the second on, the input at a
-coordinate is the embedding that the model expected there in the pass before, instead of that of the true coordinate.
-Cross-entropy is always taken on the first pass, whose inputs are the truth alone.
-"""
+"""A forward pass over a pack, by teacher forcing."""
 
 from __future__ import annotations
 
@@ -12,11 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stageb.two_channel.learning.packing import Pack
-from stageb.two_channel.model.model import Head
-from stageb.two_channel.types import BINS
 
 
 def forward(model: Any, pack: Pack) -> Tensor:
@@ -34,42 +27,6 @@ def forward(model: Any, pack: Pack) -> Tensor:
         found = text(inputs_embeds=embedded, **pack.inputs)
     states: Tensor = found[0][0, pack.keep]
     return states
-
-
-def run_passes(model: Any, pack: Pack, head: Head, iterations: int) -> tuple[Tensor, Tensor]:
-    """The hidden states (rows, width) of the first and of the last of ``iterations`` passes; with one, the same tensor.
-
-    Passes in between, which only make the context of the next, are computed without gradient.
-    """
-    states = last = forward(model, pack)
-    for iteration in range(1, iterations):
-        context = compute_expected_embeddings(model, last.detach()[pack.taught.slots], head)
-        with torch.set_grad_enabled(iteration == iterations - 1), feed(model, pack.keep[pack.taught.slots] + 1, context):
-            last = forward(model, pack)
-    return states, last
-
-
-@torch.no_grad()
-def compute_expected_embeddings(model: Any, states: Tensor, head: Head) -> Tensor:
-    """The expected embeddings (..., width) of coordinates under ``states`` (..., width), given that the token is one."""
-    ids = torch.arange(head.first, head.first + BINS, device=states.device)
-    table: Tensor = model.get_input_embeddings()(ids)
-    parts = [head.logits(part)[:, head.first : head.first + BINS] for part in torch.split(states.flatten(0, -2), head.rows)]
-    return torch.cat([part.float().softmax(-1).to(table.dtype) @ table for part in parts]).view(*states.shape[:-1], -1)
-
-
-@contextmanager
-def feed(model: Any, places: Tensor, vectors: Tensor) -> Iterator[None]:
-    """Context in which passes through ``model`` get ``vectors`` (..., width) as input embeddings at ``places`` (...)."""
-
-    def put(_layer: nn.Module, _ids: Any, found: Tensor) -> Tensor:
-        return found.index_put((torch.zeros_like(places), places), vectors.to(found.dtype))
-
-    handle = model.get_input_embeddings().register_forward_hook(put)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.training.muon import Muon
 from stageb.training.nonfinite import SkippedSteps
-from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
+from stageb.two_channel.config import ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.learning import channel_a, packing, recorded
 from stageb.two_channel.learning.losses import NAMES, compute_losses
 from stageb.two_channel.learning.packing import Line, Pack
@@ -117,7 +117,6 @@ class Learner:
         self,
         step: int,
         targets: Iterable[tuple[Sample, Target]],
-        channel: Channel,
         totals: StepTotals,
         learning_rate: float,
     ) -> StepFigures:
@@ -125,7 +124,7 @@ class Learner:
 
         Raises ``NonFiniteError`` (on all ranks), ``InputError`` for an overlong sample, ``PictureError``.
         """
-        self.teach(step, targets, channel, totals)
+        self.teach(step, targets, totals)
         return self.finish(step, learning_rate)
 
     def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> PlannedStep:
@@ -145,7 +144,7 @@ class Learner:
         plan.tally.pack_s += time.perf_counter() - mark
         self._next = plan
 
-    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], channel: Channel, totals: StepTotals) -> None:
+    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
         """Forward and backward passes over the packs of a step; raises as ``step`` does. ``finish`` must follow."""
         if self.config.tuner.dropout:  # drawn from torch's global generator, whose state a resumed run does not have
             torch.manual_seed(seeds.stream(self.config.seed, "two_channel", "dropout", step, self.world.rank) >> 1)
@@ -158,7 +157,7 @@ class Learner:
         for lines in plan.packs:
             pack, plan.first = plan.first or packing.pack(self.detector, lines, totals), None
             self._taught.pack_s += time.perf_counter() - mark
-            self._learn(pack, channel, self._taught)
+            self._learn(pack, self._taught)
             mark = time.perf_counter()
 
     def finish(self, step: int, learning_rate: float) -> StepFigures:
@@ -233,13 +232,12 @@ class Learner:
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
-    def _learn(self, pack: Pack, channel: Channel, tally: _Tally) -> None:
+    def _learn(self, pack: Pack, tally: _Tally) -> None:
         """Accumulate the gradient of a pack."""
         begun = time.perf_counter()
-        iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
         with self.world.fabric.autocast():
-            passes = channel_a.run_passes(self.detector.model, pack, self._head, iterations)
-        found = compute_losses(passes, pack.taught, self._head, self.config.losses)
+            states = channel_a.forward(self.detector.model, pack)
+        found = compute_losses(states, pack.taught, self._head, self.config.losses)
         with deterministic(self._device):
             self.world.fabric.backward(found.total)
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
@@ -310,7 +308,6 @@ def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bo
         and config.fabric.precision == "bf16-mixed"
         and config.tuner.kind != "lora"
         and not config.model.gradient_checkpointing
-        and config.channel_a.n_softctx_iter == 1
     )
 
 

@@ -177,7 +177,6 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
     keep: list[int] = []
     tokens: list[int] = []
     words: list[int] = []
-    against: list[int] = []
     slots: list[list[int]] = []
     bins: list[tuple[int, ...]] = []
     for line, end in zip(lines, edges[1:], strict=True):
@@ -185,7 +184,6 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
         keep += range(begin - 1, end - 1)
         tokens += target.ids
         words += [row + place for place, one in enumerate(target.taught) if one]
-        against += [row + place for place in target.against]
         for slot in target.slots:
             slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
@@ -194,7 +192,6 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
         words=torch.tensor(words, dtype=torch.int64),
         slots=torch.tensor(slots, dtype=torch.int64).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
-        against=torch.tensor(against, dtype=torch.int64),
         word_share=1 / max(1, totals.text),
         object_share=1 / max(1, totals.objects),
     )

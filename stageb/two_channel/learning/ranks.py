@@ -21,7 +21,7 @@ from torch import Tensor
 from stageb.config import require
 from stageb.errors import ConfigError, InputError, StagebError
 from stageb.job.world import World, decode, encode
-from stageb.seeds import shuffled, stream
+from stageb.seeds import stream
 from stageb.training import run
 from stageb.two_channel.boxes import text
 from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, make_view
@@ -163,10 +163,9 @@ class Ranks:
         return [(sample, self._true(sample, self.schedule.answer_key(step, number))) for number, sample in numbered]
 
     def _true(self, sample: Sample, key: int) -> Target:
-        """The true answer to ``sample``; its order and its noise are drawn from the stream ``key``."""
-        answer, true = self.config.answer, text.list_true_objects(sample)
-        noise = draw_noise(true, answer.object_budget - len(true), key)
-        return make_true_target(shuffled(true, key) if answer.order == "random" else true, self.spelling, noise)
+        """The true answer to ``sample``; its noise is drawn from the stream ``key``."""
+        true = text.list_true_objects(sample)
+        return make_true_target(true, self.spelling, draw_noise(true, self.config.answer.object_budget - len(true), key))
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
         """Channel B: the images of a step with the model's answers; on ranks that learn, as answers arrive."""
@@ -191,7 +190,7 @@ class Ranks:
         figures = None
         if self.learner:
             with self.world.at(f"step {step}"):
-                self.learner.teach(step, self._drawn(targets), channel, self.totals(step))
+                self.learner.teach(step, self._drawn(targets), self.totals(step))
                 self._look_ahead(self.learner, step)
                 figures = self.learner.finish(step, rate)
         elif channel != "A":

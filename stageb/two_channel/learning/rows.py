@@ -18,7 +18,6 @@ CURVES = Curves(
     panels=(
         ("loss/text", "cross-entropy of text"),
         ("loss/coordinates", "cross-entropy of coordinates"),
-        ("loss/giou", "1 - GIoU"),
         ("rollout/f1", "F1 at IoU .50"),
         ("rollout/predicted_per_true", "objects told per true one"),
         ("packing/fill", "fill of packs"),

@@ -36,7 +36,6 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
         "r": config.rank,
         "lora_alpha": config.alpha,
         "lora_dropout": config.dropout,
-        "use_dora": config.use_dora,
         "target_modules": config.target_modules,
         "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
     }
