@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from stageb import tiny
 from stageb.errors import ConfigError, shown
-from stageb.tiny import CHECKPOINT, NAME
 
 GGUF = ".gguf"
 KEY = "model.model_name_or_path"
@@ -21,10 +21,12 @@ _METHOD = "quantization_config.quant_method"
 
 def find_checkpoint(name: str) -> str:
     """The folder or hub name to load. A name that can only be a folder must be one."""
-    if name == NAME:
-        if not (CHECKPOINT / "config.json").is_file():
-            raise ConfigError(KEY, name, f"the package's own model is missing from {CHECKPOINT}; install the package again")
-        return str(CHECKPOINT)
+    if name == tiny.NAME:
+        if not (tiny.CHECKPOINT / "config.json").is_file():
+            raise ConfigError(
+                KEY, name, f"the package's own model is missing from {tiny.CHECKPOINT}; install the package again"
+            )
+        return str(tiny.CHECKPOINT)
     folder = Path(name).expanduser()
     if folder.is_dir():
         ggufs = sorted(folder.glob(f"*{GGUF}"))

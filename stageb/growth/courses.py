@@ -18,7 +18,7 @@ Found = Sequence[Sequence[Comparison]]
 
 
 @dataclass(frozen=True)
-class Course:
+class AverageCourse:
     """Validation accuracy over FLOPs: means over environments, and half the widths of their 95 % intervals."""
 
     flops: tuple[float, ...]
@@ -42,13 +42,13 @@ def average_across(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
     return mean, half
 
 
-def average_course(found: Found, controller: str) -> Course:
+def average_course(found: Found, controller: str) -> AverageCourse:
     """The course of a controller, from when all its networks have been looked at to when the last has spent its budget."""
     runs = [[each.course for each in outcomes if each.controller == controller] for outcomes in found]
     first, last = max(each[0][0] for run in runs for each in run), max(each[-1][0] for run in runs for each in run)
     flops = [first + (last - first) * point / (POINTS - 1) for point in range(POINTS)]
     means = [average_across([[_accuracy(each, at) for each in run] for run in runs]) for at in flops]
-    return Course(tuple(flops), tuple(mean for mean, _ in means), tuple(half for _, half in means))
+    return AverageCourse(tuple(flops), tuple(mean for mean, _ in means), tuple(half for _, half in means))
 
 
 def _accuracy(course: Sequence[tuple[float, float]], flops: float) -> float:
@@ -56,7 +56,7 @@ def _accuracy(course: Sequence[tuple[float, float]], flops: float) -> float:
     return course[bisect_right(course, flops, key=lambda point: point[0]) - 1][1]
 
 
-def draw(courses: Mapping[str, Course], title: str, path: Path) -> None:
+def draw_courses(courses: Mapping[str, AverageCourse], title: str, path: Path) -> None:
     """Write the courses of controllers, with their bands, as a PNG file."""
     from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg

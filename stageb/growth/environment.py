@@ -164,7 +164,7 @@ class Block:
     def course(self, member: int, accuracy: float) -> Course:
         """What was noted of a host, which has ended now, and its last accuracy."""
         spent = self.flops[member]
-        noted = [(flops[member], accuracies[member]) for flops, accuracies in self.noted]
+        noted = [(paid[member], accuracies[member]) for paid, accuracies in self.noted]
         return (*(point for point in noted if point[0] <= spent), (spent, accuracy))
 
     def act(self, actions: Sequence[Action]) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
-from stageb.growth import courses, play
+from stageb.growth import play
 from stageb.growth.compare import OTHERS, Comparison, compare
 from stageb.growth.config import GrowthConfig
-from stageb.growth.courses import Found
+from stageb.growth.courses import Found, average_across, average_course, draw_courses
 from stageb.growth.deciding import (
     Decider,
     StoredController,
@@ -157,7 +157,7 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
     mine = sorted((each for each in found[0] if each.controller == controller), key=lambda each: each.test_accuracy)
     names = dict.fromkeys(each.controller for each in found[0])
     title = f"{config.task.name}, {config.host.kind} hosts, {len(mine)} held-out environments"
-    drawn = {"accuracy.png": partial(courses.draw, {name: courses.average_course(found, name) for name in names}, title)}
+    drawn = {"accuracy.png": partial(draw_courses, {name: average_course(found, name) for name in names}, title)}
     for name, each in (("best.png", mine[-1]), ("worst.png", mine[0])):
         episode, _ = play_episode(config, Decider(controller, run.snapshot, greedy=True), each.environment)
         drawn[name] = partial(play.draw, episode)
@@ -202,7 +202,7 @@ def estimate_break_even(found: Found, controller: str, other: str, learning: flo
     if mean <= half:
         return "never" if mean < -half else "not shown"
     others = [each for outcomes in found for each in outcomes if each.controller == other]
-    enough = courses.average_course(found, controller).reaches(_mean(others, "accuracy"))
+    enough = average_course(found, controller).reaches(_mean(others, "accuracy"))
     saved = 0.0 if enough is None else _mean(others, "flops") - enough
     return f"{math.ceil(learning / saved):,} hosts" if saved > 0 else "not shown"
 
@@ -210,7 +210,7 @@ def estimate_break_even(found: Found, controller: str, other: str, learning: flo
 def measure_gain(found: Found, controller: str, other: str) -> tuple[float, float]:
     """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
     Differences are paired by environment."""
-    return courses.average_across([_pair_differences(outcomes, controller, other) for outcomes in found])
+    return average_across([_pair_differences(outcomes, controller, other) for outcomes in found])
 
 
 def _pair_differences(outcomes: Sequence[Comparison], controller: str, other: str) -> list[float]:

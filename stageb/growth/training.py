@@ -29,19 +29,19 @@ from stageb.growth.blocks import Seeds, SlotGroups, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, name_segment
 from stageb.growth.types import SLOTS
-from stageb.training import nonfinite
 from stageb.training.cuda_graphs import Recorder
+from stageb.training.nonfinite import IN_A_ROW, REASON, NonFiniteError
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 RECORDED_FROM = 3  # steps of an epoch: to record one takes as long as to take one plainly
 
 
-class BrokenHostsError(nonfinite.NonFiniteError):
+class BrokenHostsError(NonFiniteError):
     """Hosts whose losses are no numbers any more."""
 
     def __init__(self, members: Sequence[int]) -> None:
         super().__init__(
-            f"{nonfinite.REASON} in members {', '.join(map(str, members))} of the block. Try a smaller host.learning_rate"
+            f"{REASON} in members {', '.join(map(str, members))} of the block. Try a smaller host.learning_rate"
         )
         self.members = tuple(members)  # of the block, from 0
 
@@ -240,7 +240,7 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
     hosts.counts += updated & finite
     hosts.skipped += updated & ~finite
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
-    hosts.broken.copy_(torch.where(hosts.broken >= nonfinite.IN_A_ROW, hosts.broken, in_a_row))
+    hosts.broken.copy_(torch.where(hosts.broken >= IN_A_ROW, hosts.broken, in_a_row))
     counts = hosts.counts.clamp(min=1).to(squares.dtype)
     rates = hosts.learning_rates * finite / -torch.expm1(counts * math.log(BETAS[0]))
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
@@ -265,6 +265,6 @@ def _all(rows: Tensor | None) -> Tensor | slice:
 
 
 def _raise_if_broken(hosts: Hosts) -> None:
-    broken = (hosts.broken >= nonfinite.IN_A_ROW).nonzero().flatten().tolist()
+    broken = (hosts.broken >= IN_A_ROW).nonzero().flatten().tolist()
     if broken:
         raise BrokenHostsError(broken)

@@ -16,7 +16,7 @@ from stageb.job import lifetime
 SPEAKERS = ("lightning", "lightning.fabric", "lightning.pytorch", "stageb", "torch", "transformers")
 
 
-def at(level: Level) -> None:
+def set_log_level(level: Level) -> None:
     """From now on this process says what is of ``level`` or worse."""
     if level == "debug":
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.DEBUG)

@@ -46,7 +46,7 @@ def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], fact
     journal.replace("run.json", json.dumps(machine, indent=2) + "\n")
 
 
-class Run:
+class RecordedRun:
     """A run's resources, released when it ends or fails."""
 
     journal: Journal  # once it has begun, as this

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from stageb.errors import InputError, StagebError, shown
-from stageb.store import disk
-from stageb.store.commits import COMMIT, PARTS, read_commit
+from stageb.store import commits, disk
 
 NAME, ANOTHER = "name a file to write", "name another file"
 
 # At the top of a run's folder, beside what its commits list; the last ones are folders.
-RUN_FILES = {COMMIT, "config.yaml", "run.json", "timings.jsonl", "report.html", "curves.png", "README.md"}
-RUN_FILES |= {PARTS, "csv", "tensorboard"}
+RUN_FILES = {commits.COMMIT, "config.yaml", "run.json", "timings.jsonl", "report.html", "curves.png", "README.md"}
+RUN_FILES |= {commits.PARTS, "csv", "tensorboard"}
 
 
 def check_plain(path: Path, suffix: str = "") -> None:
@@ -59,14 +58,14 @@ def _is_of_run(path: Path) -> bool:
     """Whether the nearest run's folder above holds ``path`` under a name of the run's own, there or yet to come; what others
     put into such a folder is theirs."""
     real = Path(os.path.realpath(path))
-    folder = next((each for each in real.parents if (each / COMMIT).is_file()), None)
+    folder = next((each for each in real.parents if (each / commits.COMMIT).is_file()), None)
     if folder is None:
         return False
     first = real.relative_to(folder).parts[0]
     if first in RUN_FILES or first.startswith("."):
         return True
     try:
-        committed = read_commit(folder)
+        committed = commits.read_commit(folder)
     except StagebError:  # somebody else's commit.json
         return False
     return any(file.partition("/")[0] == first for file in (*committed["lengths"], *committed["versions"]))

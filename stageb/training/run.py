@@ -22,11 +22,12 @@ from stageb.errors import StagebError
 from stageb.job import lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
-from stageb.runs import log_level, loggers, run
+from stageb.runs import loggers
+from stageb.runs.log_level import set_log_level
 from stageb.runs.loggers import Loggers
 from stageb.runs.logs import Logs, RowView
 from stageb.runs.progress import Plan, Progress, finished_already
-from stageb.runs.run import METRICS, TIMINGS
+from stageb.runs.run import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
 
 # Keeps freed CPU memory in the process for the next allocation.
 #
@@ -103,12 +104,12 @@ class Settings(Protocol):
 
 def launch(config: Settings, main: Callable[[World], int]) -> int:
     """Run ``main`` on every rank; returns its exit code. Raises ``ConfigError`` before any rank starts."""
-    log_level.at(config.log_level)
+    set_log_level(config.log_level)
     loggers.check(config.loggers)
     return worlds.run(config.fabric, main)
 
 
-class LearningRun(run.Run):
+class LearningRun(RecordedRun):
     """One run: its state, its files and its messages."""
 
     config: Settings
@@ -143,7 +144,7 @@ class LearningRun(run.Run):
 
     def is_finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run and it is finished: then its result is shown again."""
-        if fresh or not run.is_finished(self.config.output.folder):
+        if fresh or not is_finished(self.config.output.folder):
             return False
         done = self._open(fresh=False)
         if done < self.total():
@@ -165,7 +166,7 @@ class LearningRun(run.Run):
         """Open the folder; returns the number of updates (or steps) done."""
         precision = self.config.fabric.precision
         shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision in MIXED else "32"}
-        self.journal = run.open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
+        self.journal = open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
         done: int = self._state(self.unit, 0)
         return done
 
@@ -180,7 +181,7 @@ class LearningRun(run.Run):
 
     def _describe(self, facts: Mapping[str, Any]) -> None:
         """Write config.yaml and run.json, with ``facts`` besides those about the machine."""
-        run.describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
+        describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
 
     def _show(self, total: int, done: int, opening: str, also: Sequence[str] = ()) -> None:
         """Start the logs and the progress display, whose first lines are ``opening`` and ``also``."""

@@ -21,9 +21,9 @@ from safetensors.torch import load_file, save_file
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
 from stageb.errors import ConfigError, StagebError
-from stageb.snake import picture
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
+from stageb.snake.picture import draw_image
 from stageb.snake.play import Replay, draw, play_best
 from stageb.snake.ranks import find_device_kind
 from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
@@ -231,7 +231,7 @@ def test_a_picture_that_moves_shows_every_board(replay: Replay, tmp_path: Path) 
     with Image.open(place) as film:
         for number, grid in enumerate(replay.grids):
             film.seek(number)
-            assert film.convert("RGB").tobytes() == picture.draw_image(grid).convert("RGB").tobytes()
+            assert film.convert("RGB").tobytes() == draw_image(grid).convert("RGB").tobytes()
         assert film.n_frames == len(replay.grids)  # type: ignore[attr-defined]
     assert place.stat().st_size < 1200 * len(replay.grids)
 

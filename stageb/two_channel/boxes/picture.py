@@ -8,7 +8,8 @@ from typing import Any
 
 from stageb.two_channel.boxes.text import to_pixels
 from stageb.two_channel.types import Detection, Match, Object, Sample
-from stageb.untrusted.pictures import opened, pillow, read
+from stageb.untrusted import pictures
+from stageb.untrusted.pictures import pillow
 
 WIDTH = 400  # of an image in a drawing, in pixels
 GAP = 8
@@ -22,7 +23,7 @@ def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Det
 
     Raises ``PictureError``.
     """
-    image = opened(sample.image, read(sample.image), pixels=1 << 24)
+    image = pictures.opened(sample.image, pictures.read(sample.image), pixels=1 << 24)
     size = (WIDTH, max(1, round(image.height * WIDTH / image.width)))
     image = image.resize(size, pillow().Resampling.BICUBIC)
     picture = pillow().new("RGB", (2 * WIDTH + GAP, size[1]), GROUND)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 AGREEING = 3  # estimates in a row of when a run ends
-SPREAD = 1 / 3  # of the time left, by which these may differ; but for ``LITTLE`` at the least
-LITTLE = 60.0  # seconds
+SPREAD = 1 / 3  # of the time left, by which these may differ; but for ``LEAST_SPREAD`` at the least
+LEAST_SPREAD = 60.0  # seconds
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Pace:
             return None
         self._ends.append(now + estimate)
         mean = sum(self._ends) / len(self._ends)
-        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > max(LITTLE, SPREAD * (mean - now)):
+        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > max(LEAST_SPREAD, SPREAD * (mean - now)):
             return None
         return mean - now
 

@@ -37,7 +37,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 WARM = 2  # the first round tells no pace: it warms up caches and kernels
 SHOWN_IDLE = 5  # reflections in a row that changed nothing and get a line each
 IDLE_TOGETHER = 10  # of those after them that share a line
-LITTLE = 0.1  # of a mission's part of gate.alpha
+LITTLE_ALPHA = 0.1  # of a mission's part of gate.alpha
 JUDGED_BY = {
     "probability": "by the probability of its verdict, nothing decoded",
     "answer": "by its greedy verdict, a few tokens decoded",
@@ -146,7 +146,7 @@ class Progress:
                 said = (
                     f"{name}: the runs that led to its guidance left {share:.0%} of its part of gate.alpha on these tickets"
                 )
-                few = share < LITTLE
+                few = share < LITTLE_ALPHA
                 said += "; give tickets that it was not learnt from to get all of it back" if few else ""
                 self._say("warning" if few else "info", said)
 
