@@ -53,7 +53,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
     ]
 
 
-def write(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[str]]:
+def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[str]]:
     """The text in one of the ``WRITERS``' forms, and what a person should know of it: a line for each rule that is not in it
     as code, and for each mission of which SQL leaves known tickets without a verdict."""
     written = [sql.limit_to_sql(mission) for mission in missions] if form == "sql" else missions

@@ -162,7 +162,7 @@ def export(args: Any) -> int:
         check_target(args.output, {**read, "tickets": [*read["tickets"], *args.tickets]})
     found = _read(args.source, args)
     if args.format in code.WRITERS:
-        text, unreadable = code.write(args.format, code.code_missions(args, found, _choose_words(args)))
+        text, unreadable = code.write_code(args.format, code.code_missions(args, found, _choose_words(args)))
         _write(text, args.output)
         for line in unreadable:
             print(shown(line, 400), file=sys.stderr)
