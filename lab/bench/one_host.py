@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from stageb.growth.blocks import add_branch, open_segment
-from stageb.growth.blueprints import BLUEPRINTS
+from stageb.growth.blueprints import BLUEPRINTS, guard_gradient
 from stageb.growth.hosts import HOST, Plan, name_segment
-from stageb.growth.layers import guard_gradient
 
 
 def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequence[float], active: Sequence[int]) -> Tensor:

@@ -38,7 +38,7 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Request
 from stageb.errors import InputError
 from stageb.job.world import World
-from stageb.runs.run import METRICS, TIMINGS
+from stageb.runs.folder import METRICS, TIMINGS
 from stageb.seeds import stream
 from stageb.two_channel.boxes import data
 from stageb.two_channel.boxes.augmentation import make_view

@@ -36,8 +36,7 @@ from stageb.two_channel.boxes.data import Inputs
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import bins_of
 from stageb.two_channel.config import AugmentationConfig
-from stageb.two_channel.model.pixels import to_bytes
-from stageb.two_channel.model.views import Frame, show_views
+from stageb.two_channel.model.views import Frame, show_views, to_bytes
 from stageb.two_channel.types import Detection, Sample
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import opened

@@ -87,8 +87,8 @@ LOOPS = {
             ),
             "summarize": Tool(
                 summary="Have a model that can see write what the images of tickets show.",
-                run="stageb.guidance.commands.summarize.summarize:main",
-                config="stageb.guidance.commands.summarize.config:SummarizeConfig",
+                run="stageb.guidance.commands.use.summarize:main",
+                config="stageb.guidance.commands.use.config:SummarizeConfig",
                 fresh=True,
             ),
             "new": Tool(

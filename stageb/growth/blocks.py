@@ -22,9 +22,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from stageb import draws, seeds
-from stageb.growth.blueprints import BLUEPRINTS, Spec
+from stageb.growth.blueprints import BLUEPRINTS, Spec, guard_gradient
 from stageb.growth.hosts import HOST, Plan, name_segment
-from stageb.growth.layers import guard_gradient
 from stageb.growth.types import SLOTS
 
 # The parameters of a block of networks: segments stacked over its members, allocated ahead and drawn from named streams.

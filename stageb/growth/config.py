@@ -105,7 +105,7 @@ class GatesConfig(Section, at="gates"):
 
 @dataclass(frozen=True)
 class RewardConfig(Section, at="reward"):
-    """The reward of the controller (stageb/growth/reward.py), in units of accuracy, 0 to 1."""
+    """The reward of the controller (stageb/growth/views.py), in units of accuracy, 0 to 1."""
 
     size_price: float = setting(0.05, at_least(0))
     """Lambda of the objective at the end of an episode: accuracy - lambda x ln(1 + extra / host parameters)."""

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb.errors import ConfigError, InputError
-from stageb.growth import flops
+from stageb.growth import hosts
 from stageb.growth.config import PROBES, GrowthConfig
 from stageb.growth.config import Controller as Name
 from stageb.growth.controllers import (
@@ -29,16 +29,14 @@ from stageb.growth.controllers import (
     Static,
 )
 from stageb.growth.environment import Block, Seeds
-from stageb.growth.learner import Learner
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import SIZE, Normaliser
-from stageb.growth.policy import Policy
-from stageb.runs.folder import RunFolder
-from stageb.runs.run import METRICS
+from stageb.growth.policy import Learner, Policy
+from stageb.runs.folder import METRICS, RunFolder
 from stageb.settings import CODE
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
-from stageb.training.nonfinite import check_finite
+from stageb.training.step import check_finite
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
 SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
@@ -119,7 +117,7 @@ def learning_cost(folder: Path, config: GrowthConfig) -> float:
     if config.growth.controller != "ppo":
         return 0.0
     decisions = config.growth.environments * (config.host.epochs - 1)
-    forward = flops.count_policy(config.policy.hidden, len(config.host.blueprints))
+    forward = hosts.count_policy(config.policy.hidden, len(config.host.blueprints))
     read = 1 + 1  # by which it decides, and by which learning begins
     rows = RunFolder(folder).read_committed(METRICS)
     return math.fsum(row["flops"] + decisions * forward * (read + 3 * row["epochs"]) for row in rows)

@@ -19,21 +19,19 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
-from stageb.growth import counterfactual, flops, hosts, lifecycle, tasks, training, views
+from stageb.growth import hosts, lifecycle, tasks, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
 from stageb.growth.hosts import Plan
-from stageb.growth.learner import Rollout
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import encode_action, make_masks
-from stageb.growth.reward import compute_objective, compute_reward
+from stageb.growth.policy import Rollout, encode_action, make_masks
 from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
 from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
-from stageb.growth.views import Measurements, Sizes
+from stageb.growth.views import Measurements, Sizes, compute_objective, compute_reward
 from stageb.job import heartbeat
-from stageb.training.cuda_graphs import Recorder
+from stageb.training.step import Recorder
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
 Seeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
@@ -143,7 +141,7 @@ class Block:
 
     def look(self, figures: EpochFigures) -> list[View]:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
-        judged = counterfactual.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
+        judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
         told = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
         rows = zip(self.slots, *(each.tolist() for each in told), strict=True)
@@ -184,7 +182,7 @@ class Block:
         """Loss and accuracy of every host as it stands, on the validation or the test set."""
         sets = self.lessons.sets
         split = sets.test if test else sets.validation
-        judged = counterfactual.judge(self.hosts, split, self.active(), self.alphas()[:, None])
+        judged = training.judge(self.hosts, split, self.active(), self.alphas()[:, None])
         return list(zip(judged.loss[:, 0].tolist(), judged.accuracy[:, 0].tolist(), strict=True))
 
     # What it costs
@@ -193,12 +191,12 @@ class Block:
         """FLOPs of the next epoch of training."""
         host, slots = self.setting.config.host, self.slots[member]
         beside = [slot.stage in LEARNS and slot.alpha == 0 for slot in slots]
-        step = flops.count_training(self.setting.plan, views.list_blueprints(slots), beside)
+        step = hosts.count_training(self.setting.plan, views.list_blueprints(slots), beside)
         return float(step * host.batch_size * host.steps_per_epoch)
 
     def price_of_looking(self, member: int) -> float:
         """FLOPs of judging the four settings on the validation set."""
-        one = flops.count_evaluation(self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1)
+        one = hosts.count_evaluation(self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1)
         return float(one * len(self.lessons.sets.validation))
 
     # Within

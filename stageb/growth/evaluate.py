@@ -14,9 +14,8 @@ from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
 from stageb.growth import play
-from stageb.growth.compare import OTHERS, Comparison, compare
+from stageb.growth.compare import OTHERS, Comparison, Found, average_across, average_course, compare, draw_courses
 from stageb.growth.config import GrowthConfig
-from stageb.growth.courses import Found, average_across, average_course, draw_courses
 from stageb.growth.deciding import (
     Decider,
     StoredController,
@@ -33,7 +32,7 @@ from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import short, wilson
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
 MOST = 1_000_000  # environments
 FIRST = 10_000  # environment, so that none is among those by which a run is watched

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from stageb.config import require
 from stageb.errors import InputError, StagebError
-from stageb.growth import blocks, layers, plain
+from stageb.growth import blocks, blueprints, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_controller, replace_authority
 from stageb.growth.environment import Block, Places, Setting, play
@@ -37,7 +37,7 @@ SEEDS = {
     "low_rank": plain.LowRank,
 }
 PARTS: tuple[Any, ...] = (  # what a file may need, each after what it needs itself
-    layers.attend,
+    blueprints.attend,
     plain.mix,
     plain.convolution,
     plain.PlaceNorm,

@@ -13,8 +13,7 @@ from math import prod
 from torch import Tensor
 from torch.nn import functional
 
-from stageb.growth.blueprints import Place, Spec, weight
-from stageb.growth.layers import convolve, group_norm, mix
+from stageb.growth.blueprints import Place, Spec, convolve, group_norm, mix, weight
 
 Params = Mapping[str, Tensor]
 

@@ -14,7 +14,7 @@ import math
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stageb.growth.layers import attend
+from stageb.growth.blueprints import attend
 
 
 def mix(axes: int, inputs: int, outputs: int, bias: bool = True) -> nn.Module:

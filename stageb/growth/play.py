@@ -17,7 +17,7 @@ from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_con
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Stage, View
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
 COLOURS = {  # of stages; an empty slot stays white
     Stage.GERMINATED: "#d9d9d9",

@@ -15,7 +15,7 @@ import torch
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider, Snapshot
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.learner import Rollout
+from stageb.growth.policy import Rollout
 from stageb.growth.schedule import Schedule, cut_blocks
 from stageb.growth.types import EpisodeResult
 from stageb.job.world import World, decode, encode, pack, unpack

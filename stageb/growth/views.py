@@ -1,4 +1,7 @@
-"""Views: what is known of an environment after each epoch, from measurements. Only the standard library is imported."""
+"""What is known of an environment after each epoch, and what its controller is paid. Only the standard library is imported.
+
+Only the standard library is imported.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from stageb.growth.config import GatesConfig
+from stageb.growth.config import GatesConfig, RewardConfig
 from stageb.growth.lifecycle import SEEDED, VISIBLE
 from stageb.growth.types import Slots, SlotView, Stage, View
+
+# What a controller is paid: for the network that an episode leaves, and on the way for what brings it about.
+#
+# An episode ends with the objective J = accuracy - lambda ln(1 + extra / host), of the network that stays: the host and its
+# fossils. Shaping pays what J changes by from epoch to epoch: a potential (Ng, Harada & Russell 1999, "Policy invariance
+# under reward transformations", theorem 1), of 0 at the end, so that no policy gains by it that did not before.
+#
+# All figures are of the validation set.
+
+
+def compute_objective(view: View, config: RewardConfig) -> float:
+    """J: accuracy less the price of its size."""
+    return view.accuracy - config.size_price * measure_growth(view)
+
+
+def measure_growth(view: View) -> float:
+    """ln(1 + extra / host parameters): 0 for the bare host."""
+    return math.log1p(view.extra_parameters / view.host_parameters)
+
+
+def compute_reward(before: View, after: View, final: View | None, config: RewardConfig, gamma: float) -> float:
+    """Of what was done on seeing ``before``: it led to ``after``, an epoch later.
+
+    ``final`` is the network that stays, judged once the episode is over; None where it goes on.
+    """
+    potential = config.shaping * compute_objective(after, config) if final is None else 0.0
+    paid = gamma * potential - config.shaping * compute_objective(before, config)
+    if final is not None:
+        paid += compute_objective(final, config)
+    return config.scale * paid
+
 
 REMEMBERED = 5  # epochs of which a view holds the validation figures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stageb.guidance.commands.fit.inputs import check_folder, read_inputs
 from stageb.guidance.words.config import LoopConfig
 from stageb.job.process import collector_off
-from stageb.runs.log_level import set_log_level
+from stageb.runs.progress import set_log_level
 
 
 def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:

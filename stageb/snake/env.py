@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stageb.snake.config import GameConfig
-from stageb.snake.game import ACTIONS, Game
-from stageb.snake.picture import draw_image, write_text
+from stageb.snake.game import ACTIONS, Game, draw_image, write_text
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

@@ -10,8 +10,7 @@ from __future__ import annotations
 from stageb.job.world import World
 from stageb.snake.config import SnakeConfig
 from stageb.snake.ranks import Ranks, count_games
-from stageb.snake.rows import UpdateResult
-from stageb.snake.run import Run
+from stageb.snake.run import Run, UpdateResult
 from stageb.training.run import launch
 
 

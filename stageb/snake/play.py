@@ -22,10 +22,9 @@ from stageb.errors import InputError, StagebError, shown
 from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.evaluate import load_agent, play_out
-from stageb.snake.game import Game
-from stageb.snake.picture import PALETTE, draw_image, write_text
+from stageb.snake.game import PALETTE, Game, draw_image, write_text
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -23,11 +23,10 @@ from stageb.job import lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import loggers
-from stageb.runs.log_level import set_log_level
+from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.logs import Logs, RowView
-from stageb.runs.progress import Plan, Progress, finished_already
-from stageb.runs.run import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
+from stageb.runs.progress import Plan, Progress, finished_already, set_log_level
 
 # Keeps freed CPU memory in the process for the next allocation.
 #

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stageb.engines.native.attention import PromptStore, Reading, Stepping, stem_attention, tiles_of
-from stageb.engines.native.sampling import BLOCK
+from stageb.engines.native.rows import BLOCK
 
 pytestmark = [
     pytest.mark.gpu,
@@ -79,7 +79,7 @@ def test_reading_on_a_gpu_is_the_plain_one(
 @pytest.mark.parametrize("vocabulary", [BLOCK + 1, 3 * BLOCK, 151936])
 def test_block_sums_on_a_gpu_are_the_plain_ones(vocabulary: int, dtype: torch.dtype) -> None:
     from stageb.engines.native import kernels
-    from stageb.engines.native.sampling import _block_sums
+    from stageb.engines.native.rows import _block_sums
 
     logits = (torch.randn(7, vocabulary, device="cuda") * 5).to(dtype)
     logits[2, : BLOCK + 5] = -torch.inf

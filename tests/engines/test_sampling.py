@@ -15,7 +15,7 @@ from transformers.generation import (
 
 from stageb import seeds
 from stageb.draws import uniforms
-from stageb.engines.native.sampling import (
+from stageb.engines.native.rows import (
     Settings,
     _least_kept,
     invert_cdf,

@@ -16,7 +16,7 @@ from PIL import Image
 from stageb.engines import Decode, Prompt, Question, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import decoding, vision
-from stageb.engines.native.sampling import Settings, next_tokens
+from stageb.engines.native.rows import Settings, next_tokens
 from stageb.engines.protocol import Scorer, enable_images, without_images
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench import one_host
 from stageb.errors import ConfigError
-from stageb.growth import blocks, flops, hosts, kinds, lifecycle
+from stageb.growth import blocks, hosts, kinds, lifecycle
 from stageb.growth.config import GrowthConfig, HostConfig
 from stageb.growth.tasks import FORMS as FORMS_OF_TASKS
 from stageb.growth.types import SLOTS
@@ -90,16 +90,16 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         active = [index, -1, index]
         with FlopCounterMode(display=False) as counter:
             one_host.forward(plan, params, x, [1, 1, 1], active)
-        assert counter.get_total_flops() == 4 * flops.count_forward(plan, active), plan.blueprints[index]
-    stem = 2 * flops.count_evaluation(plan, active, 1) - flops.count_evaluation(plan, active, 2)
-    assert flops.count_evaluation(plan, active, 1) == flops.count_forward(plan, active)
+        assert counter.get_total_flops() == 4 * hosts.count_forward(plan, active), plan.blueprints[index]
+    stem = 2 * hosts.count_evaluation(plan, active, 1) - hosts.count_evaluation(plan, active, 2)
+    assert hosts.count_evaluation(plan, active, 1) == hosts.count_forward(plan, active)
     assert stem > 0
-    assert flops.count_training(plan, active, [False] * 3) == 3 * flops.count_forward(plan, active)
-    without = flops.count_forward(plan, [index, -1, -1])
-    assert flops.count_training(plan, active, [False, False, True]) == 3 * (without + flops.count_forward(plan, active))
-    bare, alone = flops.count_forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
-    each = sum(flops.count_forward(plan, network) for network in alone)
-    assert flops.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
+    assert hosts.count_training(plan, active, [False] * 3) == 3 * hosts.count_forward(plan, active)
+    without = hosts.count_forward(plan, [index, -1, -1])
+    assert hosts.count_training(plan, active, [False, False, True]) == 3 * (without + hosts.count_forward(plan, active))
+    bare, alone = hosts.count_forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
+    each = sum(hosts.count_forward(plan, network) for network in alone)
+    assert hosts.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
 
 
 def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
@@ -162,7 +162,7 @@ def test_a_host_of_ones_own_grows_and_is_counted() -> None:
     x, params = examples(plan.form, 6, 1).inputs, params_of(plan, KEYS[0], teaching=True)
     logits = [one_host.forward(plan, params, x, [1, 1, 1], active) for active in ([-1] * 3, [0, 1, 2])]
     assert logits[0].shape == (6, 3) and not torch.allclose(*logits)
-    assert flops.count_forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
+    assert hosts.count_forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
     with pytest.raises(ConfigError, match=r"host.blueprints: 'attention': a host of kind own_host:build can hold: norm"):
         hosts.make_plan(HostConfig(make="own_host:build", blueprints=["attention"]), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.make: 'own_host:built'.*cannot be imported"):

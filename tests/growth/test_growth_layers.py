@@ -5,7 +5,7 @@ import torch
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from stageb.growth.layers import convolve_as_product
+from stageb.growth.blueprints import convolve_as_product
 
 
 @pytest.mark.parametrize("stride", [1, 2])

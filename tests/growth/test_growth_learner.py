@@ -13,17 +13,16 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.config import PpoConfig
-from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
 from stageb.growth.controllers import PolicyController
-from stageb.growth.learner import Learner, Rollout, _whole
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import encode_action, make_masks
+from stageb.growth.policy import Learner, Rollout, _whole, encode_action, make_masks
 from stageb.growth.types import SlotView, View
+from stageb.growth.views import compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
-from stageb.training.nonfinite import NonFiniteError
 from stageb.training.ppo import Batch, Figures
+from stageb.training.step import NonFiniteError
 
 CONFIG = GrowthConfig(
     host=HostConfig(epochs=14, blueprints=["norm", "mlp"]),
@@ -54,7 +53,7 @@ def round_of(
         after = [each.step(action) for each, action in zip(environments, actions, strict=True)]
         finals = [each.final() if epoch == MADE.epochs - 2 else None for each in environments]
         paid = [
-            reward.compute_reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
+            compute_reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
             for old, new, final in zip(views, after, finals, strict=True)
         ]
         rows.append((observations, legal, torch.tensor([encode_action(each) for each in actions]), torch.tensor(paid)))
@@ -176,8 +175,8 @@ def test_a_gpu_learns_what_a_cpu_does() -> None:
 
 def test_the_objective_is_accuracy_less_the_price_of_size() -> None:
     config = RewardConfig(size_price=0.1)
-    assert reward.compute_objective(VIEW, config) == pytest.approx(0.5 - 0.1 * math.log(1.25))
-    assert reward.measure_growth(replace(VIEW, extra_parameters=0)) == 0.0
+    assert compute_objective(VIEW, config) == pytest.approx(0.5 - 0.1 * math.log(1.25))
+    assert measure_growth(replace(VIEW, extra_parameters=0)) == 0.0
 
 
 def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
@@ -187,10 +186,10 @@ def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
     final = replace(VIEW, accuracy=0.45, extra_parameters=0)
     ends = [None] * 8 + [final]
     steps = zip(views, views[1:], ends, strict=False)
-    shaped = [reward.compute_reward(old, new, end, config, 1.0) for old, new, end in steps]
-    assert sum(shaped) == pytest.approx(2 * (0.45 - reward.compute_objective(views[0], config)))
+    shaped = [compute_reward(old, new, end, config, 1.0) for old, new, end in steps]
+    assert sum(shaped) == pytest.approx(2 * (0.45 - compute_objective(views[0], config)))
     plain = replace(config, shaping=0.0)
-    assert [reward.compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, 0.9])
+    assert [compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, 0.9])
 
 
 def test_the_policy_learns_where_it_is_put() -> None:

@@ -22,10 +22,9 @@ from stageb.growth import observation, run
 from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, PolicyConfig
 from stageb.growth.deciding import learning_cost
 from stageb.growth.environment import Block
-from stageb.growth.learner import Learner
 from stageb.growth.observation import SIZE
-from stageb.growth.policy import Policy
-from stageb.growth.rows import CURVES
+from stageb.growth.policy import Learner, Policy
+from stageb.growth.run import CURVES
 
 UPDATES, ENVIRONMENTS = 3, 4
 BRIEF = {"growth__updates": UPDATES, "evaluation__every": 2, "evaluation__environments": 3}

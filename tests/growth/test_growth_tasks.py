@@ -9,7 +9,7 @@ from grown_hosts import KEYS
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError, InputError
-from stageb.growth import blocks, counterfactual, data, hosts, tasks, training
+from stageb.growth import blocks, data, hosts, tasks, training
 from stageb.growth.config import HostConfig, TaskConfig
 
 
@@ -28,13 +28,13 @@ def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
     pupils = training.make_hosts(plan, lessons.start, "cpu", torch.float64)
     active, alphas = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
     exams = data.Split(lessons.sets.test.inputs.double(), lessons.sets.test.targets)
-    before = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
+    before = training.judge(pupils, exams, active, alphas[:, None]).accuracy
     for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, lessons.right, strict=True)):
         active[member, slot] = blueprint
         name = hosts.name_segment(plan, slot, blueprint)
         teacher = blocks.draw(plan, name, [tasks.seed_key(key)], teaching=True)[0]
         pupils.weights[name][member] = teacher
-    after = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
+    after = training.judge(pupils, exams, active, alphas[:, None]).accuracy
     assert (after > 0.999).all() and (before < 0.9).all()  # answers were given in float32
     assert all(answers.bincount().max() < 0.6 * len(exams) for answers in exams.targets)
 
@@ -57,7 +57,7 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
             active = torch.full((1, 3), -1)
             active[0, slot] = blueprint
             exam = data.Split(lessons.sets.test.inputs, lessons.sets.test.targets[member : member + 1])
-            [[found]] = counterfactual.judge(pupils, exam, active, torch.ones(1, 1, 3)).accuracy.tolist()
+            [[found]] = training.judge(pupils, exam, active, torch.ones(1, 1, 3)).accuracy.tolist()
             assert (found > 0.99) == fits
     with pytest.raises(ConfigError, match=r"task.inner: 'own': teacher; any other is for task.name teacher"):
         TaskConfig("digits", inner="own")
@@ -82,7 +82,7 @@ def test_a_teacher_may_have_several_seeds_and_its_pupil_needs_them_all(count: in
         for member, right in enumerate(lessons.right or ()):
             for slot, blueprint in right[: count - lacking]:
                 active[member, slot] = blueprint
-        return counterfactual.judge(pupils, lessons.sets.test, active, torch.ones(len(KEYS), 1, 3)).accuracy
+        return training.judge(pupils, lessons.sets.test, active, torch.ones(len(KEYS), 1, 3)).accuracy
 
     assert (accuracy(0) > 0.99).all() and (accuracy(1) < 0.95).all()
     first = tasks.make_lessons(tasks.load(TaskConfig("teacher"), config), plan, KEYS).right
@@ -97,7 +97,7 @@ def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
     assert lessons.right is None
     pupils = training.make_hosts(plan, lessons.start, "cpu")
     active, ones = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
-    begun = counterfactual.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
+    begun = training.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
     for member, key in enumerate(KEYS):
         for slot in range(3):
             active[member, slot] = (member + slot) % len(plan.blueprints)
@@ -105,7 +105,7 @@ def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
     for epoch in range(5):
         batches = tasks.draw_batches(KEYS, epoch, 16, 64, len(lessons.sets.fit))
         training.train_epoch(pupils, active, ones, active >= 0, lessons.sets.fit, batches)
-    ended = counterfactual.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
+    ended = training.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
     assert torch.equal(pupils.weights["host"], lessons.start)
     assert (ended < begun + 0.01).all() and (begun < 0.9).all() and (begun > 0.3).all()
 

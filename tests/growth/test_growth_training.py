@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from lab.bench import one_host
 from stageb import seeds
-from stageb.growth import counterfactual, hosts, tasks, training
+from stageb.growth import hosts, tasks, training
 from stageb.growth.data import Split
 
 BATCHES = tasks.draw_batches(KEYS, 0, 4, 8, 30)
@@ -23,7 +23,7 @@ def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) ->
     fit = examples(plan.form, 30, len(KEYS))
     together, active, alphas, learns = grown(plan, KEYS)
     figures = training.train_epoch(together, active, alphas, learns, fit, BATCHES)
-    judged = counterfactual.judge(together, fit, active, turned_out(alphas))
+    judged = training.judge(together, fit, active, turned_out(alphas))
     for member, key in enumerate(KEYS):
         one = slice(member, member + 1)
         own = Split(fit.inputs, fit.targets[one])
@@ -107,7 +107,7 @@ def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -
     training.train_epoch(block, active, alphas, learns, fit, batches)
     assert torch.equal(block.weights["host"], alone.weights["host"])
     settings = torch.stack([alphas, (active >= 0).double()], 1)
-    out, within = counterfactual.judge(block, fit, active, settings).loss.T
+    out, within = training.judge(block, fit, active, settings).loss.T
     assert (within < out - 1e-3).all(), dict(zip(plan.blueprints, (within - out).tolist(), strict=True))
 
 
@@ -145,7 +145,7 @@ def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     turned[member, 1] = -1
     training.train_epoch(whole, turned, alphas, learns & (turned >= 0), fit, BATCHES)
     torch.testing.assert_close(block.weights["host"], whole.weights["host"], rtol=0, atol=1e-10)
-    assert torch.isfinite(counterfactual.judge(block, fit, active, turned_out(alphas)).loss).all()
+    assert torch.isfinite(training.judge(block, fit, active, turned_out(alphas)).loss).all()
     training.cull(block, member, 1)
     assert all(table[member].isfinite().all() for table in block.weights.values()) and block.counts[member, 2] == 0
 
@@ -211,7 +211,7 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
     block, active, alphas, learns = grown(plan, KEYS)
     training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     before, stream = copied(block), torch.random.get_rng_state()
-    judged = counterfactual.judge(block, fit, active, turned_out(alphas))
+    judged = training.judge(block, fit, active, turned_out(alphas))
     assert same(before, block.state()) and torch.equal(stream, torch.random.get_rng_state())
     assert not any(tensor.requires_grad for tensor in block.state().values())
     assert turned_out(torch.ones(1, 3)).tolist() == [[[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]]]

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from stageb.growth import play, views
-from stageb.growth.compare import Comparison
+from stageb.growth.compare import POINTS, Comparison, average_course
 from stageb.growth.config import GatesConfig
-from stageb.growth.courses import POINTS, average_course
 from stageb.growth.evaluate import estimate_break_even, format_table, measure_gain
 from stageb.growth.schedule import cut_blocks
 from stageb.growth.types import Action, Op, Slots, SlotView, Stage, View

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stageb.runs.summary import make_console, make_table, print_table
+from stageb.runs.figures import make_console, make_table, print_table
 
 
 def printed(width: int, rows: list[tuple[str, str, str, str]]) -> list[str]:

@@ -23,7 +23,7 @@ from stageb.cli.parsing import parse
 from stageb.errors import ConfigError, StagebError
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
-from stageb.snake.picture import draw_image
+from stageb.snake.game import draw_image
 from stageb.snake.play import Replay, draw, play_best
 from stageb.snake.ranks import find_device_kind
 from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games

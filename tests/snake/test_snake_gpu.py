@@ -16,8 +16,7 @@ from torch import Tensor
 
 from stageb.job.world import World
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
-from stageb.snake.learner import make_batch
-from stageb.snake.ranks import Ranks
+from stageb.snake.ranks import Ranks, make_batch
 from stageb.snake.schedule import Schedule
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]

@@ -14,14 +14,13 @@ from stageb.config import PpoConfig
 from stageb.job.world import World
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
-from stageb.snake.learner import make_batch
-from stageb.snake.ranks import Ranks
+from stageb.snake.game import Rollout
+from stageb.snake.ranks import Ranks, make_batch
 from stageb.snake.schedule import Schedule
-from stageb.snake.types import Rollout
 from stageb.training import ppo
-from stageb.training.nonfinite import NonFiniteError
 from stageb.training.ppo import Batch
 from stageb.training.run import DivergedError
+from stageb.training.step import NonFiniteError
 
 GAMES = 12
 CONFIG = SnakeConfig(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stageb.engines.native.packed import Packed
-from stageb.training.cuda_graphs import recorded
+from stageb.training.step import recorded
 
 SPOILT = RuntimeError("operation not permitted when stream is capturing")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stageb.training.nonfinite import NonFiniteError, SkippedSteps
+from stageb.training.step import NonFiniteError, SkippedSteps
 
 
 def test_three_in_a_row_end_a_run_and_a_step_between_begins_anew() -> None:

@@ -18,8 +18,7 @@ from stageb.engines.native.vision import ImageInputs
 from stageb.two_channel.boxes.augmentation import OVERLAP, View, make_view, parse_name, scale_range
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.model import views
-from stageb.two_channel.model.pixels import Pixels
-from stageb.two_channel.model.views import Frame, SizedCache, Views, show_views
+from stageb.two_channel.model.views import Frame, Pixels, SizedCache, Views, show_views
 from stageb.two_channel.types import Object, Sample
 from stageb.untrusted.pictures import PictureError
 

@@ -14,7 +14,7 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.two_channel.boxes import shapes
 from stageb.two_channel.boxes.data import Inputs, read
-from stageb.two_channel.boxes.matching import ious
+from stageb.two_channel.boxes.metrics import ious
 from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.config import DataConfig, TwoChannelConfig
 from stageb.two_channel.learning.evaluate import read_samples

@@ -19,7 +19,7 @@ from stageb.job.world import World
 from stageb.store.journal import COMMIT
 from stageb.two_channel.boxes import text
 from stageb.two_channel.config import ModelConfig, PackingConfig
-from stageb.two_channel.learning import channel_a, packing
+from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import Learner
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.rollout import Writer
@@ -48,7 +48,7 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     head = found.head(lambda: torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"))
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
         pack = packing.pack(found, lines, made.totals(lines))
-        states = channel_a.forward(found.model, pack)
+        states = packing.forward(found.model, pack)
     loss = compute_losses(states, pack.taught, head, made.EVERY_LOSS).total
     loss.backward()
     named = found.model.named_parameters()

@@ -20,11 +20,11 @@ from stageb.config import FabricConfig
 from stageb.engines.native.rows import PICTURE
 from stageb.errors import ConfigError, InputError
 from stageb.job.world import World, pack, unpack
-from stageb.training.nonfinite import NonFiniteError
+from stageb.training.step import NonFiniteError
 from stageb.two_channel.boxes import text
-from stageb.two_channel.boxes.matching import match_prefix
+from stageb.two_channel.boxes.metrics import match_prefix
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
-from stageb.two_channel.learning import channel_a, packing
+from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import Learner, StepFigures, make_optimizers
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.packing import Line
@@ -59,7 +59,7 @@ def gradient_of(found: Detector, packs: list[list[Line]]) -> tuple[float, dict[s
     total, totals = 0.0, made.totals(*packs)
     for lines in packs:
         pack = packing.pack(found, lines, totals)
-        loss = compute_losses(channel_a.forward(found.model, pack), pack.taught, found.head(), made.EVERY_LOSS).total
+        loss = compute_losses(packing.forward(found.model, pack), pack.taught, found.head(), made.EVERY_LOSS).total
         loss.backward()
         total += loss.item()
     return total, gradients(found)
@@ -112,7 +112,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     target = made.taught(root, found)[0]
     line = packing.make_line(found, *target)
     pack = packing.pack(found, [line], made.totals([line]))
-    states = channel_a.forward(found.model, pack)
+    states = packing.forward(found.model, pack)
     logits = found.head().logits(states)
 
     ids = torch.tensor([found.eyes.fed(line.prompt + line.target.ids)])
@@ -331,7 +331,7 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
     logits = []
     for each in (learner.detector, other):
         lines = [packing.make_line(each, *target) for target in targets]
-        states = channel_a.forward(each.model, packing.pack(each, lines, made.totals(lines)))
+        states = packing.forward(each.model, packing.pack(each, lines, made.totals(lines)))
         logits.append(each.head().logits(states))
     assert torch.allclose(*logits, atol=1e-4)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from two_channel.spelt import placed, spelling
 
 from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, drop_noise
-from stageb.two_channel.boxes.matching import ious
+from stageb.two_channel.boxes.metrics import ious
 from stageb.two_channel.boxes.text import parse
 from stageb.two_channel.learning.targets import make_true_target
 from stageb.two_channel.types import BINS, Detection

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from two_channel.spelt import placed, spelling
 
 from stageb.seeds import bits, stream
-from stageb.two_channel.boxes.matching import find_duplicates, ious, match, match_prefix, prefer_first
+from stageb.two_channel.boxes.metrics import find_duplicates, ious, match, match_prefix, prefer_first
 from stageb.two_channel.boxes.text import Spelling, parse, sort_objects, write_answer
 from stageb.two_channel.learning.targets import make_corrected_target, make_true_target
 from stageb.two_channel.types import BINS, Bins, Detection, Target

@@ -34,12 +34,13 @@ from stageb.engines.native.rows import (
     OnAnswer,
     PartialAnswer,
     ScoreRequest,
+    Settings,
     TextOf,
     check_not_nan,
+    next_tokens,
     seen_of,
     settings_of,
 )
-from stageb.engines.native.sampling import Settings, next_tokens
 from stageb.engines.native.vision import TextInputs
 from stageb.engines.protocol import Ids, Row
 from stageb.job import heartbeat

@@ -11,12 +11,11 @@ from typing import Any
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, InputError, shown
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 from stageb.two_channel.boxes import imports, shapes
 from stageb.two_channel.boxes.data import read
+from stageb.two_channel.boxes.formats import read_label_studio, read_yolo
 from stageb.two_channel.boxes.imports import ImportedData
-from stageb.two_channel.boxes.label_studio import read_label_studio
-from stageb.two_channel.boxes.yolo import read_yolo
 from stageb.untrusted.strict_json import FaultError
 
 ELSEWHERE = "another --to"

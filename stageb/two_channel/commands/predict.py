@@ -29,7 +29,7 @@ from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.predictions import FORMATS, ExportFolder, Selection
 from stageb.two_channel.boxes.text import fill_prompt, find_spelling, to_pixels
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning import fusion
+from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.evaluate import answer_images
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
@@ -52,7 +52,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     for each in given.formats:
         require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
     place, steps = find_model(folder, given.last)
-    config, learnt = fusion.replace_views(config, find_learnt(folder), given.views)
+    config, learnt = rollout.replace_views(config, find_learnt(folder), given.views)
     selection = Selection(
         _find_categories(folder, learnt, given.categories),
         learnt.threshold or 0.0 if given.threshold is None else given.threshold,

@@ -30,9 +30,9 @@ from stageb.config import require
 from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.training.muon import Muon
-from stageb.training.nonfinite import SkippedSteps
+from stageb.training.step import SkippedSteps
 from stageb.two_channel.config import ScheduleConfig, TwoChannelConfig
-from stageb.two_channel.learning import channel_a, packing, recorded
+from stageb.two_channel.learning import packing, recorded
 from stageb.two_channel.learning.losses import NAMES, compute_losses
 from stageb.two_channel.learning.packing import Line, Pack
 from stageb.two_channel.model import adapters
@@ -236,7 +236,7 @@ class Learner:
         """Accumulate the gradient of a pack."""
         begun = time.perf_counter()
         with self.world.fabric.autocast():
-            states = channel_a.forward(self.detector.model, pack)
+            states = packing.forward(self.detector.model, pack)
         found = compute_losses(states, pack.taught, self._head, self.config.losses)
         with deterministic(self._device):
             self.world.fabric.backward(found.total)

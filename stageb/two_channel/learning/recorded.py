@@ -23,7 +23,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb.engines.native.attention import Envelope
 from stageb.engines.native.memory import send
-from stageb.training.cuda_graphs import Recorder
+from stageb.training.step import Recorder
 from stageb.two_channel.learning.packing import Apart
 
 GRAIN = 1024  # places that lengths are rounded up to, at least: long ones to an eighth to a quarter of them

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, drop_noise
-from stageb.two_channel.boxes.matching import find_duplicates, match, match_prefix, prefer_first
+from stageb.two_channel.boxes.metrics import find_duplicates, match, match_prefix, prefer_first
 from stageb.two_channel.boxes.text import Spelling, find_boxes, list_true_objects, parse, write_answer
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, Rollout, Sample, StepTotals, Target

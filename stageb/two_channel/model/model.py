@@ -33,7 +33,7 @@ from stageb import seeds
 from stageb.config import FabricConfig
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import check_whole, find_code
+from stageb.engines.config import check_whole, find_code
 from stageb.engines.native import attention
 from stageb.engines.native.transformers import UNLOADABLE
 from stageb.engines.native.vision import image_inputs_of

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from stageb.engines.config import ModelConfig
-from stageb.guidance.rules.demonstrations import BY_LABEL, demonstrate
+from stageb.guidance.rules.judge import BY_LABEL, demonstrate
 from stageb.guidance.rules.prompts import Case, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig

@@ -45,9 +45,9 @@ from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
 from stageb.job import lifetime
+from stageb.runs.folder import RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
-from stageb.runs.run import RecordedRun, describe, is_finished, open_journal
 from stageb.store.journal import Journal
 
 

@@ -20,10 +20,9 @@ from jinja2 import TemplateError as TemplateError  # of rows that lack what a te
 import stageb
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.report import charts, sentences
-from stageb.guidance.commands.report.charts import Pair, Point
+from stageb.guidance.commands.report.charts import Pair, Point, use_settings
 from stageb.guidance.commands.report.read import Lineage, MissionReport, RunReport, trace_rules
 from stageb.guidance.commands.report.sentences import Outcome, escape_unseen, format_percent, format_span, shorten
-from stageb.guidance.commands.report.svg import use_settings
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import is_misread
 from stageb.guidance.learning import attempts

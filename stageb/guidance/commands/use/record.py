@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
 from stageb.guidance.commands.fit.artifacts import folder as folder_of
-from stageb.guidance.commands.use.code import CodeJudge, code_rules
+from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.guidance_file import split_step

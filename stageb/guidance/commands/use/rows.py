@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb.engines.protocol import Scorer
 from stageb.guidance.commands.use.source import TicketLine
-from stageb.guidance.judging.sampling import calibrations_of, score_log_odds, sigmoid
+from stageb.guidance.judging.answers import calibrations_of, score_log_odds, sigmoid
 from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.learning.gate.exact import mcnemar_p
 from stageb.guidance.rules.predicates import Ruling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stageb.guidance.commands.report.verdicts import collect_verdicts
+from stageb.guidance.commands.report.read import collect_verdicts
 
 
 def selection(ticket: str, strength: float, epoch: int = 1, right: bool = False) -> dict[str, Any]:

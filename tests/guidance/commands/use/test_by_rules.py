@@ -319,13 +319,13 @@ def test_rules_alone_survive_a_kill_too(job: Job, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     calls = iter(range(40))
-    explain = stageb.guidance.commands.use.code.CodeJudge.explain
+    explain = stageb.guidance.commands.use.source.CodeJudge.explain
     monkeypatch.setattr(
-        "stageb.guidance.commands.use.code.CodeJudge.explain",
+        "stageb.guidance.commands.use.source.CodeJudge.explain",
         lambda judge, *given: explain(judge, *given) if next(calls, None) is not None else fail(),
     )
     assert job(by="rules", output=str(out)) == 130
     assert out.read_bytes().count(b"\n") == 32
-    monkeypatch.setattr("stageb.guidance.commands.use.code.CodeJudge.explain", explain)
+    monkeypatch.setattr("stageb.guidance.commands.use.source.CodeJudge.explain", explain)
     assert job(by="rules", output=str(out)) == 0
     assert out.read_bytes() == whole
