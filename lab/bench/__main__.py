@@ -28,7 +28,6 @@ BENCHMARKS = {
     "scale": Benchmark("The same batch per rank on 1, 2, ... ranks.", "lab.bench.scale:main"),
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
     "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
-    "reasons": Benchmark("Rollouts per second of rounds of train, by sampler.reasons.", "lab.bench.reasons:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "two_channel": Benchmark("Steps of channel B, answers and packs of loop two_channel.", "lab.bench.two_channel:main"),
     "fcos": Benchmark("A detector of the usual kind from scratch, on a detector's data.", "lab.bench.two_channel_fcos:main"),

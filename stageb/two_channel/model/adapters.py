@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024), with peft.
+"""Low-rank adapters (LoRA, Hu et al. 2021), with peft.
 
 The embeddings of the coordinate tokens are trained too: if the checkpoint did not have them, no adapter could teach them.
 ``merge_weights`` gives the weights of an equivalent model without adapters.
