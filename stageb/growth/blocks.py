@@ -65,7 +65,7 @@ def _bound(spec: Spec, teaching: bool) -> float:
 
 MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
 
-Seeds = Sequence[Sequence[tuple[int, bool] | None]]
+StandingSeeds = Sequence[Sequence[tuple[int, bool] | None]]
 """Of each member and slot: the blueprint that stands there, and whether it learns; None where nothing is to be computed."""
 
 
@@ -88,7 +88,7 @@ class SlotGroups:
     order: Tensor  # int64 (B,): where each stands when groups and rest follow one another
 
 
-def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[SlotGroups, ...]:
+def group_members(plan: Plan, seeds: StandingSeeds, device: torch.device) -> tuple[SlotGroups, ...]:
     """How a block parts at its three slots."""
 
     def rows(of: list[int]) -> Tensor:

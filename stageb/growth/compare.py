@@ -20,8 +20,8 @@ from typing import Any
 from stageb.growth import hosts, views
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
-from stageb.growth.environment import Block, Course, Places, Seeds, Setting, play, take_turn
-from stageb.growth.types import View, restore_tuples
+from stageb.growth.environment import Block, Course, Places, PlantedSeeds, Setting, play, take_turn
+from stageb.growth.types import EnvironmentView, restore_tuples
 from stageb.runs.figures import interval
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
@@ -39,8 +39,8 @@ class Comparison:
     extra: float  # parameters added, as a share of the host's
     epochs: int
     flops: float
-    kept: Seeds
-    truth: Seeds | None = None
+    kept: PlantedSeeds
+    truth: PlantedSeeds | None = None
     course: Course = ()  # while it was trained, and at its end
 
     @classmethod
@@ -100,7 +100,7 @@ def train_within_budgets(
     return [found[each] for each in members]
 
 
-def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None:
+def _decide(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> None:
     """What follows an epoch of an episode: an action for each, or its end."""
     if block.epochs < block.setting.config.host.epochs:
         take_turn(block, controller, known)

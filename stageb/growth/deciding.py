@@ -28,10 +28,10 @@ from stageb.growth.controllers import (
     Selective,
     Static,
 )
-from stageb.growth.environment import Block, Seeds
+from stageb.growth.environment import Block, PlantedSeeds
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import SIZE, Normaliser
-from stageb.growth.policy import Learner, Policy
+from stageb.growth.policy import Policy, PolicyLearner
 from stageb.runs.folder import METRICS, RunFolder
 from stageb.settings import CODE
 from stageb.store.commits import read_commit
@@ -73,14 +73,14 @@ class Decider:
         return SIMPLE[self.name](setting.rules)
 
 
-def list_answers(block: Block) -> list[Seeds]:
+def list_answers(block: Block) -> list[PlantedSeeds]:
     """What pays in each environment of a block of a task that knows: slots and blueprints; none where no growth does."""
     if block.lessons.right is not None:
         return list(block.lessons.right)
     return [()] * len(block.keys)
 
 
-def take_snapshot(learner: Learner) -> dict[str, Tensor]:
+def take_snapshot(learner: PolicyLearner) -> dict[str, Tensor]:
     """What decides, copied, so that it stays as it is while the learner goes on."""
     kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state()}
     return {

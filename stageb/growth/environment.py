@@ -28,13 +28,13 @@ from stageb.growth.observation import observe
 from stageb.growth.policy import Rollout, encode_action, make_masks
 from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
-from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
+from stageb.growth.types import SLOTS, Action, EnvironmentView, EpisodeResult, Op, Slots, SlotView, Stage
 from stageb.growth.views import Measurements, Sizes, compute_objective, compute_reward
 from stageb.job import heartbeat
 from stageb.training.step import Recorder
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
-Seeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
+PlantedSeeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
 Course = tuple[tuple[float, float], ...]  # of a host: FLOPs so far, and validation accuracy
 
 
@@ -80,11 +80,11 @@ class Episodes:
 
     ended: tuple[EpisodeResult, ...]
     played: Rollout  # what PPO learns from
-    views: tuple[tuple[View, ...], ...]  # of every epoch, by member
+    views: tuple[tuple[EnvironmentView, ...], ...]  # of every epoch, by member
     actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
 
 
-class Decision(NamedTuple):
+class Turn(NamedTuple):
     """What a block's controller knew at an epoch's end, and what it chose."""
 
     observations: Tensor  # float32 (B, 80)
@@ -95,7 +95,7 @@ class Decision(NamedTuple):
 class Block:
     """Environments that train together: all that changes in them."""
 
-    def __init__(self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None) -> None:
+    def __init__(self, setting: Setting, places: Places, begins: Sequence[PlantedSeeds] | None = None) -> None:
         """``begins``: seeds that stand in each host for good from the start."""
         self.setting, self.places = setting, places
         self.keys = places.keys(setting.config.seed)
@@ -103,7 +103,7 @@ class Block:
         self.hosts = training.make_hosts(setting.plan, self.lessons.start, setting.device)
         self.hosts.recorder = setting.recorder
         self.slots: list[Slots] = [EMPTY] * len(self.keys)
-        self.views: list[View | None] = [None] * len(self.keys)
+        self.views: list[EnvironmentView | None] = [None] * len(self.keys)
         self.flops = [0.0] * len(self.keys)
         self.skipped = [0] * len(self.keys)
         self.epochs = 0
@@ -139,7 +139,7 @@ class Block:
         heartbeat.tick()
         return figures
 
-    def look(self, figures: EpochFigures) -> list[View]:
+    def look(self, figures: EpochFigures) -> list[EnvironmentView]:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
         judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
@@ -221,7 +221,7 @@ class Block:
             else:
                 training.germinate(self.hosts, member, slot, slots[slot].blueprint, tasks.seed_key(self.keys[member]))
 
-    def _plant(self, member: int, grown: Seeds) -> None:
+    def _plant(self, member: int, grown: PlantedSeeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""
         slots = list(EMPTY)
         for number, (slot, blueprint) in enumerate(grown):
@@ -234,8 +234,8 @@ def play(block: Block, controller: Controller) -> Episodes:
     """Whole episodes of a block that has just begun."""
     config = block.setting.config
     controller.begin(len(block.keys))
-    seen: list[tuple[View, ...]] = []
-    turns: list[Decision] = []
+    seen: list[tuple[EnvironmentView, ...]] = []
+    turns: list[Turn] = []
     for epoch in range(1, config.host.epochs + 1):
         known = block.look(block.train())
         seen.append(tuple(known))
@@ -256,16 +256,16 @@ def play(block: Block, controller: Controller) -> Episodes:
     return Episodes(ended, played, tuple(seen), decided)
 
 
-def take_turn(block: Block, controller: Controller, known: Sequence[View]) -> Decision:
+def take_turn(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> Turn:
     """Have every environment of a block do what ``controller`` chooses for it, and end its epoch."""
     observations, legal = observe(known), make_masks([block.setting.rules.legal(view) for view in known])
     keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
     actions = tuple(controller.act(known, observations, legal, keys))
     block.act(actions)
-    return Decision(observations, legal, actions)
+    return Turn(observations, legal, actions)
 
 
-def _view_finals(block: Block) -> list[View]:
+def _view_finals(block: Block) -> list[EnvironmentView]:
     """The networks that stay, as the validation set judges them."""
     plan, finals = block.setting.plan, []
     for view, slots, judged in zip(block.views, block.slots, block.judge(test=False), strict=True):
@@ -274,7 +274,9 @@ def _view_finals(block: Block) -> list[View]:
     return finals
 
 
-def _compute_rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: GrowthConfig) -> Tensor:
+def _compute_rewards(
+    seen: Sequence[Sequence[EnvironmentView]], finals: Sequence[EnvironmentView], config: GrowthConfig
+) -> Tensor:
     """Of every action: float32 (T, B)."""
     last = len(seen) - 2
     rows = [
@@ -288,7 +290,7 @@ def _compute_rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], con
 
 
 def _make_results(
-    block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor
+    block: Block, finals: Sequence[EnvironmentView], decided: Sequence[Sequence[Action]], rewards: Tensor
 ) -> tuple[EpisodeResult, ...]:
     """What the episodes of a block came to, its slots closed."""
     right, ended = block.lessons.right, []

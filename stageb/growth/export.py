@@ -117,7 +117,7 @@ def compare(grown: Grown, network: nn.Module, inputs: Tensor) -> float:
     """
     network = copy.deepcopy(network).double()
     plan = grown.plan
-    held: blocks.Seeds = [[(index, False) if index >= 0 else None for index in grown.active]]
+    held: blocks.StandingSeeds = [[(index, False) if index >= 0 else None for index in grown.active]]
     slots = blocks.group_members(plan, held, torch.device("cpu"))
     params = {group: grown.weights[group.segment].double()[None] for slot in slots for group in slot.groups}
     ones = torch.ones((1, 1, len(SLOTS)), dtype=torch.float64)

@@ -193,7 +193,7 @@ class Trajectory:
     truncated: Tensor
 
 
-class Learner:
+class PolicyLearner:
     """The policy, its normaliser and its optimiser; the policy learns on ``device``, from what is on the CPU."""
 
     def __init__(self, config: GrowthConfig, device: str = "cpu") -> None:

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 
 from stageb.growth.config import GrowthConfig, GrowthSection
 from stageb.growth.deciding import WEIGHTS, Snapshot, take_snapshot
-from stageb.growth.policy import Learner, Rollout
+from stageb.growth.policy import PolicyLearner, Rollout
 from stageb.growth.ranks import RoundResult
-from stageb.growth.schedule import Schedule
+from stageb.growth.schedule import GrowthSchedule
 from stageb.growth.types import SLOTS, EpisodeResult
 from stageb.runs.figures import rounded, short
 from stageb.runs.folder import METRICS
@@ -51,7 +51,7 @@ VIEW = RowView(CURVES, GROUPS)
 
 
 def make_row(
-    schedule: Schedule,
+    schedule: GrowthSchedule,
     update: int,
     ended: Sequence[EpisodeResult],
     so_far: Mapping[str, float],
@@ -109,7 +109,7 @@ def _name_seed(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, st
     return {"slot": SLOTS[slot], "blueprint": blueprints[blueprint]}
 
 
-def describe_start(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+def describe_start(config: GrowthConfig, schedule: GrowthSchedule, done: int, last: Mapping[str, Any] | None) -> str:
     """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
@@ -158,14 +158,14 @@ EPISODES = "episodes.jsonl"
 
 
 @dataclass(frozen=True)
-class Start:
+class GrowthStart:
     """Where a run starts or resumes."""
 
     done: int  # updates
     snapshot: Snapshot  # what decides in the next
 
 
-class Run(LearningRun):
+class GrowthRun(LearningRun):
     """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: GrowthConfig
@@ -174,8 +174,8 @@ class Run(LearningRun):
     def __init__(self, config: GrowthConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
-        self.config, self.schedule = config, Schedule(config)
-        self.learner: Learner | None = None  # from when it begins on, where the controller learns
+        self.config, self.schedule = config, GrowthSchedule(config)
+        self.learner: PolicyLearner | None = None  # from when it begins on, where the controller learns
         self._so_far: dict[str, Any] = {"flops": 0.0, "skipped": 0}  # since the run began
         self._figures: Figures | None = None  # what was learnt in the last update
         self._learn_s = 0.0  # seconds that this took
@@ -192,7 +192,7 @@ class Run(LearningRun):
         """See ``LearningRun``."""
         return describe_result(row)
 
-    def begin(self, fresh: bool, places: Sequence[str]) -> Start | None:
+    def begin(self, fresh: bool, places: Sequence[str]) -> GrowthStart | None:
         """Open the folder; None where nothing is left to do. ``places`` are the ranks' devices."""
         if self.is_finished(fresh):
             return None
@@ -201,7 +201,7 @@ class Run(LearningRun):
             self.journal.replace("config.yaml", self._yaml)
         self._so_far = self._state("so_far", self._so_far)
         if self.config.growth.controller == "ppo":
-            self.learner = Learner(self.config, places[0])
+            self.learner = PolicyLearner(self.config, places[0])
             if checkpoint := self._checkpoint():
                 self.learner.load(checkpoint)
         shares = self.schedule.shares(len(places))
@@ -210,7 +210,7 @@ class Run(LearningRun):
         opening = describe_start(self.config, self.schedule, done, held[-1] if held else None)
         also = describe_assignment(places, shares, self.config.growth)
         self._show(self.schedule.updates, done, opening, also)
-        return Start(done, self._snapshot())
+        return GrowthStart(done, self._snapshot())
 
     def learn(self, update: int, result: RoundResult) -> Snapshot:
         """Learn from an update's episodes, if anything learns; what decides in the next."""

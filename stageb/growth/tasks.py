@@ -11,7 +11,7 @@ from torch import Tensor
 from stageb import draws, seeds
 from stageb.config import require
 from stageb.growth import blocks, data
-from stageb.growth.blocks import Seeds, choose_batch_size, forward, group_members, open_segment
+from stageb.growth.blocks import StandingSeeds, choose_batch_size, forward, group_members, open_segment
 from stageb.growth.config import HostConfig, TaskConfig
 from stageb.growth.data import Sets, Split
 from stageb.growth.hosts import HOST, Plan
@@ -72,7 +72,7 @@ class Teachers:
         self.plan, self.keys, self.drawn = plan, keys, right is None
         self.host = blocks.draw(plan, HOST, keys).float().to(inputs.device)  # (B, size)
         has = [dict(each) for each in right or [()] * len(keys)]
-        held: Seeds = [[(its[slot], False) if slot in its else None for slot in range(len(SLOTS))] for its in has]
+        held: StandingSeeds = [[(its[slot], False) if slot in its else None for slot in range(len(SLOTS))] for its in has]
         self.slots, self.params = group_members(plan, held, inputs.device), {}
         for group in (group for slot in self.slots for group in slot.groups):
             whose = [_teaching_key(keys[member], known) for member in group.rows.tolist()]

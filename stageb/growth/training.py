@@ -28,7 +28,7 @@ from torch import Tensor
 
 from stageb.draws import wide
 from stageb.growth import blocks
-from stageb.growth.blocks import Seeds, SlotGroups, choose_batch_size, forward, group_members
+from stageb.growth.blocks import SlotGroups, StandingSeeds, choose_batch_size, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, name_segment
 from stageb.growth.types import SLOTS
@@ -180,7 +180,7 @@ def _passes(hosts: Hosts, active: Tensor, alphas: Tensor, learning: Tensor) -> l
 
 def _pass(hosts: Hosts, rows: Tensor | None, active: Tensor, alphas: Tensor, learning: Tensor) -> _Pass:
     """A pass of networks whose every row says what it is."""
-    seeds: Seeds = [
+    seeds: StandingSeeds = [
         [(index, learns) if index >= 0 and alpha > 0 else None for index, alpha, learns in zip(*network, strict=True)]
         for network in zip(active.tolist(), alphas.tolist(), learning.tolist(), strict=True)
     ]
@@ -279,21 +279,21 @@ def _raise_if_broken(hosts: Hosts) -> None:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class SetScores:
     """How members do on a set in each setting, on the CPU."""
 
     loss: Tensor  # float64 (B, S): mean cross entropy
     accuracy: Tensor  # float64 (B, S)
 
 
-def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluation:
+def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> SetScores:
     """Loss and accuracy on ``split``, whose targets are stacked over members, in S settings of ``alphas``, floats (B, S, 3).
 
     ``active`` is int64 (B, 3), as of ``training.train_epoch``.
     """
     plan, device, count = hosts.plan, hosts.device, len(split)
     seen = (alphas > 0).any(1).tolist()  # in one setting at least
-    seeds: Seeds = [
+    seeds: StandingSeeds = [
         [(index, False) if index >= 0 and any_at_all else None for index, any_at_all in zip(indices, its, strict=True)]
         for indices, its in zip(active.tolist(), seen, strict=True)
     ]
@@ -308,7 +308,7 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluat
             logits = forward(plan, hosts.weights[HOST], slots, params, inputs, alphas)
             total += _sums(logits, targets[:, None])
     losses, right = total.cpu().double() / count
-    return Evaluation(losses, right)
+    return SetScores(losses, right)
 
 
 def _sums(logits: Tensor, targets: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import cast
 
 from stageb.growth.config import GatesConfig, RewardConfig
 from stageb.growth.lifecycle import SEEDED, VISIBLE
-from stageb.growth.types import Slots, SlotView, Stage, View
+from stageb.growth.types import EnvironmentView, Slots, SlotView, Stage
 
 # What a controller is paid: for the network that an episode leaves, and on the way for what brings it about.
 #
@@ -23,17 +23,19 @@ from stageb.growth.types import Slots, SlotView, Stage, View
 # All figures are of the validation set.
 
 
-def compute_objective(view: View, config: RewardConfig) -> float:
+def compute_objective(view: EnvironmentView, config: RewardConfig) -> float:
     """J: accuracy less the price of its size."""
     return view.accuracy - config.size_price * measure_growth(view)
 
 
-def measure_growth(view: View) -> float:
+def measure_growth(view: EnvironmentView) -> float:
     """ln(1 + extra / host parameters): 0 for the bare host."""
     return math.log1p(view.extra_parameters / view.host_parameters)
 
 
-def compute_reward(before: View, after: View, final: View | None, config: RewardConfig, gamma: float) -> float:
+def compute_reward(
+    before: EnvironmentView, after: EnvironmentView, final: EnvironmentView | None, config: RewardConfig, gamma: float
+) -> float:
     """Of what was done on seeing ``before``: it led to ``after``, an epoch later.
 
     ``final`` is the network that stays, judged once the episode is over; None where it goes on.
@@ -70,14 +72,16 @@ class Sizes:
     extra_parameters: int
 
 
-def view_after_epoch(before: View | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig) -> View:
+def view_after_epoch(
+    before: EnvironmentView | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig
+) -> EnvironmentView:
     """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the epoch before."""
     losses = (*(before.loss_history if before else ()), measured.loss)[-REMEMBERED:]
     accuracies = (*(before.accuracy_history if before else ()), measured.accuracy)[-REMEMBERED:]
     best, plateau = (before.best_loss, before.plateau) if before else (math.inf, 0)
     better = measured.loss < best
     germinated = max((slot.seed_id + 1 for slot in slots), default=0)
-    return View(
+    return EnvironmentView(
         epoch=before.epoch + 1 if before else 1,
         epochs=sizes.epochs,
         steps=(before.steps if before else 0) + sizes.steps,
@@ -99,7 +103,7 @@ def view_after_epoch(before: View | None, slots: Slots, measured: Measurements, 
     )
 
 
-def view_at_end(view: View, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> View:
+def view_at_end(view: EnvironmentView, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> EnvironmentView:
     """The network that stays: ``judged`` is its loss and accuracy on the validation set."""
     loss, accuracy = judged
     return replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra_parameters)

@@ -48,7 +48,7 @@ PAUSE_S = 10.0  # between two plain lines
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunLength:
     """How far a run goes."""
 
     unit: str  # what it counts: "update", "step"
@@ -59,7 +59,7 @@ class Plan:
 class Progress:
     """Counts the updates, or whatever the plan counts, of this process's part of the run, and says how it goes."""
 
-    def __init__(self, opening: str, plan: Plan, level: Level) -> None:
+    def __init__(self, opening: str, plan: RunLength, level: Level) -> None:
         """``opening`` is the first line."""
         self._console, self._plan, self._level = console(), plan, level
         self._began, self._said = time.monotonic(), 0.0

@@ -22,7 +22,7 @@ from stageb.snake.agent import Agent
 from stageb.snake.config import ACCELERATORS, SnakeConfig
 from stageb.snake.game import Game, GameTotals, Rollout
 from stageb.snake.rollout import Player
-from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
+from stageb.snake.schedule import MOST_GAMES, SnakeSchedule, fit_games
 from stageb.training import ppo, run
 from stageb.training.ppo import Batch
 from stageb.training.run import digest_of
@@ -32,13 +32,13 @@ from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
 #
 # A minibatch takes equally many steps of every game, chosen for each game by a stream that its global number names. So every
 # rank has as many minibatches, and the union of what ranks learn from at a step of the optimiser is the same at every world
-# size. Where one rank has a game more than another its means count for so much more (``Schedule.weight``).
+# size. Where one rank has a game more than another its means count for so much more (``SnakeSchedule.weight``).
 
 
-class Learner:
+class SnakeLearner:
     """What a rank does with its rollouts."""
 
-    def __init__(self, world: World, schedule: Schedule, step: Step, numbers: Sequence[int]) -> None:
+    def __init__(self, world: World, schedule: SnakeSchedule, step: Step, numbers: Sequence[int]) -> None:
         """``numbers`` are those of this rank's games."""
         self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
@@ -121,10 +121,10 @@ def find_device_kind(device: str) -> str:
     return kind
 
 
-class Ranks:
+class SnakeRanks:
     """The ranks of a run, as the loop sees them."""
 
-    def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
+    def __init__(self, config: SnakeConfig, schedule: SnakeSchedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
         run.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
         numbers = schedule.share(world.rank)
@@ -143,7 +143,7 @@ class Ranks:
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         if config.runner.compile:
             self.player.compile_agent()
-        self.learner = Learner(world, schedule, self.step, numbers)
+        self.learner = SnakeLearner(world, schedule, self.step, numbers)
         self._ended = GameTotals()  # since they were last gathered
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:

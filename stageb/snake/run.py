@@ -15,7 +15,7 @@ from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.evaluate import WEIGHTS
 from stageb.snake.game import GameTotals
 from stageb.snake.ranks import Checkpoint
-from stageb.snake.schedule import Schedule
+from stageb.snake.schedule import SnakeSchedule
 from stageb.store.commits import read_commit
 from stageb.training.ppo import Figures
 from stageb.training.run import NOT_SHAPING, LearningRun
@@ -53,7 +53,7 @@ class UpdateResult:
     evaluation: GameTotals | None  # games of an evaluation
 
 
-def make_row(schedule: Schedule, update: int, result: UpdateResult, skipped: int) -> dict[str, Any]:
+def make_row(schedule: SnakeSchedule, update: int, result: UpdateResult, skipped: int) -> dict[str, Any]:
     """The row after an update; ``skipped`` are steps of the optimiser since the run began."""
     cells = schedule.config.game.cells
     return {
@@ -84,7 +84,7 @@ def average_games(played: GameTotals, cells: int, prefix: str) -> dict[str, floa
     return {f"{prefix}games": games} | {f"{prefix}{name}": rounded(value) for name, value in figures.items()}
 
 
-def describe_start(config: SnakeConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+def describe_start(config: SnakeConfig, schedule: SnakeSchedule, done: int, last: Mapping[str, Any] | None) -> str:
     """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
@@ -112,19 +112,19 @@ def describe_result(row: Mapping[str, Any], config: SnakeConfig) -> str:
 
 
 @dataclass(frozen=True)
-class Start:
+class SnakeStart:
     """Where a run starts or resumes."""
 
-    schedule: Schedule
+    schedule: SnakeSchedule
     done: int  # updates
     checkpoint: Checkpoint | None  # None: from the beginning
 
 
-class Run(LearningRun):
+class SnakeRun(LearningRun):
     """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: SnakeConfig
-    schedule: Schedule  # from ``begin`` on
+    schedule: SnakeSchedule  # from ``begin`` on
     view, unit = VIEW, "update"
     not_shaping = (*NOT_SHAPING, "runner.per_rank_num_envs")
 
@@ -144,7 +144,7 @@ class Run(LearningRun):
         """See ``LearningRun``."""
         return describe_result(row, self.config)
 
-    def begin(self, fresh: bool, games: int, world_size: int) -> Start | None:
+    def begin(self, fresh: bool, games: int, world_size: int) -> SnakeStart | None:
         """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is
         left to the loop and the run has begun with another number."""
         self._games = read_commit(self.config.output.folder)["config"].get("games", 0)
@@ -152,14 +152,14 @@ class Run(LearningRun):
             return None
         if fresh or not self._games or self.config.runner.per_rank_num_envs != "auto":
             self._games = games
-        self.schedule = schedule = Schedule.of(self.config, world_size, self._games)
+        self.schedule = schedule = SnakeSchedule.of(self.config, world_size, self._games)
         done = self._recorded = self._open(fresh)
         self._skipped = self._state("skipped", 0)
         self._describe({"games": schedule.all_games, "per_rank_num_envs": schedule.games})
         rows = self.journal.rows(METRICS)
         opening = describe_start(self.config, schedule, done, rows[-1] if rows else None)
         self._show(schedule.updates, done, opening)
-        return Start(schedule, done, self._checkpoint())
+        return SnakeStart(schedule, done, self._checkpoint())
 
     def record(self, update: int, result: UpdateResult) -> None:
         """Write down what an update came to, and the games that ended since the last row."""

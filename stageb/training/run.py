@@ -26,7 +26,7 @@ from stageb.runs import loggers
 from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.logs import Logs, RowView
-from stageb.runs.progress import Plan, Progress, finished_already, set_log_level
+from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level
 
 # Keeps freed CPU memory in the process for the next allocation.
 #
@@ -84,7 +84,7 @@ NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys tha
 MIXED = ("bf16-mixed", "16-mixed")
 
 
-class Settings(Protocol):
+class LoopSettings(Protocol):
     """What the configs of loops that learn weights have in common."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -101,7 +101,7 @@ class Settings(Protocol):
     def log_level(self) -> Level: ...
 
 
-def launch(config: Settings, main: Callable[[World], int]) -> int:
+def launch(config: LoopSettings, main: Callable[[World], int]) -> int:
     """Run ``main`` on every rank; returns its exit code. Raises ``ConfigError`` before any rank starts."""
     set_log_level(config.log_level)
     loggers.check(config.loggers)
@@ -111,7 +111,7 @@ def launch(config: Settings, main: Callable[[World], int]) -> int:
 class LearningRun(RecordedRun):
     """One run: its state, its files and its messages."""
 
-    config: Settings
+    config: LoopSettings
     progress: Progress  # set once the run has begun, as are these
     logs: Logs
     view: ClassVar[RowView]  # how its rows are shown; defined by the loop, as are these
@@ -186,7 +186,7 @@ class LearningRun(RecordedRun):
         """Start the logs and the progress display, whose first lines are ``opening`` and ``also``."""
         folder = self.journal.folder
         self.logs = Logs(self.config.log, self.view, folder, self.journal.rows(METRICS))
-        self.progress = Progress(opening, Plan(self.unit, total, done), self.config.log_level)
+        self.progress = Progress(opening, RunLength(self.unit, total, done), self.config.log_level)
         for line in also:
             self.progress.tells(line)
         lifetime.set_resume("", commit=self.journal.commit_file)

@@ -57,7 +57,7 @@ class SmallConfig(Section, at="model.small"):
 
 
 @dataclass(frozen=True)
-class ModelConfig(Section, at="model"):
+class DetectorConfig(Section, at="model"):
     """The model to train."""
 
     model_name_or_path: str | None = setting(None, trust=CHECKPOINT)
@@ -289,7 +289,7 @@ class TwoChannelConfig(Section, at=""):
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     answer: AnswerConfig = field(default_factory=AnswerConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: DetectorConfig = field(default_factory=DetectorConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
     losses: LossConfig = field(default_factory=LossConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from stageb.engines.native.attention import PromptStore, Reading, Stepping, stem_attention, tiles_of
+from stageb.engines.native.attention import Prefill, PromptStore, Stepping, stem_attention, tiles_of
 from stageb.engines.native.rows import BLOCK
 
 pytestmark = [
@@ -70,8 +70,8 @@ def test_reading_on_a_gpu_is_the_plain_one(
     query, (key, value) = some(tokens, heads, dim), some(2, tokens, key_heads, dim).transpose(1, 2)
     stems = [(some(1, key_heads, stem, dim), some(1, key_heads, stem, dim))] if stem else None
     wide = [(one.float(), other.float()) for one, other in stems] if stems else None
-    expected = Reading(wide, edges, tiles).attend(0, query.float(), key.float(), value.float(), 0.1)
-    found = Reading(stems, edges, tiles).attend(0, query, key, value, 0.1).float()
+    expected = Prefill(wide, edges, tiles).attend(0, query.float(), key.float(), value.float(), 0.1)
+    found = Prefill(stems, edges, tiles).attend(0, query, key, value, 0.1).float()
     assert torch.all((found - expected).norm(dim=-1) < tolerance * expected.norm(dim=-1))
 
 

@@ -23,7 +23,7 @@ from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, Policy
 from stageb.growth.deciding import learning_cost
 from stageb.growth.environment import Block
 from stageb.growth.observation import SIZE
-from stageb.growth.policy import Learner, Policy
+from stageb.growth.policy import Policy, PolicyLearner
 from stageb.growth.run import CURVES
 
 UPDATES, ENVIRONMENTS = 3, 4
@@ -71,7 +71,7 @@ def test_other_programs_see_the_same_rows(finished: Path) -> None:
         assert picture.size == (1200, 650)
     [path] = finished.glob("checkpoint-*.pt")
     config = yaml.safe_load((finished / "config.yaml").read_text())
-    learner = Learner(GrowthConfig(policy=PolicyConfig(**config["policy"])))
+    learner = PolicyLearner(GrowthConfig(policy=PolicyConfig(**config["policy"])))
     learner.load(torch.load(path, weights_only=True))
     assert learner.normaliser.count == UPDATES * ENVIRONMENTS * 4  # decisions
 

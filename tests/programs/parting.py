@@ -29,11 +29,11 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
     import torch
 
     from stageb.snake import loop
-    from stageb.snake.ranks import Ranks
+    from stageb.snake.ranks import SnakeRanks
 
-    learn, begins = Ranks.learn, not (config.output.folder / "commit.json").exists()
+    learn, begins = SnakeRanks.learn, not (config.output.folder / "commit.json").exists()
 
-    def parting(ranks: Ranks, rollout: Any, update: int) -> Any:
+    def parting(ranks: SnakeRanks, rollout: Any, update: int) -> Any:
         figures = learn(ranks, rollout, update)
         if begins and (ranks.world.rank, update) == (config.parts_on, UPDATE):
             weight = next(iter(ranks.agent.parameters()))
@@ -41,5 +41,5 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
             spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0]))
         return figures
 
-    Ranks.learn = parting  # type: ignore[method-assign]
+    SnakeRanks.learn = parting  # type: ignore[method-assign]
     return loop.fit(config, resolved_yaml, fresh)

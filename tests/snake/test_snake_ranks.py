@@ -15,8 +15,8 @@ from stageb.job.world import World
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
 from stageb.snake.game import Rollout
-from stageb.snake.ranks import Ranks, make_batch
-from stageb.snake.schedule import Schedule
+from stageb.snake.ranks import SnakeRanks, make_batch
+from stageb.snake.schedule import SnakeSchedule
 from stageb.training import ppo
 from stageb.training.ppo import Batch
 from stageb.training.run import DivergedError
@@ -31,13 +31,13 @@ CONFIG = SnakeConfig(
 )
 
 
-def ranks_of(world: World, config: SnakeConfig = CONFIG) -> Ranks:
-    ranks = Ranks(config, Schedule.of(config, world.world_size, GAMES), world)
+def ranks_of(world: World, config: SnakeConfig = CONFIG) -> SnakeRanks:
+    ranks = SnakeRanks(config, SnakeSchedule.of(config, world.world_size, GAMES), world)
     ranks.take_up(None)
     return ranks
 
 
-def weights(ranks: Ranks) -> Tensor:
+def weights(ranks: SnakeRanks) -> Tensor:
     return torch.cat([each.detach().flatten() for each in ranks.agent.parameters()])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from stageb.two_channel.boxes import data, shapes, text
-from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, SmallConfig, TwoChannelConfig
+from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, SmallConfig, TwoChannelConfig
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
 from stageb.two_channel.model import model
@@ -45,9 +45,9 @@ def samples(root: Path) -> list[Sample]:
     return data.read([root / "train.jsonl"])
 
 
-def detector(root: Path, config: ModelConfig | None = None) -> Detector:
+def detector(root: Path, config: DetectorConfig | None = None) -> Detector:
     """A detector whose choices are far from even."""
-    found = model.load(str(folder_of(root) / "model"), config or ModelConfig(), WORDS, "cpu")
+    found = model.load(str(folder_of(root) / "model"), config or DetectorConfig(), WORDS, "cpu")
     return roughened(found)
 
 

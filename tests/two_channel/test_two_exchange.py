@@ -13,7 +13,7 @@ from stageb.job.world import World
 from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyConfig, TwoChannelConfig
 from stageb.two_channel.learning.exchange import SharedRanks
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.types import Object, Rollout, Sample
 
 SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)),))
@@ -40,7 +40,7 @@ def test_answers_ahead_are_begun_before_the_first_is_learnt_from(staleness: int)
         topology=TopologyConfig(rollout=1, learn=1, staleness=staleness),
     )
     world = World(Fabric(accelerator="cpu", devices=1))
-    writer, schedule = cast(Writer, Scribe()), Schedule(config, 2)
+    writer, schedule = cast(Writer, Scribe()), DetectorSchedule(config, 2)
     exchange = SharedRanks(world, writer, schedule, lambda _step: [SAMPLE] * 2, lambda _average: iter(()))
     taken = exchange.rollouts(1)
     assert next(taken) == (SAMPLE, Rollout((7,), True, 1))
@@ -58,7 +58,7 @@ def test_answers_are_of_the_weights_where_their_average_was_judged_just_before()
 
     config = TwoChannelConfig(schedule=ScheduleConfig(pattern=["B"]), channel_b=ChannelBConfig(rollouts_per_step=2))
     world = World(Fabric(accelerator="cpu", devices=1))
-    exchange = SharedRanks(world, cast(Writer, Scribe()), Schedule(config, 2), lambda _step: [SAMPLE] * 2, weights)
+    exchange = SharedRanks(world, cast(Writer, Scribe()), DetectorSchedule(config, 2), lambda _step: [SAMPLE] * 2, weights)
     exchange.refresh(3, average=True)
     assert [each.version for _, each in exchange.rollouts(3)] == [3, 3]
     exchange.refresh(3, average=True)

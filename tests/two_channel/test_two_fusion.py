@@ -11,7 +11,7 @@ from two_channel import made
 
 from stageb.errors import ConfigError
 from stageb.two_channel.boxes import augmentation
-from stageb.two_channel.boxes.augmentation import View
+from stageb.two_channel.boxes.augmentation import ImageView
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import bins_of, list_true_objects
 from stageb.two_channel.config import AugmentationConfig, EvaluationConfig
@@ -29,15 +29,15 @@ def told(*objects: tuple[str, Bins, float]) -> Detections:
 
 
 def test_views_are_what_augmentation_makes() -> None:
-    assert rollout.list_views(EVERY, 1) == [View()]
-    assert rollout.list_views(EVERY, 3) == [View(), View(mirrored=True), View(upended=True)]
+    assert rollout.list_views(EVERY, 1) == [ImageView()]
+    assert rollout.list_views(EVERY, 3) == [ImageView(), ImageView(mirrored=True), ImageView(upended=True)]
     assert len(set(rollout.list_views(EVERY, 99))) == 8
-    assert rollout.list_views(AugmentationConfig(mirror=True), 99) == [View(), View(mirrored=True)]
-    assert rollout.list_views(AugmentationConfig(scale_jitter=[1.0, 2.0]), 99) == [View()]
+    assert rollout.list_views(AugmentationConfig(mirror=True), 99) == [ImageView(), ImageView(mirrored=True)]
+    assert rollout.list_views(AugmentationConfig(scale_jitter=[1.0, 2.0]), 99) == [ImageView()]
 
 
 @given(st.lists(boxes, max_size=4), st.sampled_from(rollout.list_views(EVERY, 8)))
-def test_what_a_view_shows_comes_back_to_where_the_image_has_it(found: list[Bins], view: View) -> None:
+def test_what_a_view_shows_comes_back_to_where_the_image_has_it(found: list[Bins], view: ImageView) -> None:
     size = (BINS - 1, BINS - 1)  # a pixel is a bin
     sample = Sample("x", "x.png", *size, tuple(Object("a", tuple(map(float, box))) for box in found))  # type: ignore[arg-type]
     moved = tuple(each for one in sample.objects if (each := augmentation._move(one, view, size)))

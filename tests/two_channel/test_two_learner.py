@@ -23,9 +23,9 @@ from stageb.job.world import World, pack, unpack
 from stageb.training.step import NonFiniteError
 from stageb.two_channel.boxes import text
 from stageb.two_channel.boxes.metrics import match_prefix
-from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
+from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, ScheduleConfig, TunerConfig
 from stageb.two_channel.learning import packing
-from stageb.two_channel.learning.learner import Learner, StepFigures, make_optimizers
+from stageb.two_channel.learning.learner import DetectorLearner, StepFigures, make_optimizers
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.rollout import Writer
@@ -135,15 +135,17 @@ def _first_picture(line: Line) -> int:
     return next(place for place, token in enumerate(line.prompt) if token >= PICTURE)
 
 
-def steps(learner: Learner, targets: Targets, count: int = 3, begin: int = 0) -> list[StepFigures]:
+def steps(learner: DetectorLearner, targets: Targets, count: int = 3, begin: int = 0) -> list[StepFigures]:
     totals = count_totals(target for _, target in targets)
     return [learner.step(step, iter(targets), totals, 1e-3) for step in range(begin, begin + count)]
 
 
-def learner_of(root: Path, there: World, change: Callable[[Detector], None] = lambda _: None, **sections: Any) -> Learner:
+def learner_of(
+    root: Path, there: World, change: Callable[[Detector], None] = lambda _: None, **sections: Any
+) -> DetectorLearner:
     found = made.detector(root, sections.get("model"))
     change(found)
-    return Learner(there, found, made.config(**sections))
+    return DetectorLearner(there, found, made.config(**sections))
 
 
 def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> None:
@@ -242,7 +244,7 @@ def test_coordinate_tokens_trained_beside_adapters_are_embeddings_to_the_optimis
 
 
 def test_frozen_weights_are_halved_where_precision_is_and_what_learns_is_not(root: Path) -> None:
-    folder, config, words = str(root / "model"), ModelConfig(), made.WORDS
+    folder, config, words = str(root / "model"), DetectorConfig(), made.WORDS
     mixed, lora = FabricConfig(precision="bf16-mixed"), TunerConfig(kind="lora")
     assert (
         model.find_learning_dtype(mixed, TunerConfig()) == model.find_learning_dtype(FabricConfig(), lora) == torch.float32
@@ -251,7 +253,7 @@ def test_frozen_weights_are_halved_where_precision_is_and_what_learns_is_not(roo
     adapt(found.model, lora, found.first, seed=5)
     kinds = {(each.requires_grad, each.dtype) for each in found.model.parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
-    learner = Learner(world("bf16-mixed"), found, made.config(tuner=lora, losses=LossConfig()))
+    learner = DetectorLearner(world("bf16-mixed"), found, made.config(tuner=lora, losses=LossConfig()))
     told = steps(learner, made.taught(root, found), 8)
     assert told[-1].losses["total"] < told[0].losses["total"]
     plain = model.load(folder, config, words, "cpu").model.state_dict()
@@ -296,7 +298,7 @@ def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
 def test_layers_are_not_compiled_without_a_compiler(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     with pytest.raises(ConfigError, match=r"model\.compile.*no compiler"):
-        Learner(world(), made.detector(root), made.config(model=ModelConfig(compile=True)))
+        DetectorLearner(world(), made.detector(root), made.config(model=DetectorConfig(compile=True)))
 
 
 def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:
@@ -327,7 +329,7 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
     assert moved.min() >= learner.detector.first  # of the tokens, coordinates alone
 
     model.save(learner.detector, tmp_path)
-    other = model.load(str(tmp_path), ModelConfig(), made.WORDS, "cpu")
+    other = model.load(str(tmp_path), DetectorConfig(), made.WORDS, "cpu")
     logits = []
     for each in (learner.detector, other):
         lines = [packing.make_line(each, *target) for target in targets]
@@ -339,7 +341,7 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
 def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> None:
     plain = learner_of(root, world())
     targets = made.taught(root, plain.detector)
-    twice = learner_of(root, world(), model=ModelConfig(gradient_checkpointing=True))
+    twice = learner_of(root, world(), model=DetectorConfig(gradient_checkpointing=True))
     halved = learner_of(root, world("bf16-mixed"))
     told = [steps(each, targets) for each in (plain, twice, halved)]
     for one, other, coarse in zip(*told, strict=True):
@@ -350,7 +352,7 @@ def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> 
 
 
 def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path) -> None:
-    found = model.load(str(root / "model"), ModelConfig(), made.WORDS, "cpu")
+    found = model.load(str(root / "model"), DetectorConfig(), made.WORDS, "cpu")
     model.save(found, tmp_path)
     again = AutoModelForImageTextToText.from_pretrained(tmp_path)
     state = found.model.state_dict()

@@ -17,7 +17,7 @@ from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.learning.losses import (
     NAMES,
-    Taught,
+    PackLabels,
     compute_losses,
     soft_cross_entropy,
 )
@@ -30,10 +30,10 @@ VOCABULARY = FIRST + BINS + 5
 HEAD = Head(lambda logits: logits, FIRST, rows=1 << 20)
 
 
-def taught(tokens: list[int], bins: list[tuple[int, ...]], words: Sequence[int] = ()) -> Taught:
+def taught(tokens: list[int], bins: list[tuple[int, ...]], words: Sequence[int] = ()) -> PackLabels:
     """Rows of one sample; the boxes' coordinates are the last rows."""
     begin = len(tokens) - 4 * len(bins)
-    return Taught(
+    return PackLabels(
         tokens=torch.tensor(tokens),
         words=torch.tensor(words, dtype=torch.int64),
         slots=torch.arange(begin, len(tokens)).reshape(-1, 4),

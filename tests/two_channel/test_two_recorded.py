@@ -22,7 +22,7 @@ from stageb.errors import InputError
 from stageb.job.world import World
 from stageb.two_channel.config import PackingConfig
 from stageb.two_channel.learning import packing, recorded
-from stageb.two_channel.learning.learner import Learner
+from stageb.two_channel.learning.learner import DetectorLearner
 from stageb.two_channel.learning.targets import count_totals
 from stageb.two_channel.types import StepTotals
 
@@ -68,7 +68,7 @@ class Taught:
         if replays:
             recorded.record_layers(detector.model, nullcontext)
         config = made.config(packing=PackingConfig(ROOM, ROOM))
-        self.learner = Learner(World(Fabric(accelerator="cpu", devices=1)), detector, config)
+        self.learner = DetectorLearner(World(Fabric(accelerator="cpu", devices=1)), detector, config)
 
     def lot(self, step: int) -> tuple[list[Any], StepTotals]:
         targets = self.targets[step:]

@@ -14,7 +14,7 @@ from two_channel import made
 from stageb.__main__ import main
 from stageb.errors import ConfigError
 from stageb.two_channel.boxes import shapes, text
-from stageb.two_channel.config import ModelConfig, ScheduleConfig
+from stageb.two_channel.config import DetectorConfig, ScheduleConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import make_optimizers
 from stageb.two_channel.learning.rollout import Writer
@@ -36,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def detector(folder: Path) -> Detector:
-    return model.load(str(folder), ModelConfig(), made.WORDS, "cpu")
+    return model.load(str(folder), DetectorConfig(), made.WORDS, "cpu")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from two_channel.spelt import spelling
 
 from stageb.two_channel.boxes.text import list_true_objects, parse, write_answer
 from stageb.two_channel.config import AnswerConfig, ChannelAConfig, ChannelBConfig, ScheduleConfig, TwoChannelConfig
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import correct_rollout, summarise
 from stageb.two_channel.types import Detection, Object, Rollout, Sample
 
@@ -30,7 +30,7 @@ def test_all_images_come_once_before_any_comes_again(pattern: list[str], sizes: 
         channel_a=ChannelAConfig(samples_per_step=sizes[0]),
         channel_b=ChannelBConfig(rollouts_per_step=sizes[1]),
     )
-    schedule = Schedule(config, samples)
+    schedule = DetectorSchedule(config, samples)
     shown: list[int] = []
     for step in range(40):
         assert schedule.channel(step) == pattern[step % len(pattern)]
@@ -47,7 +47,7 @@ def test_all_images_come_once_before_any_comes_again(pattern: list[str], sizes: 
 
 def test_the_learning_rate_rises_and_falls_to_its_end() -> None:
     config = TwoChannelConfig(schedule=ScheduleConfig(steps=50, warmup_steps=5, learning_rate=1.0, learning_rate_end=0.1))
-    rates = [Schedule(config, 1).learning_rate(step) for step in range(50)]
+    rates = [DetectorSchedule(config, 1).learning_rate(step) for step in range(50)]
     assert rates[:5] == sorted(rates[:5])
     assert max(rates) == rates[5] == 1.0
     assert rates[5:] == sorted(rates[5:], reverse=True)

@@ -38,7 +38,7 @@ def _whole(device: torch.device) -> torch.dtype:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RowSettings:
     """How each row of a batch samples: one element per row, on the logits' device."""
 
     keys: Tensor  # int64: the row's stream
@@ -53,7 +53,7 @@ class Settings:
     penalises: bool  # a repetition penalty moves some row
 
     @classmethod
-    def of(cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device) -> Settings:
+    def of(cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device) -> RowSettings:
         """The settings of rows that decode with ``decodes`` and draw from ``keys``."""
         floats = _whole(device)
         least = torch.finfo(floats).tiny  # a temperature below it would divide by 0
@@ -75,14 +75,14 @@ class Settings:
             penalises=any(decode.repetition_penalty != 1 for decode in decodes),
         )
 
-    def part(self, rows: slice | Tensor) -> Settings:
+    def part(self, rows: slice | Tensor) -> RowSettings:
         """The settings of some of the rows."""
         chosen: dict[str, Any] = {name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **chosen)
 
 
 def next_tokens(
-    logits: Tensor, settings: Settings, position: int | Tensor, seen: Tensor | None = None, at_once: int = 1 << 62
+    logits: Tensor, settings: RowSettings, position: int | Tensor, seen: Tensor | None = None, at_once: int = 1 << 62
 ) -> Tensor:
     """The token of each row at ``position`` of its answer: (rows, vocabulary) to int64 (rows,).
 
@@ -106,7 +106,7 @@ def next_tokens(
     return torch.where(settings.greedy, greedy, drawn)
 
 
-def sample_in_blocks(logits: Tensor, settings: Settings, position: int | Tensor) -> Tensor:
+def sample_in_blocks(logits: Tensor, settings: RowSettings, position: int | Tensor) -> Tensor:
     """The same token as inverting the whole distribution gives, where no token is cut from it."""
     vocabulary = logits.shape[-1]
     scale = settings.temperature.float().clamp(min=1e-30).reciprocal()  # times a logit it must stay finite
@@ -153,7 +153,7 @@ def penalise(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
     return torch.where(seen, torch.where(logits < 0, logits * factor, logits / factor), logits)
 
 
-def probabilities(logits: Tensor, settings: Settings) -> Tensor:
+def probabilities(logits: Tensor, settings: RowSettings) -> Tensor:
     """softmax(logits / temperature), (rows, vocabulary), 0 where top-k or top-p cuts; not scaled to 1 after top-p."""
     # Taking the maximum off first keeps a temperature near 0 from overflowing.
     scaled = (logits - logits.amax(-1, keepdim=True)) / settings.temperature[:, None]
@@ -165,7 +165,7 @@ def probabilities(logits: Tensor, settings: Settings) -> Tensor:
     return result
 
 
-def _kth_largest(scaled: Tensor, settings: Settings) -> Tensor:
+def _kth_largest(scaled: Tensor, settings: RowSettings) -> Tensor:
     """The value of the last token that top-k keeps, (rows, 1); minus infinity where it keeps all."""
     largest = scaled.topk(settings.largest_k).values
     limited = settings.top_k <= settings.largest_k
@@ -265,10 +265,10 @@ class PartialAnswer:
         return any(stop in text for stop in stops)
 
 
-def settings_of(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> Settings:
+def settings_of(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> RowSettings:
     """How ``answers`` sample."""
     rows = [answer.row for answer in answers]
-    return Settings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
+    return RowSettings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
 
 
 def seen_of(shared: Ids, rows: Sequence[Row], vocabulary: int, device: torch.device) -> Tensor | None:
@@ -305,7 +305,7 @@ class LiveBatch:
     mask: Tensor  # (rows, columns to come included): 0 on padding
     cached: int  # columns of the mask that the prompts take
     positions: Tensor  # int64 (rows,): of each answer's first token
-    settings: Settings
+    settings: RowSettings
     seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
 
     def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
-from stageb.two_channel.boxes.data import Picture, find_pictures, list_files
+from stageb.two_channel.boxes.data import PictureFile, find_pictures, list_files
 from stageb.two_channel.boxes.imports import (
     POLYGON,
     POLYGONS_REMEDY,
@@ -126,12 +126,12 @@ def _parse_yaml_names(text: str) -> list[Any]:
     return names
 
 
-def _stem(picture: Picture) -> str:
+def _stem(picture: PictureFile) -> str:
     """The path of a picture's text file, without its suffix."""
     return PurePosixPath(picture.name).with_suffix("").as_posix()
 
 
-def _group_by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
+def _group_by_stem(pictures: Sequence[PictureFile]) -> dict[str, list[str]]:
     """The names of pictures by their text file. If several share one, nobody can tell whose boxes it has."""
     found: dict[str, list[str]] = {}
     for each in pictures:

@@ -160,7 +160,7 @@ LABEL, IMAGE = "label", "image"  # the names of the label and image controls in 
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class BoxSelection:
     """Which boxes are exported, and how."""
 
     categories: tuple[str, ...]  # in the order of their ids; boxes with other names are left out
@@ -214,7 +214,7 @@ def _compute_digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def write_coco(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
+def write_coco(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
     """Write ``coco/results.json`` and ``coco/images.json``; the id of an image is its number among all rows, from 1."""
     ids = {desc: number for number, desc in enumerate(selection.categories, 1)}
     images = [
@@ -232,7 +232,7 @@ def write_coco(rows: Sequence[Row], selection: Selection, into: ExportFolder) ->
     into.write("coco/images.json", _format({"images": images, "annotations": [], "categories": categories}))
 
 
-def write_label_studio(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
+def write_label_studio(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
     """Write ``label_studio/tasks.json`` and ``label_studio/interface.xml``."""
     tasks = [
         {
@@ -248,7 +248,7 @@ def write_label_studio(rows: Sequence[Row], selection: Selection, into: ExportFo
     into.write("label_studio/interface.xml", f"<View>\n{interface}  </RectangleLabels>\n</View>\n")
 
 
-def write_yolo(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
+def write_yolo(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
     """Write ``yolo/labels/NAME.txt`` for each image, and ``yolo/classes.txt``."""
     ids = {desc: number for number, desc in enumerate(selection.categories)}
     into.write("yolo/classes.txt", "".join(f"{desc}\n" for desc in ids))
@@ -263,7 +263,7 @@ def write_yolo(rows: Sequence[Row], selection: Selection, into: ExportFolder) ->
         into.write(f"yolo/labels/{_name_label_file(row['images'][0])}", "".join(lines))
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Row], Selection, ExportFolder], None]] = {
+FORMATS: Mapping[str, Callable[[Sequence[Row], BoxSelection, ExportFolder], None]] = {
     "coco": write_coco,
     "label_studio": write_label_studio,
     "yolo": write_yolo,
@@ -283,7 +283,7 @@ def _name_label_file(name: str) -> str:
     return PurePosixPath(name).with_suffix(".txt").as_posix()
 
 
-def _make_results(row: Row, selection: Selection) -> list[dict[str, Any]]:
+def _make_results(row: Row, selection: BoxSelection) -> list[dict[str, Any]]:
     """The boxes of a row in Label Studio's format."""
     width, height = row["width"], row["height"]
     common = {"type": "rectanglelabels", "from_name": LABEL, "to_name": IMAGE, "image_rotation": 0}

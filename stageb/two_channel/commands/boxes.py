@@ -103,7 +103,7 @@ def draw_shapes(asked: Any) -> int:
     """Draw images of shapes, and write them with their annotations. Raises ``InputError``."""
     if not 1 <= asked.most <= shapes.MOST:
         raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
-    kind = shapes.Shape(asked.most, asked.side)
+    kind = shapes.Drawing(asked.most, asked.side)
     counts = {split: getattr(asked, split) for split in ("train", "val", "test")}
     for split, count in counts.items():
         if not 0 <= count <= 100_000:

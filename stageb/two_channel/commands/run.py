@@ -14,11 +14,11 @@ from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel.boxes import metrics
 from stageb.two_channel.boxes.augmentation import NOISE
-from stageb.two_channel.boxes.data import Inputs
+from stageb.two_channel.boxes.data import DetectorData
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import evaluate
-from stageb.two_channel.learning.ranks import BestWeights, Checkpoint, Evaluation, Ranks, StepResult
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.ranks import BestWeights, Checkpoint, DetectedImages, DetectorRanks, StepResult
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import summarise
 from stageb.two_channel.model import model, stored
 from stageb.two_channel.types import Sample
@@ -40,12 +40,12 @@ VIEW = RowView(CURVES)
 
 
 def make_row(
-    schedule: Schedule,
+    schedule: DetectorSchedule,
     step: int,
     result: StepResult,
     skipped: int,
-    val: Evaluation | None,
-    test: Evaluation | None,
+    val: DetectedImages | None,
+    test: DetectedImages | None,
 ) -> dict[str, Any]:
     """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps since the run began."""
     figures, channel = result.figures, schedule.channel(step)
@@ -103,7 +103,9 @@ FIGURES = {
 NOTHING_SHARED = "No image of val or test was trained on."
 
 
-def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[str, Any]], best: Any, size: int) -> str:
+def write_card(
+    config: TwoChannelConfig, inputs: DetectorData, rows: Sequence[Mapping[str, Any]], best: Any, size: int
+) -> str:
     """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
     was best on val (None without val), ``size`` the number of the model's parameters."""
     base = config.model.model_name_or_path
@@ -179,7 +181,7 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
 
 
-def describe_start(config: TwoChannelConfig, schedule: Schedule, done: int) -> str:
+def describe_start(config: TwoChannelConfig, schedule: DetectorSchedule, done: int) -> str:
     """The first line, when ``done`` steps are done."""
     place = f"{config.output.root}/{config.output.run_name}"
     if done:
@@ -212,7 +214,7 @@ FILES = ("data.train", "data.val", "data.test", "data.images")  # may have moved
 
 
 @dataclass(frozen=True)
-class Start:
+class DetectorStart:
     """Where a run starts or resumes."""
 
     done: int  # steps
@@ -222,23 +224,23 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ValOutcome:
     """The consequences of a step's evaluation on val."""
 
     ends: bool  # whether the step was the last
     best: BestWeights | None  # the best weights on val, if they are not those after this step
 
 
-class Run(LearningRun):
+class DetectorRun(LearningRun):
     """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: TwoChannelConfig
-    schedule: Schedule  # from ``ready`` on
+    schedule: DetectorSchedule  # from ``ready`` on
     view, unit = VIEW, "step"
     not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures", "topology.rollout", "topology.learn")  # but for rounding
     packages = ("torch", "lightning", "transformers", "peft")
 
-    def __init__(self, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
+    def __init__(self, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
         self.config, self.inputs = config, inputs
@@ -255,7 +257,7 @@ class Run(LearningRun):
         """See ``LearningRun``."""
         return describe_result(row, self.config)
 
-    def begin(self, fresh: bool) -> Start | None:
+    def begin(self, fresh: bool) -> DetectorStart | None:
         """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""
         if self.is_finished(fresh):
             return None
@@ -271,9 +273,9 @@ class Run(LearningRun):
                 descs = [*self.inputs.descs, *([NOISE] if answer.object_budget else [])]
                 model.make_small(base, self.config.model.small, descs, answer.box_first)
             named = str(base)
-        return Start(done, named, str(path) if path else None, self._ends(done))
+        return DetectorStart(done, named, str(path) if path else None, self._ends(done))
 
-    def ready(self, ranks: Ranks, done: int) -> None:
+    def ready(self, ranks: DetectorRanks, done: int) -> None:
         """Called once ``ranks`` have loaded their models; ``done`` steps are done."""
         self.schedule, aside = ranks.schedule, ranks.aside
         self._size = sum(weight.numel() for weight in ranks.reader.model.parameters())
@@ -287,7 +289,7 @@ class Run(LearningRun):
         ) + self.inputs.shared
         self._show(self.schedule.steps, done, describe_start(self.config, self.schedule, done), also)
 
-    def choose(self, step: int, val: Evaluation | None) -> Choice:
+    def choose(self, step: int, val: DetectedImages | None) -> ValOutcome:
         """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
@@ -300,9 +302,9 @@ class Run(LearningRun):
         ends, best = self._ends(step + 1), None
         if self._best and self._best["step"] <= step:
             best = BestWeights(str(self.journal.path(stored.weights_in(stored.BEST))), self._best["step"])
-        return Choice(ends, best)
+        return ValOutcome(ends, best)
 
-    def record(self, step: int, result: StepResult, val: Evaluation | None, test: Evaluation | None) -> None:
+    def record(self, step: int, result: StepResult, val: DetectedImages | None, test: DetectedImages | None) -> None:
         """Record the result of a step; on rank 0 it has the rollouts and the times of all ranks."""
         self._skipped += int(result.figures is not None and result.figures.skipped)
         row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())

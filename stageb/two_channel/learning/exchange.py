@@ -28,7 +28,7 @@ from stageb.engines.protocol import Decode
 from stageb.errors import StagebError
 from stageb.job.world import World, decode, encode
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.types import Rollout, Sample
 
 GROUPS = 16  # number of groups in which a rank sends the answers of a step, at least one answer in each
@@ -44,7 +44,7 @@ Weights = Callable[[bool], Iterator[tuple[str, Tensor]]]
 class SharedRanks:
     """Every rank answers its share of the images and learns."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+    def __init__(self, world: World, writer: Writer, schedule: DetectorSchedule, samples: Samples, weights: Weights) -> None:
         """``samples`` gives the images of a step; ``weights`` the current weights of the learner or, if its argument is
         true, their average."""
         self.world, self.writer, self.schedule = world, writer, schedule
@@ -131,7 +131,7 @@ class SharedRanks:
 class SplitRanks(SharedRanks):
     """The last ranks answer, the first ranks learn."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+    def __init__(self, world: World, writer: Writer, schedule: DetectorSchedule, samples: Samples, weights: Weights) -> None:
         super().__init__(world, writer, schedule, samples, weights)
         topology = schedule.config.topology
         self._learners, self._writers = range(topology.learn), range(topology.learn, topology.learn + topology.rollout)

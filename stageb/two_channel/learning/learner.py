@@ -81,7 +81,7 @@ class PlannedStep:
     first: Pack | None = None  # the first pack, if it is made already
 
 
-class Learner:
+class DetectorLearner:
     """Trains ``detector``, which is the same on all learning ranks: the first ``ranks`` of the world, or all of it.
 
     ``summed`` returns the sum of a tensor over these ranks; it is required if they are not the whole world.

@@ -28,7 +28,7 @@ from stageb.two_channel.types import BINS
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class PackLabels:
     """The labels of a pack. A *row* is a hidden state that carries a loss: the one before the token that it predicts."""
 
     tokens: Tensor  # int64 (rows,): that token
@@ -38,7 +38,7 @@ class Taught:
     word_share: float  # weight of a word in its term: 1 / text tokens of the step
     object_share: float  # weight of an object in its terms: 1 / objects of the step
 
-    def to(self, device: torch.device) -> Taught:
+    def to(self, device: torch.device) -> PackLabels:
         """The same, on ``device``."""
         return replace(
             self,
@@ -62,7 +62,7 @@ class DetectionLosses:
 NAMES = tuple(field.name for field in fields(DetectionLosses))
 
 
-def compute_losses(states: Tensor, taught: Taught, head: Head, weights: LossConfig) -> DetectionLosses:
+def compute_losses(states: Tensor, taught: PackLabels, head: Head, weights: LossConfig) -> DetectionLosses:
     """The losses of a pack, whose hidden states are ``states`` (rows, width)."""
 
     def text(states: Tensor, tokens: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from stageb.engines.native.memory import send
 from stageb.engines.native.rows import PICTURE
 from stageb.engines.protocol import Ids
 from stageb.errors import InputError
-from stageb.two_channel.learning.losses import Taught
+from stageb.two_channel.learning.losses import PackLabels
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.types import Sample, StepTotals, Target
 
@@ -52,7 +52,7 @@ class Pack:
     inputs: dict[str, Any]  # of the text model's forward pass, besides the ids
     images: dict[str, Any]  # inputs of the vision tower
     keep: Tensor  # int64 (rows,): indices in ``ids`` of the hidden states that carry a loss, each before its token
-    taught: Taught
+    taught: PackLabels
 
 
 def make_line(detector: Detector, sample: Sample, target: Target) -> Line:
@@ -171,7 +171,7 @@ def _find_positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
     return torch.cat(parts, 1)[:, None]
 
 
-def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, Taught]:
+def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, PackLabels]:
     """The indices of the hidden states that carry a loss, and the labels there. Every word has the same weight in its term,
     and every object in its terms, whatever else is in its image and in every channel; a false object weighs as a true
     one."""
@@ -188,7 +188,7 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
         for slot in target.slots:
             slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
-    return torch.tensor(keep), Taught(
+    return torch.tensor(keep), PackLabels(
         tokens=torch.tensor(tokens),
         words=torch.tensor(words, dtype=torch.int64),
         slots=torch.tensor(slots, dtype=torch.int64).reshape(-1, 4),

@@ -18,7 +18,7 @@ from torch import Tensor
 from stageb.engines.native.rows import Answer
 from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Decode, Ids, Request
-from stageb.two_channel.boxes.augmentation import View, note_view
+from stageb.two_channel.boxes.augmentation import ImageView, note_view
 from stageb.two_channel.boxes.metrics import Detections, ious
 from stageb.two_channel.boxes.text import Spelling, expect
 from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
@@ -126,23 +126,23 @@ def replace_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -
     return replace(config, evaluation=replace(config.evaluation, views=count)), replace(learnt, threshold=None)
 
 
-def list_views(config: AugmentationConfig, most: int) -> list[View]:
+def list_views(config: AugmentationConfig, most: int) -> list[ImageView]:
     """The first ``most`` views: the image as it is, then all combinations of mirrored, upended and turned that ``config``
     enables."""
     kinds = product(*((False, True) if may else (False,) for may in (config.turn, config.upend, config.mirror)))
-    return [View(mirrored=mirrored, upended=upended, turned=turned) for turned, upended, mirrored in kinds][:most]
+    return [ImageView(mirrored=mirrored, upended=upended, turned=turned) for turned, upended, mirrored in kinds][:most]
 
 
-def show(sample: Sample, view: View) -> Sample:
+def show(sample: Sample, view: ImageView) -> Sample:
     """``sample`` in ``view``, which must not crop or pad; without its objects unless the view changes nothing."""
-    if view == View():
+    if view == ImageView():
         return sample
     size = (sample.height, sample.width) if view.turned else (sample.width, sample.height)
     image = f"{sample.image}#{note_view(view)}"
     return replace(sample, image=image, width=size[0], height=size[1], objects=(), crowds=())
 
 
-def restore(told: Detections, view: View) -> Detections:
+def restore(told: Detections, view: ImageView) -> Detections:
     """Detections in ``view``, with their boxes moved back to the image itself."""
     objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in told.objects)
     tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in told.tail)
@@ -202,7 +202,7 @@ def _list_scored(told: Detections) -> list[tuple[Detection, float]]:
     return [*zip(told.objects, told.scores, strict=True), *told.tail]
 
 
-def _restore_bins(bins: Bins, view: View) -> Bins:
+def _restore_bins(bins: Bins, view: ImageView) -> Bins:
     x1, y1, x2, y2 = (bins[1], bins[0], bins[3], bins[2]) if view.turned else bins
     if view.mirrored:
         x1, x2 = BINS - 1 - x2, BINS - 1 - x1

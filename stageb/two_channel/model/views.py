@@ -25,7 +25,7 @@ from torch.nn.functional import grid_sample
 
 from stageb.engines.native.memory import send
 from stageb.engines.native.vision import DRAWN, THREADS, Grid, ImageInputs
-from stageb.two_channel.boxes.augmentation import Paste, View, note_view, parse_name
+from stageb.two_channel.boxes.augmentation import ImageView, Paste, note_view, parse_name
 from stageb.two_channel.model.tower import Geometry
 from stageb.untrusted import pictures
 
@@ -134,7 +134,7 @@ class Views(ImageInputs):
         """Start to decode or cut, in threads, images that will be needed soon; errors are raised when they are used."""
         for name in names:
             path, view = parse_name(self._pictures[name].path)
-            if self._plain and view != View():
+            if self._plain and view != ImageView():
                 for place in (path, *(self.sources[each.source] for each in view.pasted)):
                     self._decoding(place)
             else:
@@ -152,7 +152,7 @@ class Views(ImageInputs):
         for name in dict.fromkeys(names):
             picture = self._pictures[name]
             path, view = parse_name(picture.path)
-            if self._plain and view != View():
+            if self._plain and view != ImageView():
                 alike.setdefault((self._look(path).size, picture.grid), []).append(name)
             else:
                 waiting[name] = self._cutting(name)
@@ -178,13 +178,13 @@ class Views(ImageInputs):
         seen = show_views(frames, [view for _, view in parts], noted, (columns * side, rows * side))
         return self._plain.patches(seen, (rows, columns))
 
-    def _shown_frame(self, path: str) -> Frame:
+    def _shown_frame(self, path: str) -> DecodedImage:
         """The decoded image in a file, on the model's device."""
-        found: Frame = self._decoding(path).done.result()
+        found: DecodedImage = self._decoding(path).done.result()
         found.pixels = self._on_device(found.pixels)
         return found
 
-    def _with_pasted(self, frame: Frame, path: str, view: View) -> Frame:
+    def _with_pasted(self, frame: DecodedImage, path: str, view: ImageView) -> DecodedImage:
         """``frame``, of the image in ``path``, with the objects that ``view`` pastes into it."""
         if not view.pasted:
             return frame
@@ -193,13 +193,13 @@ class Views(ImageInputs):
         shown = [(self._shown_frame(source).pixels, self._look(source).noted) for source in sources]
         pasted = [(*image, each) for image, each in zip(shown, view.pasted, strict=True)]
         paste_objects(pixels, self._look(path).noted, pasted)
-        return Frame(pixels, frame.grey)
+        return DecodedImage(pixels, frame.grey)
 
     def _decoding(self, path: str) -> Job:
         """The job that decodes the image in a file, started if necessary."""
         width, height = self._look(path).size
         found: Job = self._frames.get(
-            path, lambda: Job(self._pool.submit(lambda: Frame.of(self._open(path))), 3 * width * height)
+            path, lambda: Job(self._pool.submit(lambda: DecodedImage.of(self._open(path))), 3 * width * height)
         )
         return found
 
@@ -213,7 +213,7 @@ class Views(ImageInputs):
 
     def _met(self, path: str) -> int:
         place, view = parse_name(path)
-        if view == View():
+        if view == ImageView():
             return super()._met(path)
         file = self._look(place)
         self._remember(path)
@@ -242,9 +242,9 @@ class Views(ImageInputs):
         image = pictures.chequered() if path == DRAWN else self._open(path)
         if self._plain:
             return self._plain.cut(image, picture.grid[1:])
-        if view != View():
+        if view != ImageView():
             size = image.size[::-1] if view.turned else image.size
-            frame = self._with_pasted(Frame.of(image), path, view)
+            frame = self._with_pasted(DecodedImage.of(image), path, view)
             (seen,) = show_views([frame], [view], [self._look(path).noted], size)
             image = pictures.pillow().fromarray(seen.permute(1, 2, 0).numpy())
         patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
@@ -264,14 +264,14 @@ class File:
 
 
 @dataclass(slots=True)
-class Frame:
+class DecodedImage:
     """A decoded image."""
 
     pixels: Tensor  # uint8 (3, height, width), on the CPU or, once it was asked for there, on the model's device
     grey: int  # its mean
 
     @classmethod
-    def of(cls, image: Any) -> Frame:
+    def of(cls, image: Any) -> DecodedImage:
         """``image`` is a ``PIL.Image`` in RGB."""
         grey = image.reduce(COARSE).convert("L").resize((1, 1), pictures.pillow().Resampling.BOX).getpixel((0, 0))
         return cls(to_bytes(image).contiguous(), grey)
@@ -285,7 +285,7 @@ class Job:
     bytes: int  # that these take
 
 
-def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[Size], size: Size) -> Tensor:
+def show_views(frames: Sequence[DecodedImage], views: Sequence[ImageView], noted: Sequence[Size], size: Size) -> Tensor:
     """Apply its view to each of ``frames``, which have one size: uint8 (views, 3, height, width) of ``size``, on the frames'
     device. Frames may be smaller than the sizes in whose pixels views are ``noted``."""
     pixels = torch.stack([frame.pixels for frame in frames])
@@ -340,7 +340,7 @@ def _place_pasted(lengths: Sequence[int], size: Size, source_size: Size, paste: 
     return spans, lines
 
 
-def _compute_affine(view: View, noted: Size) -> list[list[float]]:
+def _compute_affine(view: ImageView, noted: Size) -> list[list[float]]:
     """The affine map from a view to its image, in fractions of the image, as (x, y) pairs: the view's upper left corner, and
     the vectors from there to its upper right and lower left corners."""
 
@@ -359,7 +359,7 @@ def _compute_affine(view: View, noted: Size) -> list[list[float]]:
     return [corner, *([one - other for one, other in zip(each, corner, strict=True)] for each in (right, lower))]
 
 
-def _compute_light(view: View, grey: int) -> tuple[float, float]:
+def _compute_light(view: ImageView, grey: int) -> tuple[float, float]:
     """Factor and offset of a view's bytes, for its brightness and its contrast about ``grey``."""
     brightness, contrast = (1 + more / 100 for more in view.light)
     return brightness * contrast, brightness * (1 - contrast) * grey

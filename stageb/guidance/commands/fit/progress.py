@@ -132,7 +132,7 @@ class Bar(RichProgress):
                     yield Text(f"  {text}", no_wrap=True, overflow="ellipsis")
 
 
-class Progress:
+class FitProgress:
     """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
 
     def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: EditCounts) -> None:

@@ -1,7 +1,7 @@
 """The recorder of a run: it opens the folder, writes the journal, reports progress, and commits after every step.
 
-Every rank has a ``Run``, but its methods are called on rank 0 alone (``World.alone``). It decides nothing: each method gets
-the state before a step and what the step led to (``transitions.py``, ``steps.py``), and returns the state after it.
+Every rank has a ``FitRun``, but its methods are called on rank 0 alone (``World.alone``). It decides nothing: each method
+gets the state before a step and what the step led to (``transitions.py``, ``steps.py``), and returns the state after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from stageb.guidance.commands.fit import artifacts, summary
 from stageb.guidance.commands.fit.artifacts import append_some
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, LIMITS, NOT_SHAPING, Inputs, shape
-from stageb.guidance.commands.fit.progress import EditCounts, Progress
+from stageb.guidance.commands.fit.progress import EditCounts, FitProgress
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
 from stageb.guidance.judging.answers import FEWEST, check_readable
@@ -71,10 +71,10 @@ GO_ON = "To learn on, run the same command with a higher runner.epochs, or with 
 LOOK = 32  # tickets between two looks of a test, at least; half a round if that is more, so that no rank is idle
 
 
-class Run(RecordedRun):
+class FitRun(RecordedRun):
     """One run: its files and its messages."""
 
-    progress: Progress  # from ``begin`` on
+    progress: FitProgress  # from ``begin`` on
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
         self.config = config
@@ -126,7 +126,7 @@ class Run(RecordedRun):
         for name in state.missions:
             for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
                 edits = edits.plus(row)
-        self.progress = Progress(self.config, self.schedule, state, edits)
+        self.progress = FitProgress(self.config, self.schedule, state, edits)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.print_line, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
         self.progress.show_start(self.inputs, by)
