@@ -180,13 +180,13 @@ def _mlp(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
     return mix(functional.relu(mix(h, params["in"], params["in_bias"])), params["out"], params["bias"])
 
 
-def rank(width: int) -> int:
-    """Of low-rank maps, and the width of attention's queries."""
+def narrow_width(width: int) -> int:
+    """The rank of low-rank maps, and the width of attention's queries and keys."""
     return max(1, width // 4)
 
 
 def _low_rank_specs(at: Place) -> list[Spec]:
-    return [weight("in", (rank(at.width), at.width), 1.0), last("out", (at.width, rank(at.width)))]
+    return [weight("in", (narrow_width(at.width), at.width), 1.0), last("out", (at.width, narrow_width(at.width)))]
 
 
 def _low_rank(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
@@ -195,7 +195,7 @@ def _low_rank(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
 
 def _attention_specs(at: Place) -> list[Spec]:
     width = at.width
-    narrow = [weight(name, (rank(width), width), 1.0) for name in ("queries", "keys")]
+    narrow = [weight(name, (narrow_width(width), width), 1.0) for name in ("queries", "keys")]
     return [*narrow, weight("values", (width, width), 1.0), last("out", (width, width))]
 
 
@@ -206,7 +206,7 @@ def _attention(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
 
 def _attention_products(at: Place) -> int:
     width, places = at.width, prod(at.places)
-    return places * (2 * rank(width) * width + 2 * width * width) + places * places * (rank(width) + width)
+    return places * (2 * narrow_width(width) * width + 2 * width * width) + places * places * (narrow_width(width) + width)
 
 
 def kernel(at: Place, size: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ Z = 1.959964  # 97.5 % of a standard normal distribution lie below
 
 
 def rounded(value: float | None) -> float | None:
-    """Six significant digits are enough for a record, and what is no number is none."""
+    """Six significant digits, which are enough for a record; None for a value that is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 

@@ -87,7 +87,7 @@ class SnakeLearner:
         return draws.bits(keys[None], torch.arange(steps, device=keys.device)[:, None]).argsort(0)
 
     def _mean(self, mine: Tensor) -> Tensor:
-        """The mean over all games, of this rank's means."""
+        """Means over the games of all ranks, from those over this rank's games."""
         return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
 
 

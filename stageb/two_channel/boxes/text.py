@@ -224,19 +224,19 @@ def expect(ids: Sequence[int], spelling: Spelling) -> Ids:
     """The tokens that the spelling determines after ``ids``, a prefix of an answer: up to the next coordinate or desc, and
     as if another object followed each. Empty if none are determined. Only the end of ``ids`` is looked at."""
     start = next((at for at in range(len(ids), 0, -1) if ids[at - 1] in spelling.bins), 0)
-    behind = tuple(ids[start:])  # the last coordinate, if there was one
-    further = (*spelling.tail, *spelling.comma, *spelling.head)
-    if not start:
-        return _expect_behind(behind, (*spelling.opening, *spelling.head), spelling.middle, spelling.box_first)
+    since = tuple(ids[start:])  # the last coordinate, or the answer's beginning
+    next_object = (*spelling.tail, *spelling.comma, *spelling.head)
+    if not start:  # before the first box
+        return _expect_behind(since, (*spelling.opening, *spelling.head), spelling.middle, spelling.box_first)
     step = 1 + len(spelling.comma)
-    told = next(
+    written = next(
         count for count in range(1, 5) if count == 4 or not _stands_coordinate(ids, start - 1 - count * step, spelling)
     )
-    if told < 4:
-        return _find_rest(behind, spelling.comma)
-    if spelling.box_first:
-        return _expect_behind(behind, spelling.middle, further, False)
-    return _expect_behind(behind, further, spelling.middle, False)
+    if written < 4:  # within a box
+        return _find_rest(since, spelling.comma)
+    if spelling.box_first:  # behind a box, before its name
+        return _expect_behind(since, spelling.middle, next_object, False)
+    return _expect_behind(since, next_object, spelling.middle, False)  # behind a box that followed its name
 
 
 def _expect_behind(behind: Ids, fixed: Ids, following: Ids, ends: bool) -> Ids:
