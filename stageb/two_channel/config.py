@@ -214,9 +214,6 @@ class ScheduleConfig(Section, at="schedule"):
     """Weight decay of matrices; vectors and embeddings have none."""
     max_grad_norm: float = setting(1.0, ABOVE_0)
     """Gradients with a larger norm are scaled down to this norm."""
-    average_weights: float = setting(0.0, Check(SHARE_BELOW_1.holds, "0 to below 1, such as 0.999"))
-    """Decay of an exponential moving average of the weights, such as 0.999 (Polyak and Juditsky 1992). Evaluation uses the
-    average, and `model` and `best` hold it; training and its rollouts use the weights themselves. 0: no average."""
     commit_every: int = setting(50, at_least(1))
     """Steps from one commit to the next."""
 

@@ -184,7 +184,7 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
         (lambda found: adapt(found.model, dropping, found.first, seed=5), "adamw", dropping),
         (lambda _: None, "muon", TunerConfig()),
     ):
-        sections = {"schedule": ScheduleConfig(optimizer=optimizer, average_weights=0.9), "tuner": tuner}
+        sections = {"schedule": ScheduleConfig(optimizer=optimizer), "tuner": tuner}
         whole = learner_of(root, world(), change, **sections)
         targets = made.taught(root, whole.detector)
         begun = learner_of(root, world(), change, **sections)
@@ -195,27 +195,6 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
         steps(whole, targets, 4), steps(again, targets, 2, begin=2)
         pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
         assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
-        assert all(torch.equal(*each) for each in zip(whole._average, again._average, strict=True))
-
-
-def test_the_average_follows_the_weights_and_they_do_not_follow_it(root: Path) -> None:
-    """For adapters, too: those that are merged are the averages."""
-    for change in (lambda _: None, adapter):
-        plain = learner_of(root, world(), change)
-        mean = learner_of(root, world(), change, schedule=ScheduleConfig(average_weights=0.4))
-        targets = made.taught(root, plain.detector)
-        by_hand = [each.detach().clone() for each in mean._weights]
-        for step, decay in enumerate((0.1, 2 / 11, 0.25, 4 / 13, 5 / 14, 0.4, 0.4)):
-            steps(plain, targets, 1, begin=step), steps(mean, targets, 1, begin=step)
-            by_hand = [decay * one + (1 - decay) * each for one, each in zip(by_hand, mean._weights, strict=True)]
-        with plain.averaged():
-            raw = dict(merge_weights(plain.detector.model))
-        with mean.averaged():
-            assert all(torch.allclose(*each, atol=1e-6) for each in zip(mean._weights, by_hand, strict=True))
-            found = dict(merge_weights(mean.detector.model))
-        left = dict(merge_weights(mean.detector.model))
-        assert raw.keys() == left.keys() and all(torch.equal(each, left[name]) for name, each in raw.items())
-        assert any(not torch.equal(each, found[name]) for name, each in raw.items())
 
 
 def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> None:

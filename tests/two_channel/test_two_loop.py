@@ -274,40 +274,9 @@ def test_two_ranks_paste_what_one_does(tmp_path: Path) -> None:
     assert apart(tmp_path / "1" / "run", tmp_path / "2" / "run") < APART
 
 
-def test_the_average_of_the_weights_is_judged_and_kept_and_the_weights_themselves_learn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Step by step a run learns, and rolls out, as one without an average."""
-    keys = {"schedule__steps": 4, "schedule__pattern": ["A", "B"]}
-    assert main(looking(tmp_path / "raw", "two_channel", **keys)) == 0
-    assert main(looking(tmp_path / "mean", "two_channel", schedule__average_weights=0.9, **keys)) == 0
-    raw, mean = ([learnt(row) for row in rows(tmp_path / each / "run")] for each in ("raw", "mean"))
-    assert raw == mean and "rollout/tokens" in mean[-1]
-    assert apart(tmp_path / "raw" / "run", tmp_path / "mean" / "run") > APART
-    run = tmp_path / "mean" / "run"
-    assert main(["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]) == 0
-    assert f"mAP      {rows(run)[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
-
-
 def learnt(row: dict[str, Any]) -> dict[str, Any]:
     """What a row says of learning and of rollouts."""
     return {name: value for name, value in row.items() if not name.startswith(("val/", "eval/"))}
-
-
-def test_a_run_with_an_average_that_was_killed_leaves_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
-    keys = {"schedule__average_weights": 0.9, "schedule__steps": 5, "evaluation__pictures": 0}
-    ended = forks.run(looking(tmp_path / "whole", **keys), 1, tmp_path / "whole" / "job")
-    assert set(ended.codes) == {0}, ended.err
-    whole, split = tmp_path / "whole" / "run", tmp_path / "split"
-    again = tmp_path / "again"
-    assert forks.run(looking(again, **keys), 1, again / "job", len(ended.operations[0]) // 2).codes[0] == 137
-    resumed = forks.run(looking(again, **keys), 1, again / "job")
-    assert set(resumed.codes) == {0}, resumed.err
-    assert differing(content(again / "run"), content(whole)) == []
-    keys |= {"topology__learn": 1, "topology__rollout": 1}
-    ended = forks.run(looking(split, ranks=2, **keys), 2, split / "job")
-    assert set(ended.codes) == {0}, ended.err
-    assert apart(split / "run", whole) < APART
 
 
 @pytest.mark.parametrize("keys", [{}, {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}])

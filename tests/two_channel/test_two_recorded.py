@@ -123,7 +123,7 @@ def test_a_step_begun_ahead_is_the_same_step(root: Path) -> None:
         targets, totals = ahead.lot(step)
         ahead.learner.teach(step, iter(targets), "A", totals)
         ahead.learner.prepare(ahead.learner.plan(step + 1, *ahead.lot(step + 1)))
-        ahead.learner.finish(step, 1e-3)
+        ahead.learner.finish(1e-3)
     assert all(torch.equal(each, plain.weights()[name]) for name, each in ahead.weights().items())
 
 

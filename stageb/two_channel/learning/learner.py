@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import seeds
@@ -106,7 +105,6 @@ class DetectorLearner:
                 recorded.record_layers(detector.model, partial(deterministic, torch.device(world.device)))
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
-        self._average = [each.detach().clone() for each in self._weights] if config.schedule.average_weights else []
         self._device = self._weights[0].device
         detector.model.train()
         self._head = detector.head(world.fabric.autocast)
@@ -125,7 +123,7 @@ class DetectorLearner:
         Raises ``NonFiniteError`` (on all ranks), ``InputError`` for an overlong sample, ``PictureError``.
         """
         self.teach(step, targets, totals)
-        return self.finish(step, learning_rate)
+        return self.finish(learning_rate)
 
     def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> PlannedStep:
         """Plan a later step; its images are not decoded yet. Raises as ``step`` does."""
@@ -160,42 +158,24 @@ class DetectorLearner:
             self._learn(pack, self._taught)
             mark = time.perf_counter()
 
-    def finish(self, step: int, learning_rate: float) -> StepFigures:
+    def finish(self, learning_rate: float) -> StepFigures:
         """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``."""
         for group in self._groups:
             group["lr"] = learning_rate
-        figures = self._finish(self._taught)
-        if self._average:
-            update = get_ema_multi_avg_fn(average_decay(self.config.schedule, step))  # type: ignore[no-untyped-call]
-            update(self._average, self._weights, step)
-        return figures
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Context in which the model holds the average of its weights, if one is kept."""
-        raw = [each.data for each in self._weights]
-        for weight, average in zip(self._weights, self._average, strict=False):
-            weight.data = average
-        try:
-            yield
-        finally:
-            for weight, kept in zip(self._weights, raw, strict=True):
-                weight.data = kept
+        return self._finish(self._taught)
 
     def state(self) -> dict[str, Any]:
-        """The state to resume from: the trained weights by name, their average, and the optimisers' states."""
+        """The state to resume from: the trained weights by name, and the optimisers' states."""
         trained = {name: each.detach() for name, each in self._trained()}
         states = [optimizer.state_dict() for optimizer in self.optimizers]
         broken = self._skipped_steps.in_a_row
-        return {"weights": trained, "average": self._average, "optimizers": states, "broken": broken}
+        return {"weights": trained, "optimizers": states, "broken": broken}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Resume from the result of ``state``."""
         with torch.no_grad():
             for name, weight in self._trained():
                 weight.copy_(state["weights"][name])
-            for average, held in zip(self._average, state["average"], strict=True):
-                average.copy_(held)
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         self._skipped_steps.in_a_row = state["broken"]
@@ -325,11 +305,6 @@ def compile_layers(model: nn.Module) -> None:
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.forward = deterministic(device)(torch.compile(layer.forward, dynamic=True))
-
-
-def average_decay(config: ScheduleConfig, step: int) -> float:
-    """The decay of the average of weights at ``step``: lower at first, or the initial weights would dominate the average."""
-    return min(config.average_weights, (1 + step) / (10 + step))
 
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:

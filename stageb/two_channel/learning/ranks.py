@@ -9,7 +9,7 @@ import collections
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -129,11 +129,10 @@ class DetectorRanks:
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
         return DetectorLearner(world, detector, self.config, ranks, summed)
 
-    def _weights(self, average: bool) -> Iterator[tuple[str, Tensor]]:
-        """The learner's weights, or their ``average``, with adapters merged."""
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The learner's weights, with adapters merged."""
         assert self.learner
-        with self.learner.averaged() if average else nullcontext():
-            yield from adapters.merge_weights(self.learner.detector.model)
+        return adapters.merge_weights(self.learner.detector.model)
 
     def take_up(self, path: str | None) -> None:
         """Resume from a checkpoint's file; None: start from the beginning."""
@@ -192,7 +191,7 @@ class DetectorRanks:
             with self.world.at(f"step {step}"):
                 self.learner.teach(step, self._drawn(targets), self.totals(step))
                 self._look_ahead(self.learner, step)
-                figures = self.learner.finish(step, rate)
+                figures = self.learner.finish(rate)
         elif channel != "A":
             collections.deque(targets, maxlen=0)
         result = StepResult(figures, self._outcomes, self._gathered_times(figures))
@@ -248,20 +247,16 @@ class DetectorRanks:
 
     def evaluate_val(self, step: int) -> DetectedImages | None:
         """The detections in val after ``step``; None without val."""
-        self._judged(step + 1)
+        self.exchange.refresh(step + 1)
         return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
 
     def evaluate_test(self, step: int, best: BestWeights | None) -> DetectedImages | None:
         """The detections in test after the last ``step``, with the ``best`` weights if they are not the last; None without
         test."""
-        self._judged(step + 1)
+        self.exchange.refresh(step + 1)
         if best and self.inputs.test:
             self.exchange.recall(best.path, best.step)
         return self._evaluate(self.inputs.test)
-
-    def _judged(self, step: int) -> None:
-        """Load the weights from before ``step`` that are evaluated and saved into the writer: the average if one is kept."""
-        self.exchange.refresh(step, average=self.config.schedule.average_weights > 0)
 
     def _evaluate(self, samples: Sequence[Sample]) -> DetectedImages | None:
         """The detections of the writer's weights in ``samples``, with greedy decoding; None without samples."""
@@ -272,7 +267,7 @@ class DetectorRanks:
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run resumes from, when ``step`` steps are done."""
-        self._judged(step)
+        self.exchange.refresh(step)
         pending = self.exchange.pending()
         if not self.world.is_global_zero:
             return Checkpoint({}, {})
