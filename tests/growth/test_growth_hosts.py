@@ -1,4 +1,4 @@
-"""Hosts and seeds as functions: what reaches the output, what is counted, what is refused."""
+"""Hosts, their layers and seeds, one network at a time and many at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import pytest
 import torch
 from docs.pages import DOCS
 from grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
+from torch.func import grad, vmap
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench import one_host
 from stageb.errors import ConfigError
 from stageb.growth import blocks, hosts, kinds, lifecycle
+from stageb.growth.blueprints import convolve_as_product
 from stageb.growth.config import GrowthConfig, HostConfig
 from stageb.growth.tasks import FORMS as FORMS_OF_TASKS
 from stageb.growth.types import SLOTS
@@ -169,3 +172,31 @@ def test_a_host_of_ones_own_grows_and_is_counted() -> None:
         hosts.make_plan(HostConfig(make="own_host:built"), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.make: 'own_host:build': null; the teachers of task.name teacher"):
         GrowthConfig(host=HostConfig(make="own_host:build"))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("inputs", "outputs", "groups"), [(3, 4, 1), (4, 4, 4), (1, 2, 1)])
+@pytest.mark.parametrize(("places", "kernel"), [((9,), 3), ((9,), 1), ((6, 7), 3)])
+def test_the_form_for_gpus_is_a_convolution(
+    places: tuple[int, ...], kernel: int, inputs: int, outputs: int, groups: int, stride: int
+) -> None:
+    """Answers and gradients, of several networks at once."""
+    torch.manual_seed(0)
+    axes, double = len(places), torch.float64
+    x = torch.randn(3, 5, inputs, *places, dtype=double)  # of three networks
+    weight = torch.randn(3, outputs, inputs // groups, *[kernel] * axes, dtype=double)
+    bias = torch.randn(3, outputs, dtype=double)
+
+    def own(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return convolve_as_product(functional.pad(x, [kernel // 2] * (2 * axes)), w, b, stride)
+
+    def theirs(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        function = functional.conv1d if axes == 1 else functional.conv2d
+        return function(x, w, b, stride, kernel // 2, groups=groups)
+
+    torch.testing.assert_close(vmap(own)(weight, bias, x), vmap(theirs)(weight, bias, x))
+    for one, other in zip(
+        *(vmap(grad(lambda w, b, x, f=f: f(w, b, x).square().sum(), (0, 1, 2)))(weight, bias, x) for f in (own, theirs)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
