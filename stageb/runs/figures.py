@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Column, Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Column, Table
 
 Z = 1.959964  # 97.5 % of a standard normal distribution lie below
 
@@ -74,6 +75,8 @@ GAP = 2  # between two columns
 
 def make_console() -> Console:
     """Where it is printed, every text as it stands."""
+    from rich.console import Console
+
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH
@@ -82,6 +85,8 @@ def make_console() -> Console:
 
 def make_table(title: str, names: Sequence[str], figures: Sequence[str], text: str = "") -> Table:
     """An empty table with columns of names, which may be cut, of figures, and perhaps one of ``text``, which may wrap."""
+    from rich.table import Table
+
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in names:
         table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32)
@@ -103,6 +108,8 @@ def print_table(console: Console, table: Table) -> None:
 
 def _least_width(column: Column) -> int:
     """Cells that a column takes at least: all of its text, or the longest word where that wraps."""
+    from rich.cells import cell_len
+
     texts = [str(cell) for cell in (column.header, *column.cells)]
     words = texts if column.no_wrap else [word for text in texts for word in text.split()]
     return min(max(map(cell_len, words), default=0), column.max_width or WIDTH)
