@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 240
-LINES = {"stageb": 44_400, "stageb/guidance": 19_040}
+LINES = {"stageb": 44_410, "stageb/guidance": 19_040}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
