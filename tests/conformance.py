@@ -21,7 +21,7 @@ from programs.processes import Job
 from safetensors.torch import load
 
 from stageb.guidance.commands.report import REPORT
-from stageb.store.journal import COMMIT, LOCK
+from stageb.store.commits import COMMIT, LOCK
 
 NOT_COMPARED = frozenset(
     {"config.yaml", "run.json", "timings.jsonl", REPORT, LOCK}

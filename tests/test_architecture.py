@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 240
-LINES = {"stageb": 44_410, "stageb/guidance": 19_040}
+FILES = 242
+LINES = {"stageb": 44_700, "stageb/guidance": 19_250}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -70,6 +70,7 @@ THIRD_PARTY = {
     "stageb/training/muon": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
+    "stageb/guidance/learning/calibration": {"numpy"},
     "stageb/guidance/learning/terms": {"numpy"},
     "stageb/guidance/learning/lists": {"numpy"},
     "stageb/guidance/learning/scorecards": {"numpy"},
@@ -266,8 +267,8 @@ def test_what_is_installed_needs_nothing_that_stays_in_the_repository(module: st
     for name, line in imports(module):
         assert name.partition(".")[0] != "lab", f"{module}:{line} imports {name}"
     for node in ast.walk(tree_of(module)):  # "lab.module:function" would be imported by its name
-        named = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("lab.")
-        assert not named, f"{module}:{node.lineno} names {ast.unparse(node)}"
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert not node.value.startswith("lab."), f"{module}:{node.lineno} names {node.value}"
 
 
 @pytest.mark.parametrize("module", sorted(LIGHT))

@@ -1,5 +1,6 @@
 """Short forms of ``crash.py``; its own command line does a hundred."""
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM
@@ -9,7 +10,7 @@ import pytest
 from crash import Blow, Plan, Run
 
 
-def blow(world_size: int, rank: int | None, number: int) -> Blow:
+def blow(world_size: int, rank: int | None, number: signal.Signals) -> Blow:
     """Amid a run's commits."""
     return Blow(world_size, rank, signal=number, early=False, share=0.2, pause_s=0.05)
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from programs.jobs import Ended, run_job
@@ -42,9 +43,8 @@ class Case:
 
     def run(self) -> Ended:
         """Run it."""
-        arguments = ("--mishap", self.mishap, "--on", str(self.on), "--timeout_s", str(self.timeout_s))
-        arguments += ("--load_timeout_s", str(self.load_timeout_s))
-        arguments += ("--items", str(3 * self.world_size + 1))
+        arguments = ["--mishap", self.mishap, "--on", str(self.on), "--timeout_s", str(self.timeout_s)]
+        arguments += ["--load_timeout_s", str(self.load_timeout_s), "--items", str(3 * self.world_size + 1)]
         limit = self.within_s + 30.0
         return run_job(self.launcher, self.world_size, *arguments, send=self.send, to=self.to, limit_s=limit)
 
@@ -84,7 +84,7 @@ def cases() -> list[Case]:
     for launcher in ("own", "torchrun", "fabric"):
         own = launcher == "own"
         for rank in (0, 1):
-            bug = {"on": rank, "traceback": True}
+            bug: dict[str, Any] = {"on": rank, "traceback": True}
             found += [
                 Case(
                     f"raise in a handler, rank {rank}",

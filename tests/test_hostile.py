@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import bending
 import hostile
 import pytest
 from hypothesis import given, settings
@@ -22,14 +23,27 @@ from stageb.guidance.rules.evidence import NOTHING, find_evidence
 from stageb.guidance.words.config import LoopConfig, ReflectionConfig
 from stageb.guidance.words.types import Guidance, Rule
 
-COUNTS = {"configs, command lines": 40, "folders of runs": 60, "files of guidance": 100, "images of tickets": 300}
+TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
+COUNTS = {
+    "configs, command lines": 40,
+    "folders of runs": 60,
+    "files of guidance": 100,
+    "images of tickets": 300,
+    "chat templates": 60,
+    "checkpoints": 20,
+    "servers": 250,
+    "tables": 60,
+    "exports": 20,
+    "outputs begun": 40,
+    "annotations": 150,
+}
 
 
 @pytest.mark.parametrize("name", hostile.SURFACES)
 def test_a_surface_stands_bad_input(name: str) -> None:
     surface, accepted = hostile.SURFACES[name], 0
-    for place in range(COUNTS.get(name, 500)):
-        accepted += hostile.attempt(surface, surface.make(random.Random(f"ci {name} {place}")))
+    for place in range(TIMES * COUNTS.get(name, 500)):
+        accepted += bending.attempt(surface, surface.make(random.Random(f"ci {name} {place}")))
     assert accepted
 
 
@@ -45,7 +59,7 @@ NO_NUMBERS = b'{"number": 1, "state": null, "config": {}, "lengths": {"a": "x"},
 NO_TABLE = b'{"number": 1, "state": null, "config": "x", "lengths": {}, "versions": {}}'
 NO_STATE = b'{"number": 1, "state": "x", "config": {}, "lengths": {}, "versions": {}}'
 MANY = json.dumps({f"m{n}": {"experiences": {"G0": "x"}} for n in range(5000)}).encode()
-FOUND: list[tuple[str, hostile.Entry, str, bool]] = [
+FOUND: list[tuple[str, bending.Entry, str, bool]] = [
     ("commit.json", DEEP, "read RUN", False),
     ("run.json", DEEP, "read RUN", False),
     ("timings.jsonl", DEEP + b"\n", "read RUN", False),
@@ -60,37 +74,37 @@ FOUND: list[tuple[str, hostile.Entry, str, bool]] = [
 
 @pytest.mark.parametrize(("name", "content", "command", "accepted"), FOUND)
 def test_a_folder_of_a_run_as_it_once_broke_a_command(
-    name: str, content: hostile.Entry, command: str, accepted: bool
+    name: str, content: bending.Entry, command: str, accepted: bool
 ) -> None:
-    assert hostile.meet_run(hostile.Handed({name: content}, command)) == accepted
+    assert hostile.meet_run(bending.Handed({name: content}, command)) == accepted
 
 
 def test_a_file_of_guidance_that_is_a_link_to_itself() -> None:
     line = "guidance rollback FILE/s.json --to 2 --yes"
-    assert not hostile.meet_shared(hostile.Handed({"s.json": hostile.Link("s.json")}, line))
+    assert not hostile.meet_shared(bending.Handed({"s.json": bending.Link("s.json")}, line))
 
 
 def test_what_hostile_watches_for_is_seen() -> None:
     """A reader without suspicion would be found out."""
-    private = hostile.handed() / "private" / "guidance.json"
-    with pytest.raises(AssertionError, match="opened"), hostile.watched():
+    private = bending.handed() / "private" / "guidance.json"
+    with pytest.raises(AssertionError, match="opened"), bending.watched():
         private.read_bytes()
-    with pytest.raises(AssertionError, match=r"socket\.connect"), hostile.watched():
-        socket.create_connection(("127.0.0.1", int(hostile.server()[0].rpartition(":")[2][:-3]))).close()
-    with pytest.raises(AssertionError), hostile.watched():
+    with pytest.raises(AssertionError, match=r"socket\.connect"), bending.watched():
+        socket.create_connection(("127.0.0.1", int(bending.server()[0].rpartition(":")[2][:-3]))).close()
+    with pytest.raises(AssertionError), bending.watched():
         print(os.environ["HOSTILE_SECRET"])
 
 
 # The same surfaces, their input found by hypothesis, which brings small examples.
 
 FIELDS = {
-    "op": st.sampled_from(["add", "update", "merge", "remove"]) | hostile.JSON,
-    "key": st.sampled_from(["G0", "G1", "G2", "G3", "G4"]) | hostile.TEXTS,
-    "merged_from": st.lists(st.sampled_from(["G0", "G1", "G2", "G3"]) | hostile.TEXTS, max_size=3),
+    "op": st.sampled_from(["add", "update", "merge", "remove"]) | bending.JSON,
+    "key": st.sampled_from(["G0", "G1", "G2", "G3", "G4"]) | bending.TEXTS,
+    "merged_from": st.lists(st.sampled_from(["G0", "G1", "G2", "G3"]) | bending.TEXTS, max_size=3),
     "text": st.sampled_from(["Fail if x is y.", "Fail if [1].", "Pass if [2] or [9].", "Pass if u is v.", "Fail if c is d."])
-    | hostile.TEXTS,
-    "rationale": hostile.TEXTS,
-    "evidence": st.lists(st.sampled_from(["T1", "T2", "T3", "T4"]), min_size=1, max_size=3) | hostile.JSON,
+    | bending.TEXTS,
+    "rationale": bending.TEXTS,
+    "evidence": st.lists(st.sampled_from(["T1", "T2", "T3", "T4"]), min_size=1, max_size=3) | bending.JSON,
 }
 OPERATIONS = st.sampled_from(hostile.OPERATIONS).flatmap(
     lambda base: st.fixed_dictionaries({name: st.just(value) | FIELDS[name] for name, value in base.items()})
@@ -99,7 +113,7 @@ RULES = tuple(Rule(f"G{place}", text) for place, text in enumerate(hostile.RULES
 
 
 @settings(deadline=None)
-@given(st.lists(OPERATIONS | hostile.JSON, max_size=4), st.sampled_from(["en", "zh"]))
+@given(st.lists(OPERATIONS | bending.JSON, max_size=4), st.sampled_from(["en", "zh"]))
 def test_reflection_answers(items: list[Any], language: str) -> None:
     limits = ReflectionConfig(max_operations=3, max_rule_chars=60)
     text = json.dumps({"operations": items}, ensure_ascii=False)
@@ -108,14 +122,14 @@ def test_reflection_answers(items: list[Any], language: str) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from(["Verdict: ", "Verdict:pass", "Reason:", "fail", "\n", "x"]) | hostile.TEXTS, max_size=6))
+@given(st.lists(st.sampled_from(["Verdict: ", "Verdict:pass", "Reason:", "fail", "\n", "x"]) | bending.TEXTS, max_size=6))
 def test_rollout_answers(parts: list[str]) -> None:
     for language in ("en", "zh"):
         hostile.meet_answers((["".join(parts), *parts], language))
 
 
 @settings(deadline=None)
-@given(st.lists(hostile.TEXTS, min_size=1, max_size=6))
+@given(st.lists(bending.TEXTS, min_size=1, max_size=6))
 def test_mission_names(names: list[str]) -> None:
     hostile.meet_names(names)
 

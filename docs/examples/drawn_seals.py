@@ -26,7 +26,7 @@ def look(prompt: Prompt, decode: Decode, key: int) -> str:
 
 def _state(path: str) -> str:
     with Image.open(path) as image:
-        return "torn" if image.convert("RGB").getpixel((0, 0))[0] > 128 else "whole"
+        return "torn" if image.convert("RGB").tobytes()[0] > 128 else "whole"
 
 
 def draw(folder: Path) -> None:

@@ -9,6 +9,10 @@ very same token ids, since prompts are encoded here as the engines encode them.
 - ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples; with its defaults,
   ``-tuned`` (all rows step together), and with its older runner, which reads a common prefix once (``-cascade``).
 
+- ``rounds``, of run prompts: ``ours`` as rounds ask it, which draw verdicts by their probabilities.
+- ``vllm-run``, of run prompts: vLLM, tuned, a verdict being one token among two; what is asked for behind it is in the same
+  request (``-run``), or, ended where its line ends, in a further one (``-run-lines``); ``-run-cascade`` as above.
+
 ``-fp8`` is the same in float8; of vLLM it is the last of these, its fastest.
 
 The engines are asked for ``batch`` tickets at a time, as the loops ask them, the others for a rank's whole share. None of
@@ -21,7 +25,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,6 +35,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from lab.bench.workloads import (
     CHAT_VARIABLES,
+    RUN_WORDS,
     SHAPES,
     Workload,
     config_of,
@@ -44,10 +49,13 @@ from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import products
 from stageb.engines.native.transformers import TransformersEngine
-from stageb.engines.protocol import Completion, Decode, Request
+from stageb.engines.protocol import Completion, Decode, Engine, Request
 from stageb.engines.remote import vllm
 from stageb.engines.remote.vllm import VllmEngine
 from stageb.errors import EngineError
+from stageb.guidance.judging.answers import sample_answers, sample_verdicts
+from stageb.guidance.rules.prompts import REASON, verdict_lines
+from stageb.guidance.words.types import UNCALIBRATED
 
 GENERATE_ROWS = 16
 GENERATE_N_ROWS = 64
@@ -192,6 +200,49 @@ class VllmN:
         return Completion(text, len(ids), output.finish_reason)
 
 
+class VllmRun(VllmN):
+    """vLLM with run prompts, whose answers are begun."""
+
+    def __init__(self, engine: VllmEngine, tokenizer: Any, in_lines: bool) -> None:
+        super().__init__(engine, tokenizer)
+        self._in_lines = in_lines
+        begun = len(self._chat.encode_answer(RUN_WORDS.begin))
+        self._verdicts = [self._chat.encode_answer(line)[begun:] for line in verdict_lines(RUN_WORDS).values()]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        decode, count = requests[0].decode, len(requests[0].keys)
+        prompts = [joined(self._chat, request) + list(self._chat.encode_answer(request.begin)) for request in requests]
+        one_token = {"max_tokens": 1, "allowed_token_ids": [token for (token,) in self._verdicts]}
+        if decode.max_new_tokens == 1:
+            return grouped(self._asked(prompts, decode, count, one_token), count)
+        if not self._in_lines:
+            return grouped(self._asked(prompts, decode, count, {"max_tokens": decode.max_new_tokens}), count)
+        verdicts = self._asked(prompts, decode, count, one_token)
+        opening = self._chat.encode_answer(f"\n{REASON}")
+        begun = [prompts[place // count] + [*verdict.ids, *opening] for place, verdict in enumerate(verdicts)]
+        line = {"max_tokens": decode.max_new_tokens, "stop": ["\n"], "detokenize": True}
+        return grouped(self._asked(begun, decode, 1, line), count)
+
+    def _asked(self, prompts: list[list[int]], decode: Decode, count: int, how: dict[str, Any]) -> list[Completion]:
+        params = self.engine.sampling_params(**{"n": count, "temperature": decode.temperature, "detokenize": False} | how)
+        typed = [{"prompt_token_ids": prompt} for prompt in prompts]
+        outputs = self.engine.llm.generate(typed, [params] * len(prompts), use_tqdm=False)
+        return [replace(self._completion(one), ids=tuple(one.token_ids)) for output in outputs for one in output.outputs]
+
+
+class Rounds:
+    """The default engine with run prompts, as rounds ask it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Answers``. All requests of a call must ask for the same decode."""
+        sample = sample_verdicts if requests[0].decode.max_new_tokens == 1 else sample_answers
+        return sample(requests, self._engine, RUN_WORDS, [UNCALIBRATED] * len(requests))
+
+
 def generation_config(model: Any, tokenizer: Any, like: Request, **more: Any) -> GenerationConfig:
     """``like``'s decode in transformers' words; nothing is left to defaults, which cut at the 50 best tokens."""
     named = model.generation_config.eos_token_id
@@ -199,7 +250,7 @@ def generation_config(model: Any, tokenizer: Any, like: Request, **more: Any) ->
     closing = sorted({token for token in (*several, tokenizer.eos_token_id) if token is not None})
     greedy = like.decode.temperature == 0
     sampling = {} if greedy else {"temperature": like.decode.temperature, "top_k": 0, "top_p": 1.0}
-    return GenerationConfig(  # type: ignore[no-untyped-call]
+    return GenerationConfig(
         do_sample=not greedy,
         max_new_tokens=like.decode.max_new_tokens,
         eos_token_id=closing or None,
@@ -241,6 +292,10 @@ def _ours(workload: Workload, device: str) -> Answers:
     return engines.build(ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device)
 
 
+def _rounds(workload: Workload, device: str) -> Answers:
+    return Rounds(engines.build(ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device))
+
+
 def _generate(workload: Workload, device: str) -> Answers:
     return Generate(model_of(workload, device), tokenizer_of(workload), GENERATE_ROWS, samples_share=False)
 
@@ -270,11 +325,15 @@ def _vllm_n(workload: Workload, device: str, **options: Any) -> Answers:
     return VllmN(_vllm(workload, device, **options), tokenizer_of(workload))
 
 
-def _cascade(workload: Workload, device: str, **options: Any) -> Answers:
+def _vllm_run(workload: Workload, device: str, in_lines: bool = False, **options: Any) -> Answers:
+    return VllmRun(_vllm(workload, device, **options), tokenizer_of(workload), in_lines)
+
+
+def _cascade(load: Callable[..., Answers], workload: Workload, device: str, **options: Any) -> Answers:
     """Cascade attention is of vLLM's older runner, and off unless asked for."""
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-    graphs = TUNED["compilation_config"] | {"cudagraph_mode": "PIECEWISE"}
-    return _vllm_n(workload, device, **TUNED | {"disable_cascade_attn": False, "compilation_config": graphs}, **options)
+    graphs = options["compilation_config"] | {"cudagraph_mode": "PIECEWISE"}
+    return load(workload, device, **options | {"disable_cascade_attn": False, "compilation_config": graphs})
 
 
 # All rows of a call at once; as long as the workload is and no longer; graphs for the batches that it has.
@@ -287,15 +346,28 @@ TUNED: dict[str, Any] = {
     "compilation_config": {"cudagraph_capture_sizes": [64, 128, 256, 512, 1024, 2048]},
 }
 
+RUN: dict[str, Any] = TUNED | {
+    "max_num_seqs": 512,
+    "max_model_len": 4096,
+    "gpu_memory_utilization": 0.4,  # beside others
+    "compilation_config": {"cudagraph_capture_sizes": [8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512]},
+}
+
 CONTESTANTS = {
     "ours": Contestant(_ours, keyed=True, in_batches=True),
     "ours-fp8": Contestant(_ours_in_float8, keyed=True, in_batches=True, own_weights=True),
+    "rounds": Contestant(_rounds, keyed=True, in_batches=True),
     "generate": Contestant(_generate, keyed=False, in_batches=False),
     "generate-n": Contestant(_generate_n, keyed=False, in_batches=False),
     "continuous": Contestant(_continuous, keyed=False, in_batches=False),
     "vllm": Contestant(_vllm, keyed=True, in_batches=True, own_weights=True),
     "vllm-n": Contestant(_vllm_n, keyed=False, in_batches=False, own_weights=True),
     "vllm-n-tuned": Contestant(partial(_vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),
-    "vllm-n-cascade": Contestant(_cascade, keyed=False, in_batches=False, own_weights=True),
-    "vllm-n-fp8": Contestant(partial(_cascade, quantize="fp8"), keyed=False, in_batches=False, own_weights=True),
+    "vllm-n-cascade": Contestant(partial(_cascade, _vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),
+    "vllm-n-fp8": Contestant(
+        partial(_cascade, _vllm_n, **TUNED, quantize="fp8"), keyed=False, in_batches=False, own_weights=True
+    ),
+    "vllm-run": Contestant(partial(_vllm_run, **RUN), keyed=False, in_batches=False),
+    "vllm-run-lines": Contestant(partial(_vllm_run, in_lines=True, **RUN), keyed=False, in_batches=False),
+    "vllm-run-cascade": Contestant(partial(_cascade, _vllm_run, **RUN), keyed=False, in_batches=False),
 }

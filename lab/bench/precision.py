@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def loaded(checkpoint: str) -> tuple[Any, Any]:
     """The model in float32, on the CPU, and its tokenizer. Raises ``ConfigError``."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()
     file = Path(checkpoint).expanduser()
     try:
         if file.suffix != ".gguf":
@@ -98,8 +98,8 @@ def loaded(checkpoint: str) -> tuple[Any, Any]:
             return found.eval(), AutoTokenizer.from_pretrained(name)
         where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
         config = AutoConfig.from_pretrained(**where)
-        made: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
-        read = load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=made)  # type: ignore[no-untyped-call]
+        made: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        read = load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=made)
         missing, unknown = made.load_state_dict(read["tensors"], strict=False)
         tied = {"lm_head.weight"} if made.config.tie_word_embeddings else set()
         require(not unknown and set(missing) <= tied, "--checkpoint", checkpoint, "its weights do not fit its config")

@@ -133,9 +133,9 @@ def cleanrl_style(setting: Setting, envs: Any) -> float:
             with torch.no_grad():
                 logits, values[step] = reader(next_obs)
                 chosen = torch.distributions.Categorical(logits=logits)
-                action = chosen.sample()  # type: ignore[no-untyped-call]
+                action = chosen.sample()
                 actions[step] = action
-                logprobs[step] = chosen.log_prob(action)  # type: ignore[no-untyped-call]
+                logprobs[step] = chosen.log_prob(action)
             seen, reward, terminated, truncated, _ = envs.step(action.numpy())
             rewards[step] = torch.tensor(reward)
             next_obs, next_done = torch.tensor(seen), torch.tensor(np.logical_or(terminated, truncated), dtype=torch.float32)
@@ -164,10 +164,10 @@ def _passes(reader: Reader, optimizer: torch.optim.Optimizer, flat: list[Tensor]
             obs, actions, logprobs, advantages, returns = (each[places[start : start + setting.batch]] for each in flat)
             logits, value = reader(obs)
             chosen = torch.distributions.Categorical(logits=logits)
-            ratio = (chosen.log_prob(actions) - logprobs).exp()  # type: ignore[no-untyped-call]
+            ratio = (chosen.log_prob(actions) - logprobs).exp()
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
             policy = torch.max(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2)).mean()
-            entropy = chosen.entropy().mean()  # type: ignore[no-untyped-call]
+            entropy = chosen.entropy().mean()
             loss = policy - 0.01 * entropy + 0.25 * (value - returns).square().mean()
             optimizer.zero_grad()
             loss.backward()

@@ -160,7 +160,7 @@ def fit(model: FCOS, learnt: Iterable[list[Taught]], given: argparse.Namespace, 
         with precise(device):
             losses = model([image.to(device) / 255 for image, _ in batch], targets)
         optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack(list(losses.values())).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
         optimizer.step()
 

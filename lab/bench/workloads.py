@@ -3,7 +3,8 @@
 Prompts are either *demo* ones, the tickets in the package as ``stageb fit`` renders them under a neutral headline, or
 *made* ones, random words of a tokenizer in which every token is one word: so their lengths in tokens are exactly those
 asked for, whatever the model's size. That tokenizer has no closing token, hence every answer to a made prompt has
-``new_tokens`` tokens.
+``new_tokens`` tokens. *Run* ones are tickets under guidance that a run has learnt, as its rounds put them to an instruct
+model: verdicts are begun, and with one new token nothing else is asked for.
 
 A model is a checkpoint, or a shape from ``SHAPES``, made on the device with random weights: throughput does not depend on
 what the weights say, and nothing need be downloaded.
@@ -12,7 +13,7 @@ what the weights say, and nothing need be downloaded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +26,8 @@ from stageb.config import require
 from stageb.demo import TICKETS
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.guidance.judging.rollout import group_size
-from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import WORDS, rollout_prompt
+from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
+from stageb.guidance.rules.prompts import VERDICT, WORDS, instruct_words, rollout_prompt
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.seeds import bits, stream
 from stageb.tiny import CHECKPOINT
@@ -62,7 +63,7 @@ class Workload:
     """Tickets to answer, and the model that answers."""
 
     model: str  # a name in SHAPES (random weights), or what model.model_name_or_path takes
-    prompts: Literal["demo", "made"]
+    prompts: Literal["demo", "made", "run"]
     tickets: int
     samples: int  # per ticket
     new_tokens: int  # of one answer, at most; exactly, for made prompts
@@ -72,6 +73,8 @@ class Workload:
     own_tokens: int = 0  # of made prompts: what is a ticket's own
     dtype: str = "auto"  # as model.torch_dtype; auto for a shape: bfloat16 on a GPU, float32 on a CPU
     seed: int = 17  # names the streams of prompts and samples
+    guidance: str = ""  # of run prompts: the run's folder, or a guidance.json
+    data: str = ""  # of run prompts: the file of its tickets
 
     def __post_init__(self) -> None:
         for name in ("tickets", "samples", "new_tokens", "batch"):
@@ -82,6 +85,7 @@ class Workload:
         require(not made or self.own_tokens >= 1, "--own-tokens", self.own_tokens, "at least 1")
 
 
+RUN_WORDS = replace(instruct_words("en"), begin=VERDICT)
 DEMO_GROUP = group_size(round_size=64, per_rank=32, micro_batch_size=32)
 
 WORKLOADS = {
@@ -98,6 +102,8 @@ WORKLOADS = {
         shared_tokens=1000,
         own_tokens=500,
     ),
+    # An epoch's draw under one-gpu.yaml, in the groups of its rounds.
+    "run": Workload(TINY, "run", tickets=512, samples=1, new_tokens=128, temperature=0.7, batch=group_size(256, 256, 128)),
     "small": Workload(
         "small", "made", tickets=16, samples=2, new_tokens=16, temperature=0.7, batch=8, shared_tokens=32, own_tokens=16
     ),
@@ -113,6 +119,12 @@ def prompts_of(workload: Workload) -> list[Prompt]:
             Prompt(shared, _words(stream("own", workload.seed, ticket), workload.own_tokens, vocabulary))
             for ticket in range(workload.tickets)
         ]
+    if workload.prompts == "run":
+        require(bool(workload.guidance and workload.data), "--guidance", workload.guidance, "one, and its tickets as --data")
+        (guidance,) = read_guidance(workload.guidance).values()
+        shown = {each.source for each in guidance.shown}
+        tickets = [ticket for ticket in read_tickets([workload.data], "error")[0] if ticket.key not in shown]
+        return [rollout_prompt(ticket, guidance, RUN_WORDS) for ticket in tickets[: workload.tickets]]
     tickets, _ = read_tickets([TICKETS], "error")
     require(workload.tickets <= len(tickets), "--tickets", workload.tickets, f"the demo has {len(tickets)} tickets")
     by_mission: dict[str, list[Any]] = {}
@@ -129,8 +141,9 @@ def requests_of(workload: Workload, prompts: Sequence[Prompt], positions: Sequen
     """What is asked of the tickets at ``positions``: ``samples`` keyed ones each, or one greedy one."""
     decode = Decode(temperature=0.0 if greedy else workload.temperature, max_new_tokens=workload.new_tokens)
     samples = 1 if greedy else workload.samples
+    begin = RUN_WORDS.begin if workload.prompts == "run" else ""
     return [
-        Request(prompts[i], decode, tuple(stream("bench", workload.seed, i, sample) for sample in range(samples)))
+        Request(prompts[i], decode, tuple(stream("bench", workload.seed, i, sample) for sample in range(samples)), begin)
         for i in positions
     ]
 
@@ -180,17 +193,17 @@ def tokenizer_of(workload: Workload) -> Any:
     words = {f"w{i}": i for i in range(SHAPES[workload.model]["vocab_size"])}
     made = Tokenizer(models.WordLevel(words, unk_token="w0"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=made)  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
 def model_of(workload: Workload, device: str) -> Any:
     """The model on ``device``, in eval mode. Random weights are the same for the same kind of device and dtype."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()
     dtype = dtype_of(workload, device)
     if workload.model in SHAPES:
         torch.manual_seed(WEIGHTS_SEED)
         with torch.device(device):
-            made: Any = AutoModelForCausalLM.from_config(config_of(workload), dtype=dtype)  # type: ignore[no-untyped-call]
+            made: Any = AutoModelForCausalLM.from_config(config_of(workload), dtype=dtype)
             return made.eval()
     return AutoModelForCausalLM.from_pretrained(folder_of(workload.model), dtype=dtype).to(device).eval()  # type: ignore[arg-type]
 

@@ -71,7 +71,7 @@ def unpack(file: Path, target: Path) -> None:
     config = packed.config
     if hasattr(config, "quantization_config"):  # with it, ``save_pretrained`` refuses
         del config.quantization_config
-    plain = AutoModelForCausalLM.from_config(config, dtype="bfloat16")  # type: ignore[no-untyped-call]
+    plain = AutoModelForCausalLM.from_config(config, dtype="bfloat16")
     plain.load_state_dict(packed.state_dict())
     plain.save_pretrained(target)
     AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(target)

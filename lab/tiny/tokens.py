@@ -61,9 +61,7 @@ def train_tokenizer(seed: int, rows: int) -> Tokenizer:
 
 def packaged(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """The tokenizer as transformers loads it."""
-    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=4096
-    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=4096)
     fast.chat_template = TEMPLATE
     fast.response_template = READS
     return fast

@@ -297,7 +297,7 @@ def run(trainer: Trainer, batches: Iterator[Batch], ranks: Ranks, out: Path, beg
             for group in opt.param_groups:
                 group["lr"] = recipe.learning_rate * schedule(step, max(step / recipe.steps, seconds / limit_s), recipe)
         loss, _ = trainer.loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         ranks.average(weights)
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         for opt in opts:

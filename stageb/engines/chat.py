@@ -12,6 +12,7 @@ Prefilled words stand behind the model's thoughts: if the generation prompt open
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import threading
@@ -19,8 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
+import jinja2
 from transformers import PreTrainedTokenizerFast
 
 from stageb.engines.protocol import Completion, Finish, Prompt, Thoughts, cut_at_stop, find_closing_tag, is_configured
@@ -32,6 +35,8 @@ _EDGE = "\u2003"  # white space that no template writes: where it is gone, the t
 _A_DAY = "{%- macro strftime_now(form) -%}26 Jul 2024{%- endmacro -%}"
 _SYSTEMS = 256  # system texts remembered, each with its ids: a few kB
 RENDER_S = 20.0  # for one chat: templates take milliseconds, and may loop for ever
+RENDER_BYTES = 1 << 28  # of memory, beyond what there is before
+MOST_FRAME = 1 << 20  # bytes that a template puts around the words
 _TURNS = 8192  # user texts remembered, each with its ids
 
 
@@ -183,10 +188,19 @@ class Chat:
         ) from refusal
 
     def _render(self, messages: list[dict[str, Any]]) -> str:
+        if self._has_power:
+            raise ValueError("a power, which may take hours in one piece, so that no time limit ends it")
         text: str = self._tokenizer.apply_chat_template(
             messages, chat_template=self._template, tokenize=False, add_generation_prompt=True, **self._variables
         )
+        said = sum(len(str(message["content"])) for message in messages)
+        if len(text.encode()) > MOST_FRAME + 4 * said:  # and half a surrogate pair has no encoding
+            raise ValueError("far more text than the words that it is around")
         return text
+
+    @cached_property
+    def _has_power(self) -> bool:
+        return any(token[1:] == ("operator", "**") for token in jinja2.Environment().lex(self._template))
 
     def _opening(self) -> str:
         """The token that opens a text, where the tokenizer would put one."""
@@ -206,12 +220,32 @@ def _in_time(render: Callable[[], str]) -> str:
             made.set_exception(error)
 
     thread = threading.Thread(target=work, daemon=True, name="stageb-template")
-    thread.start()
     try:
-        return made.result(RENDER_S)
+        with _in_memory():  # from before it starts: it may never let go of the interpreter
+            thread.start()
+            return made.result(RENDER_S)
     except TimeoutError:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
         raise
+
+
+@contextlib.contextmanager
+def _in_memory() -> Iterator[None]:
+    """Have what would take more than ``RENDER_BYTES`` raise ``MemoryError``, where the system can tell."""
+    try:
+        import resource
+
+        used = int(Path("/proc/self/statm").read_bytes().split()[5]) * resource.getpagesize()
+    except (ImportError, OSError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = used + RENDER_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (most if soft < 0 else min(soft, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _conversations(system: str, marker: str) -> Iterator[list[dict[str, Any]]]:

@@ -28,6 +28,8 @@ INSTALLED = (
 """Ways of quantization whose code is an installed package's; transformers fetches that of others, or may in time."""
 
 _METHOD = "quantization_config.quant_method"
+_MOST = {"layers": 10_000, "num_": 10_000_000}  # what a config may count, by what its key holds: parts are made one by one
+_ANY = 1 << 62  # of whatever else
 
 
 def find_checkpoint(name: str) -> str:
@@ -64,11 +66,14 @@ def find_code(name: str, any_method: bool = False) -> str | None:
     """What the config.json of a checkpoint names that transformers would fetch from the hub and run without asking; None
     where it names nothing of the kind. (What ``auto_map`` names runs only by ``trust_remote_code``.)
 
-    ``any_method``: quantization is somebody else's work. Raises what transformers raises of a config that it cannot read.
+    ``any_method``: quantization is somebody else's work. Raises what transformers raises of a config that it cannot read,
+    and ``ValueError`` for numbers that would keep it at work for ever.
     """
     from transformers import PreTrainedConfig
 
     values, _ = PreTrainedConfig.get_config_dict(name)
+    if excess := next(_find_excess(values), None):
+        raise ValueError(f"its config.json has {excess}, more than any model has")
     found = _find_code(values)
     return next((code for code in found if not (any_method and code.startswith(_METHOD))), None)
 
@@ -85,6 +90,14 @@ def _find_code(values: Any, key: str = "") -> Iterator[str]:
             yield from _find_code(value, key)
     elif "implementation" in key and "/" in str(values):  # a kernel of the hub: attention, experts
         yield f"{key} {shown(repr(values), 80)}"
+
+
+def _find_excess(values: Any, key: str = "") -> Iterator[str]:
+    if isinstance(values, Mapping | list):
+        for name, value in values.items() if isinstance(values, Mapping) else ((key, value) for value in values):
+            yield from _find_excess(value, str(name))
+    elif isinstance(values, int) and values > next((most for part, most in _MOST.items() if part in key), _ANY):
+        yield f"{shown(key, 80)} {values:.3g}"
 
 
 HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer

@@ -10,6 +10,7 @@ from typing import Any
 from stageb import engines
 from stageb.engines.config import ModelConfig, find_checkpoint
 from stageb.engines.protocol import Prompt
+from stageb.errors import StagebError
 from stageb.tiny import CHECKPOINT, NAME
 
 LOCAL = ("transformers", "vllm")  # engines that load a checkpoint into this process
@@ -76,9 +77,11 @@ def _outline_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         with torch.device("meta"):
             empty = auto_class(config).from_config(config, **options)
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, AssertionError) as error:
+        chat = Chat(tokenizer, model.chat_template_kwargs)
+    except StagebError:
+        raise
+    except Exception as error:  # as in ``engines.build``
         raise explain_failure(error, model, "meta") from error
-    chat = Chat(tokenizer, model.chat_template_kwargs)
     text = config.get_text_config(decoder=True)
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     kind = model.torch_dtype if model.torch_dtype != "auto" else "float32" if on_cpu else str(text.dtype).rpartition(".")[2]

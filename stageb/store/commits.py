@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stageb.errors import InputError, JournalError
+from stageb.errors import InputError, JournalError, shown
 from stageb.store import disk
 from stageb.store.trust import file_of
 
@@ -164,7 +164,7 @@ def check_config(
     raised = tuple(key for key in differ if key in limits and key in old and _is_higher(old[key], new.get(key)))
     refused = [key for key in differ if key not in raised]
     if refused:
-        listed = [f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now" for key in refused]
+        listed = [shown(f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now") for key in refused]
         also = f" (higher values are allowed for {', '.join(limits)})" if limits else ""
         found = [f"{folder}: holds a run with another config:", *listed, f"run it as it was{also}, or {remedy}"]
         raise InputError("\n".join(found))

@@ -7,6 +7,7 @@ were made from. A round's rows are brought to the disk first and then committed,
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError, JournalError, StagebError, shown
-from stageb.store import commits, disk
+from stageb.store import commits, disk, trust
 
 # What may be written where a user says so: a plain file that is no input of the command, and no run's own.
 #
@@ -92,7 +93,6 @@ def _is_plain(path: Path) -> bool:
 
 
 COMMIT = ".commit.json"
-FIELDS = {"config", "done", "bytes", "state", "finished"}
 ANEW = "give --fresh to set it aside and begin anew"
 ELSEWHERE = "another --output"
 NOT_BEGUN = f"holds something that this command did not write; {ANEW}, or {ELSEWHERE}"
@@ -158,20 +158,21 @@ class Output:
             "state": self.state,
             "finished": self.finished,
         }
+        content["digest"] = _digest(content)  # what others change of it is found out, and need not be checked value by value
         disk.replace(_commit_path(self.path), disk.encode(disk.json_text(content) + "\n"))
 
 
 def read_commit(path: Path) -> dict[str, Any] | None:
-    """What was committed last of the rows in ``path``; None where nothing was. Raises ``JournalError``."""
+    """What was committed last of the rows in ``path``; None where nothing was. Raises ``JournalError``, ``InputError``."""
 
     def check(content: Any) -> dict[str, Any]:
-        if set(content) != FIELDS:
+        if content.pop("digest", None) != _digest(content):
             raise ValueError
         return dict(content)
 
     place = _commit_path(path)
     with disk.reporting(place):
-        return commits.read_checked(place, check, ANEW)
+        return commits.read_checked(trust.file_of(place.parent, place), check, ANEW)
 
 
 def set_aside(path: Path) -> None:
@@ -198,6 +199,10 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     with opened:
         for number, line in enumerate(opened, 1):
             yield disk.parse_object(line, f"{path}:{number}", ANEW)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(disk.json_text(content).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _commit_path(path: Path) -> Path:

@@ -84,7 +84,7 @@ class Recorder:
         ``act`` must work on tensors that stay in place and never wait for the device. ``ready`` is called first to warm up:
         it calls ``act`` a few times, so that every kernel is loaded. Recording itself computes nothing.
         """
-        stream = self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = self._stream = self._stream or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):

@@ -173,14 +173,14 @@ def assert_parses(words: Sequence[str]) -> None:
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
         return
-    words = [
+    options = [
         (option, read_file(str(ROOT / str(text))) if option == "config" else text)
         for option, text in split(rest)
         if option != "config" or is_here(text)
     ]
-    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(words)]
+    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(options)]
     draft = Draft(registry.config_of(entry))
-    for option, value in words:
+    for option, value in options:
         if isinstance(value, ConfigFile):
             draft.add_file(value)
         elif option not in (LOOP, *FLAGS) and not option.endswith(".help"):

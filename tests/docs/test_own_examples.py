@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def nonsense(*_: object) -> str:
     return "nonsense"
 
 
-def nonsense_of_edits(*_: object) -> Iterator[Any]:
+def nonsense_of_edits(*_: object) -> Generator[Any, Any, str]:
     yield from ()
     return "nonsense"
 

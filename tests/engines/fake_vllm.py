@@ -36,6 +36,7 @@ class SamplingParams:
     stop: str | list[str] | None = None
     prompt_logprobs: int | None = None
     detokenize: bool = True
+    allowed_token_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
         assert self.seed is None or 0 <= self.seed < 1 << 63
@@ -104,6 +105,11 @@ class LLM:
         use_tqdm_on_load: bool = True,
         worker_extension_cls: str = "",
         load_format: str = "auto",
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        async_scheduling: bool | None = None,
+        compilation_config: dict[str, Any] | None = None,
+        disable_cascade_attn: bool = True,
     ) -> None:
         type(self).made = {
             "model": model,
@@ -118,7 +124,7 @@ class LLM:
             raise RuntimeError("Engine core initialization failed")
         self.llm_engine = LegacyEngine()
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model)
         self._model = transformers.AutoConfig.from_pretrained(model)
 
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> list[Any]:
@@ -166,6 +172,10 @@ class LLM:
 
     def _next(self, before: list[int], params: SamplingParams, sample: int, place: int) -> int:
         logits = self._logits(before)
+        if params.allowed_token_ids is not None:
+            allowed = torch.full_like(logits, -torch.inf)
+            allowed[params.allowed_token_ids] = 0
+            logits = logits + allowed
         if params.temperature == 0:
             return int(logits.argmax())
         draws = seeds.stream("unseeded", sample) if params.seed is None else params.seed

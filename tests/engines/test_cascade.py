@@ -25,12 +25,13 @@ def test_reading_is_causal_attention_to_the_stem_and_the_own_text(
     query, (key, value) = torch.randn(11, heads, dim), torch.randn(2, key_heads, 11, dim)
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
     store, tiles = torch.zeros(1, 2, key_heads, 20, dim), torch.tensor(tiles_of(edges))
-    found = Prefill(stems, edges, tiles, PromptStore(store), 6).attend(0, query, key, value, scaling)  # type: ignore[arg-type]
+    found = Prefill(stems, edges, tiles, PromptStore(store), 6).attend(0, query, key, value, scaling)
     before = [part[0] for part in stems[0]] if stems else [key[:, :0], value[:, :0]]
     for start, end in ((0, 3), (3, 4), (4, 11)):
         for place in range(start, end):
-            seen = [torch.cat([old, new[:, start : place + 1]], 1) for old, new in zip(before, (key, value), strict=True)]
-            torch.testing.assert_close(found[place], plain(query[place], *seen, scaling))
+            fed = (key[:, start : place + 1], value[:, start : place + 1])
+            keys, values = (torch.cat(pair, 1) for pair in zip(before, fed, strict=True))
+            torch.testing.assert_close(found[place], plain(query[place], keys, values, scaling))
     assert torch.equal(store[0, :, :, 6:17], torch.stack([key, value]))
     assert not store[0, :, :, :6].any() and not store[0, :, :, 17:].any()
 
@@ -44,7 +45,7 @@ def test_a_step_is_attention_to_stem_prompt_and_new_tokens(heads: int, key_heads
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
     slots, counts = torch.tensor([7, 0, 3, 2, 5, 1]), torch.tensor([2, 0, 5, 1, 1, 4])
     groups = torch.tensor([(0, 4, 0, 2), (4, 9, 2, 1), (13, 1, 3, 3)])
-    view = Stepping(stems, PromptStore(prompts), new, groups, 3, slots, counts)  # type: ignore[arg-type]
+    view = Stepping(stems, PromptStore(prompts), new, groups, 3, slots, counts)
     query, (key, value) = torch.randn(6, heads, dim), torch.randn(2, key_heads, 6, dim)
     old = new.clone()
     found = view.attend(0, query, key, value, scaling)
@@ -56,7 +57,7 @@ def test_a_step_is_attention_to_stem_prompt_and_new_tokens(heads: int, key_heads
             parts = [stem, prompts[0, kind, :, start : start + length], old[0, kind, slot, :, :count]]
             seen.append(torch.cat([*parts, fed[:, row : row + 1]], 1))
             assert torch.equal(new[0, kind, slot, :, count], fed[:, row])
-        torch.testing.assert_close(found[row], plain(query[row], *seen, scaling))
+        torch.testing.assert_close(found[row], plain(query[row], seen[0], seen[1], scaling))
 
 
 @settings(max_examples=50)

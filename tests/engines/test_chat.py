@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import tiny_models
+from engines import tiny_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -141,7 +141,7 @@ def test_a_tokenizer_that_marks_the_start_of_a_text() -> None:
     tokenizer.train_from_iterator(
         [*tiny_models.LINES, "\n[]"], trainers.BpeTrainer(special_tokens=special, show_progress=False)
     )
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
     fast.chat_template = "<s>{% for m in messages %}[{{ m['role'] }}]\n{{ m['content'] }}\n{% endfor %}"
     prompt = Prompt("Verdict", "red valve")
     shared, own = Chat(fast, {}).encode(prompt)
@@ -159,3 +159,21 @@ def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -
     while any(thread.name == "stageb-template" for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "it goes on for ever"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 9 ** (9 ** 9) }}",  # one operation, which no time limit ends
+        "{{ 'x' * 10 ** 11 }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{% set ns = namespace(s='xx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+        "{{ 'x' * 9999999 }}",
+        "{{ '\\ud800' }}",
+    ],
+)
+def test_a_template_that_would_fill_the_memory_or_not_end_is_refused(template: str) -> None:
+    tokenizer = tiny_models.bpe(template="{% for m in messages %}{{ m['content'] }}{% endfor %}" + template)
+    with pytest.raises(EngineError, match=r"chat template can render none of: .*; correct its chat_template"):
+        Chat(tokenizer, {}).encode(Prompt("rules", "words"))
+    assert max(map(len, Chat(tiny_models.bpe(template="**{{ messages[-1].content }}**"), {}).encode(Prompt("", "words"))))

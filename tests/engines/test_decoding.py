@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
+from engines import tiny_models
 from torch import nn
 
 from stageb.engines.native import decoding, memory, stepping
@@ -236,3 +236,11 @@ def test_new_weights_are_used_once_the_old_ones_are_forgotten() -> None:
     made.forget()
     other = Decoder(tiny_models.model("qwen3", VOCABULARY, seed=1), frozenset(), str)
     assert made.answers(SHARED, asked) == other.answers(SHARED, asked)
+
+
+def test_answers_of_any_common_beginning_are_weighed_together_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PACKS", set())
+    choices = [ScoreRequest((3,), ((5, 6, 7), (5, 6, 8))), ScoreRequest((3, 4), ((5, 6), (5, 7)))]
+    engine = decoder()
+    for together, choice in zip(engine.scores(SHARED, choices), choices, strict=True):
+        assert together == pytest.approx(engine.scores(SHARED, [choice])[0], abs=1e-4)

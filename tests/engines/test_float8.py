@@ -1,11 +1,14 @@
 """Float8: the arithmetic on a CPU, whose products torch emulates; the kernels, and a whole engine, on a GPU."""
 
+from typing import Any
+
 import pytest
 import torch
+from engines import tiny_models
+from engines.contract import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from transformers import PreTrainedModel
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import products
@@ -14,8 +17,6 @@ from stageb.engines.native.products import FLOAT8, LARGEST, Float8Linear, is_qua
 from stageb.engines.native.transformers import TransformersEngine, build
 from stageb.engines.protocol import Question
 from stageb.errors import ConfigError
-from tests.engines import tiny_models
-from tests.engines.contract import requests
 
 on_a_gpu = [
     pytest.mark.gpu,
@@ -65,7 +66,7 @@ def test_a_layer_multiplies_nearly_as_before(bias: bool) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_a_gpu)])
 def test_layers_with_one_input_multiply_together_as_they_would_apart(device: str) -> None:
-    def made() -> PreTrainedModel:
+    def made() -> Any:
         torch.manual_seed(0)
         return tiny_models.model("qwen3", 300).bfloat16().to(device)
 

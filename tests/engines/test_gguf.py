@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
+from engines import tiny_models
 from torch import Tensor
 
 from stageb import engines

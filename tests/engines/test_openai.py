@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
-from contract import check_contract, requests
+from engines import tiny_models
+from engines.contract import check_contract, requests
+from engines.test_scripted import babble
 from PIL import Image
-from test_scripted import babble
 
 from stageb import engines
 from stageb.engines import Completion, Decode, Prompt, Request
@@ -363,6 +363,28 @@ def test_a_status_that_will_not_pass_is_not_tried_again(
     assert KEY not in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["sk-" + "0123456789" * 16, "sk-it's\\a\"quoted-one"])
+def test_a_key_is_hidden_where_it_is_cut_or_written_as_json(
+    server: Server, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """A server repeats it, so that where its words are cut, half of one is left."""
+    monkeypatch.setenv("MY_KEY", key)
+    whole = chat(key, "stop")
+    for told in (f"{key * 2}{key[:100]}", f"{key} {json.dumps(key)} {key!r}", {"detail": key}):
+        server.usually = says(told if isinstance(told, dict) else told.encode(), 401)
+        with pytest.raises(EngineError) as caught:
+            ask(server, api_key_env="MY_KEY")
+        assert key[:12] not in str(caught.value)
+        assert "quoted" not in str(caught.value)
+    whole["choices"][0]["finish_reason"] = {key: key}
+    server.usually = says(whole)
+    with pytest.raises(EngineError, match="finish_reason") as caught:
+        ask(server, api_key_env="MY_KEY")
+    assert "quoted" not in str(caught.value)
+    server.usually = says(chat(f"fine: {key[:-1]}", "length"))
+    assert ask(server, api_key_env="MY_KEY").text == "fine: ***"
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
@@ -438,10 +460,12 @@ def test_a_field_that_the_server_refuses_is_left_out_from_then_on(
 
 
 def test_a_temperature_is_1_where_the_server_takes_no_other(server: Server) -> None:
-    server.next.append(says({"error": "'temperature' does not support 0.7. Only the default (1) value is supported."}, 400))
+    """And is left out where it does not take that, either."""
+    refused = says({"error": "'temperature' does not support 0.7. Only the default (1) value is supported."}, 400)
+    server.next += [refused, refused]
     server.usually = says(chat("Verdict: pass", "stop"))
     ask(server, replace(ASKED, decode=Decode(temperature=0.7)))
-    assert [body["temperature"] for body in bodies(server)] == [0.7, 1.0]
+    assert [body.get("temperature") for body in bodies(server)] == [0.7, 1.0, None]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
 import transformers
+from engines import tiny_models
 
 from stageb.engines.native import decoding, packed, products
 from stageb.engines.native.decoding import Decoder
@@ -19,7 +19,8 @@ VOCABULARY = 300
 SHARED = tuple(range(40, 60))
 DECODE = Decode(temperature=1.0, max_new_tokens=9)
 EOS = frozenset(range(0, VOCABULARY, 7))
-SMALL = {"vocab_size": VOCABULARY, "intermediate_size": 48, "num_hidden_layers": 3, "max_position_embeddings": 256}
+SMALL: dict[str, Any] = {"vocab_size": VOCABULARY, "intermediate_size": 48, "num_hidden_layers": 3}
+SMALL["max_position_embeddings"] = 256
 
 
 @pytest.fixture(autouse=True)
@@ -86,11 +87,11 @@ def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
         assert found == pytest.approx(expected, abs=1e-4)
 
 
-FLOAT8 = transformers.Qwen3Config(**SMALL, hidden_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+HEADS: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+FLOAT8 = transformers.Qwen3Config(**SMALL, **HEADS, hidden_size=48)
 MIXED = transformers.Qwen3MoeConfig(
-    **SMALL, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16, moe_intermediate_size=24,
-    num_experts=4, num_experts_per_tok=2, decoder_sparse_step=1,
-)  # fmt: skip
+    **SMALL, **HEADS, hidden_size=32, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, decoder_sparse_step=1
+)
 
 
 @pytest.mark.gpu
@@ -174,9 +175,13 @@ def test_positions_that_a_model_makes_itself_go_the_plain_way(caplog: pytest.Log
 def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "FEW", 0)
     asked = rows(16, replace(DECODE, max_new_tokens=40, repetition_penalty=1.2))
-    kept: list[int] = []
-    keep = packed._Batch.kept
-    monkeypatch.setattr(packed._Batch, "kept", lambda *given: kept.append(len(given[1])) or keep(*given))
+    kept, keep = [], packed._Batch.kept
+
+    def noted(batch: packed._Batch, rows: list[int], index: torch.Tensor) -> packed._Batch:
+        kept.append(len(rows))
+        return keep(batch, rows, index)
+
+    monkeypatch.setattr(packed._Batch, "kept", noted)
     together = decoder(EOS).answers(SHARED, asked)
     assert len(kept) > 1
     assert together == [decoder(EOS).answers(SHARED, [row])[0] for row in asked]

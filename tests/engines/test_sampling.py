@@ -1,12 +1,13 @@
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LogitsProcessorList
-from transformers.generation import (
+from transformers.generation.logits_process import (
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -78,7 +79,7 @@ def test_inversion_at_the_edges() -> None:
 def test_probabilities_are_those_of_transformers(decode: Decode) -> None:
     logits = some_logits(8).double()
     written = torch.arange(8 * 6).view(8, 6) % 50
-    processors = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(decode.repetition_penalty)])
+    processors: Any = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(decode.repetition_penalty)])
     processors.append(TemperatureLogitsWarper(decode.temperature))
     if decode.top_k:
         processors.append(TopKLogitsWarper(decode.top_k))

@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 import pytest
-from contract import check_contract, check_resumer
+from engines.contract import check_contract, check_resumer
 
 from stageb import seeds
 from stageb.engines import Completion, Decode, Prompt, Request, build

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
+from engines import tiny_models
 
 from stageb import engines
 from stageb.engines import Decode, Prompt, Request

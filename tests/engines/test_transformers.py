@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
 import transformers
-from contract import check_contract, check_resumer, check_scorer, questions, requests
 from damage import DAMAGES, damage
+from engines import tiny_models
+from engines.contract import check_contract, check_resumer, check_scorer, questions, requests
 from torch import nn
-from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
+from transformers.generation.logits_process import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+)
 
 from stageb import seeds
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build
@@ -364,6 +368,47 @@ def test_a_checkpoint_whose_config_names_code_of_the_hub(
         f"model.trust_remote_code: False: {tmp_path}: its config.json has {told}, code that would be fetched and run; "
         "set it to true if you trust its author, or choose another model"
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("config.json", {"num_labels": 10**9}, "has num_labels 1e+09, more than any model has"),
+        ("config.json", {"text_config": {"num_hidden_layers": 10**7}}, "has num_hidden_layers 1e+07, more than any model"),
+        ("config.json", {"max_position_embeddings": 10**30}, "has max_position_embeddings 1e+30, more than any"),
+        ("config.json", {"max_position_embeddings": "x"}, "expected int"),
+        ("config.json", {"num_attention_heads": 0}, ""),
+        ("config.json", [3], ""),
+        ("config.json", 3, ""),
+        ("tokenizer.json", {"version": "1.0", "model": 3}, ""),
+        ("tokenizer.json", [], ""),
+        ("tokenizer_config.json", {"model_max_length": "x"}, ""),
+        ("generation_config.json", [[]], ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize(
+    "opens", [lambda model: build(model, "cpu"), lambda model: outline(model, "cpu")], ids=["load", "outline"]
+)
+def test_a_checkpoint_with_nonsense_is_refused_in_one_line(
+    folders: dict[str, str],
+    tmp_path: Path,
+    file: str,
+    content: Any,
+    told: str,
+    opens: Callable[[ModelConfig], object],
+    request: pytest.FixtureRequest,
+) -> None:
+    if file == "generation_config.json" and "outline" in request.node.name:
+        pytest.skip("an outline does not read it")
+    shutil.copytree(folders["qwen3"], tmp_path, dirs_exist_ok=True)
+    known = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps(known | content if isinstance(content, dict) else content))
+    with pytest.raises(EngineError) as caught:
+        opens(ModelConfig(model_name_or_path=str(tmp_path)))
+    assert str(tmp_path) in str(caught.value)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_config_that_names_what_is_installed_names_no_code(folders: dict[str, str], tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 import torch
 import transformers
+from engines import tiny_models
 from PIL import Image
 
 from stageb.engines import Decode, Prompt, Question, Request, build
@@ -70,7 +70,7 @@ class Plain:
 
     def __init__(self, folder: str) -> None:
         self.model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
         self.process = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
 
     def inputs(self, prompt: Prompt, answer: str = "") -> dict[str, Any]:
@@ -120,10 +120,10 @@ def test_answers_and_scores_are_those_of_the_model_itself(folder: str, images: l
     for prompt, found in zip(asked, answers, strict=True):
         assert [each.text for each in found] == [plain.sampled(prompt, decode, key) for key in keys]
     words = ("Verdict: pass", "Verdict: 不通过", "no")
-    found = engine.score([Question(prompt, words) for prompt in asked])
-    assert len({round(scores[0], 1) for scores in found}) == len(asked)  # so that what is shown makes a difference
-    for prompt, scores in zip(asked, found, strict=True):
-        assert scores == pytest.approx([plain.chance(prompt, word) for word in words], rel=1e-4)
+    scores = engine.score([Question(prompt, words) for prompt in asked])
+    assert len({round(each[0], 1) for each in scores}) == len(asked)  # so that what is shown makes a difference
+    for prompt, each in zip(asked, scores, strict=True):
+        assert each == pytest.approx([plain.chance(prompt, word) for word in words], rel=1e-4)
 
 
 def test_a_completion_depends_on_its_own_prompt_and_key_alone(folder: str, images: list[str], way: str) -> None:

@@ -11,11 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fake_vllm
 import pytest
-import tiny_models
 import torch
-from contract import check_contract, check_resumer, check_scorer, requests
+from engines import fake_vllm, tiny_models
+from engines.contract import check_contract, check_resumer, check_scorer, requests
 from programs.forks import SERVER
 
 from stageb.engines import Decode, Engine, Prompt, Question, Request, build

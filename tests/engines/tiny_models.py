@@ -28,7 +28,7 @@ _SIZES: dict[str, Any] = {
 }
 
 
-def bpe(vocabulary: int = 320, template: str | None = CHATML) -> transformers.PreTrainedTokenizerFast:
+def bpe(vocabulary: int = 320, template: str | None = CHATML) -> Any:
     """A byte-level tokenizer; with 259 entries every token is one byte or special."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -58,11 +58,11 @@ def config(kind: str, vocabulary: int) -> Any:
         case "mistral":  # every layer sees the last 7 tokens alone
             return transformers.MistralConfig(**sizes, head_dim=8, sliding_window=7)
         case "qwen3_vl":
-            vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
-            vision |= {"deepstack_visual_indexes": [0], "num_position_embeddings": 16}
+            vision: dict[str, Any] = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
+            vision |= {"out_hidden_size": 32, "deepstack_visual_indexes": [0], "num_position_embeddings": 16}
             rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0}
             text = sizes | {"head_dim": 8, "rope_parameters": rope}
-            made = transformers.Qwen3VLConfig(text_config=text, vision_config=vision)
+            made: Any = transformers.Qwen3VLConfig(text_config=text, vision_config=vision)
             made.initializer_range = made.text_config.initializer_range
             return made
     raise AssertionError(kind)

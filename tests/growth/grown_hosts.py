@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -20,15 +22,15 @@ FORMS = {
 }
 NAMES = ["mlp", *(f"{form}{half}" for form in list(FORMS)[1:] for half in ("", " second"))]
 KEYS = [seeds.stream("test", member) for member in range(7)]
-Grown = tuple[training.Hosts, Tensor, Tensor, Tensor]
+Grown = tuple[training.Hosts, tuple[Tensor, Tensor, Tensor]]
 
 
-def plan_of(name: str, **more: object) -> hosts.Plan:
+def plan_of(name: str, **more: Any) -> hosts.Plan:
     """A small host of one of ``NAMES``. Those of many blueprints come in two halves, the second one named so."""
     form, _, half = name.partition(" ")
     able = holds(len(KINDS[form].places(FORMS[form], 0)))
-    config = {"kind": form, "width": 6, "blueprints": able[4:] if half else able[:4], **more}
-    return hosts.make_plan(HostConfig(**config), FORMS[form])
+    keys: dict[str, Any] = {"kind": form, "width": 6, "blueprints": able[4:] if half else able[:4]}
+    return hosts.make_plan(HostConfig(**keys | more), FORMS[form])
 
 
 def examples(form: Form, count: int, members: int) -> Split:
@@ -42,12 +44,12 @@ def bare(plan: hosts.Plan, keys: list[int], dtype: torch.dtype = torch.float64) 
     """A block without seeds: its hosts, active, alphas, learns."""
     block = training.make_hosts(plan, blocks.draw(plan, "host", keys), "cpu", dtype)
     shape = (len(keys), 3)
-    return block, torch.full(shape, -1), torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.bool)
+    return block, (torch.full(shape, -1), torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.bool))
 
 
 def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
     """A block in which each member has other seeds, in other slots: beside the host, blending, whole; not all learn."""
-    block, active, alphas, learns = bare(plan, keys)
+    block, (active, alphas, learns) = bare(plan, keys)
     for member, key in enumerate(keys):
         number = KEYS.index(key)
         for slot in range(3):
@@ -56,7 +58,7 @@ def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
                 training.germinate(block, member, slot, index, seeds.stream(key, "seed", slot))
                 active[member, slot], alphas[member, slot] = index, (0.0, 0.4, 1.0)[(number + slot) % 3]
                 learns[member, slot] = (number + slot) % 4 != 3
-    return block, active, alphas, learns
+    return block, (active, alphas, learns)
 
 
 def copied(block: training.Hosts) -> dict[str, Tensor]:

@@ -8,9 +8,8 @@ the epochs that it has learnt. All figures carry noise, as those of a validation
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -20,6 +19,12 @@ from stageb.growth.types import Action, EnvironmentView, Slots, SlotView, Stage
 
 HOST_PARAMETERS, SEED_PARAMETERS = 1000, (60, 250, 120, 200, 90)
 Answer = tuple[int, int] | None
+
+
+def slots_of(slots: Iterable[SlotView]) -> Slots:
+    """These slots, of which there are three."""
+    first, second, third = slots
+    return first, second, third
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class Environment:
             norm = 0.5 * self._worth(at, slot) + 0.3 * self._uniform() if seeded else 0.0
             now = replace(slot, epochs_in_stage=since, alpha=alpha, gradient_norm=norm, age=slot.age + 1 if seeded else 0)
             slots.append(now)
-        return self._judged(replace(view, slots=cast(Slots, tuple(slots))), self.made.noise)
+        return self._judged(replace(view, slots=slots_of(slots)), self.made.noise)
 
     def _judged(self, view: EnvironmentView, noise: float) -> EnvironmentView:
         """``view`` with the figures of the validation set."""
@@ -105,7 +110,7 @@ class Environment:
             best_accuracy=max(accuracy, view.best_accuracy),
             plateau=0 if best else view.plateau + 1,
             extra_parameters=extra,
-            slots=cast(Slots, tuple(slots)),
+            slots=slots_of(slots),
         )
 
     def _worth(self, at: int, slot: SlotView) -> float:

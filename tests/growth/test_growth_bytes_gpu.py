@@ -15,12 +15,12 @@ KEYS = {"growth__updates": 4, "host__width": 32, "evaluation__every": 2, "fabric
 WAIT_S = 240.0
 
 
-def on_gpu(root: Path, name: str, kill_before: int | None = None) -> forks.EpisodeResult:
+def on_gpu(root: Path, name: str, kill_before: int | None = None) -> forks.Ended:
     return forks.Forks(arguments(root, 1, **KEYS), 1, root / name, kill_before).wait(WAIT_S)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, forks.EpisodeResult]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, forks.Ended]:
     """A run that nothing disturbed, with its folder."""
     root = tmp_path_factory.mktemp("whole")
     ended = on_gpu(root, "job")
@@ -29,13 +29,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, forks.Episode
     return root / "run", ended
 
 
-def test_two_runs_leave_equal_bytes(whole: tuple[Path, forks.EpisodeResult], tmp_path: Path) -> None:
+def test_two_runs_leave_equal_bytes(whole: tuple[Path, forks.Ended], tmp_path: Path) -> None:
     again = on_gpu(tmp_path, "job")
     assert again.codes == (0,), again.err
     assert differing(content(tmp_path / "run"), content(whole[0])) == []
 
 
-def test_a_killed_run_goes_on_to_the_very_bytes(whole: tuple[Path, forks.EpisodeResult], tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_very_bytes(whole: tuple[Path, forks.Ended], tmp_path: Path) -> None:
     folder, undisturbed = whole
     killed = on_gpu(tmp_path, "killed", len(undisturbed.operations[0]) // 2)
     assert killed.codes == (137,)

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 import torch
-from growth.made_hosts import Environment, Made, TwoParameterHost, answers, block, kept
+from growth.made_hosts import Environment, Made, TwoParameterHost, answers, block, kept, slots_of
 
 from stageb import seeds
 from stageb.growth.config import GatesConfig
@@ -78,7 +78,7 @@ def test_the_heuristic_keeps_before_it_culls_before_it_grows_and_ties_go_to_the_
     adds = [0.02, 0.05, 0.05]
 
     def chosen(*slots: SlotView) -> Action:
-        now = replace(view, slots=slots)
+        now = replace(view, slots=slots_of(slots))
         return Heuristic(RULES).choose(now, RULES.legal(now), 0)
 
     assert chosen(*(replace(trial, contribution=each) for each in adds)) == Action(Op.FOSSILIZE, 1)

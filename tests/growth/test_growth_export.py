@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from grown_hosts import KEYS, NAMES, examples, plan_of
+from growth.grown_hosts import KEYS, NAMES, examples, plan_of
 from programs.growths import arguments
 
 from stageb.__main__ import main

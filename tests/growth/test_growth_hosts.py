@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from docs.pages import DOCS
-from grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
+from growth.grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
 from torch.func import grad, vmap
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -110,7 +111,8 @@ def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
         hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.kind: 'conv2d'.*read by: mlp, conv1d"):
         hosts.make_plan(HostConfig(kind="conv2d"), FORMS_OF_TASKS["mnist1d"])
-    for key, value in {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}.items():
+    wrong: dict[str, Any] = {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}
+    for key, value in wrong.items():
         with pytest.raises(ConfigError, match=rf"host\.{key}"):
             HostConfig(**{key: value})
 
@@ -126,9 +128,10 @@ def test_a_blend_rises_from_0_to_1() -> None:
 # Hosts of a user's own
 
 
-def own(**changed: object) -> kinds.HostKind:
+def own(**changed: Any) -> kinds.HostKind:
     """The host that the guide shows, with other functions in places."""
-    return replace(own_host.build(FORMS["mlp"]), **changed)
+    built: kinds.HostKind = own_host.build(FORMS["mlp"])
+    return replace(built, **changed)
 
 
 def stem_that_forgets(form: kinds.Form, params: kinds.Params, x: torch.Tensor) -> torch.Tensor:
@@ -164,7 +167,7 @@ def test_a_host_of_ones_own_grows_and_is_counted() -> None:
     assert hosts.count_parameters(plan, [-1, -1, -1])[0] == 5 * 6 + 6 + 2 * 36 + 3 * 6
     x, params = examples(plan.form, 6, 1).inputs, params_of(plan, KEYS[0], teaching=True)
     logits = [one_host.forward(plan, params, x, [1, 1, 1], active) for active in ([-1] * 3, [0, 1, 2])]
-    assert logits[0].shape == (6, 3) and not torch.allclose(*logits)
+    assert logits[0].shape == (6, 3) and not torch.allclose(logits[0], logits[1])
     assert hosts.count_forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
     with pytest.raises(ConfigError, match=r"host.blueprints: 'attention': a host of kind own_host:build can hold: norm"):
         hosts.make_plan(HostConfig(make="own_host:build", blueprints=["attention"]), FORMS["mlp"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_a_step_that_is_left_out_leaves_the_stop_by_divergence_on(device: str) -
         learner.config = replace(CONFIG, ppo=replace(CONFIG.ppo, epochs=3, target_kl=target))
         take, taken = learner.step.take, [0]
 
-        def spoil(batch: Batch, take: Any = take, taken: list[int] = taken) -> Tensor:
+        def spoil(batch: Batch, take: Callable[[Batch], Tensor] = take, taken: list[int] = taken) -> Tensor:
             taken[0] += 1
             spoilt = replace(batch, returns=batch.returns * torch.nan, log_probs=batch.log_probs * torch.nan)
             return take(spoilt if taken[0] == 2 else batch)

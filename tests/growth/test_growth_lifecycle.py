@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from growth.made_hosts import Made, block
+from growth.made_hosts import Made, block, slots_of
 
 from stageb import seeds
 from stageb.growth.config import GatesConfig
@@ -24,12 +25,12 @@ EMPTY = (SlotView(), SlotView(), SlotView())
 VIEW = EnvironmentView(1, 30, 8, 1.0, 0.5, 1.0, 0.5, (1.0,), (0.5,), 1.0, 0.5, 0, 1000, 0, EMPTY)
 
 # Where each event leads from each stage with all gates open: in the order of the stages.
-EXPECTED = {
+EXPECTED: dict[Event, list[Stage | None]] = {
     E.EPOCH: [S.DORMANT, S.TRAINING, S.BLENDING, *[S.PROBATIONARY] * 2, S.FOSSILIZED, S.EMBARGOED, S.RESETTING, S.DORMANT],
     E.GERMINATE: [S.GERMINATED] + [None] * 8,
     E.FOSSILIZE: [None] * 4 + [S.FOSSILIZED] + [None] * 4,
     E.CULL: [None] + [S.CULLED] * 4 + [None] * 4,
-    E.END: [S.DORMANT] + [S.CULLED] * 4 + [S.FOSSILIZED] + [S.DORMANT] * 3,
+    E.END: [S.DORMANT, *[S.CULLED] * 4, S.FOSSILIZED, *[S.DORMANT] * 3],
 }
 
 
@@ -48,7 +49,7 @@ def test_every_stage_and_event_lead_where_the_life_of_a_seed_says(event: Event) 
 
 
 def test_each_gate_opens_at_its_threshold() -> None:
-    shut_and_open = {
+    shut_and_open: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "G0": ({"epochs_left": 7}, {"epochs_left": 8}),
         "G1": ({"sound": False}, {}),
         "G2": ({"epochs_in_stage": 1}, {"epochs_in_stage": 2}),
@@ -79,8 +80,8 @@ def test_a_seed_takes_the_epochs_that_the_config_says_and_a_culled_slot_dwells()
     assert effects == [(1, Effect.MAKE)]
     assert (slots[1].blueprint, slots[1].seed_id, slots[0], slots[2]) == (2, 0, SlotView(), SlotView())
     for epoch in range(2, 16):
-        lived = tuple(replace(slot, epochs_in_stage=slot.epochs_in_stage + 1, contribution=0.1) for slot in slots)
-        view = replace(view, epoch=epoch, slots=lived, germinated=1)
+        lived = (replace(slot, epochs_in_stage=slot.epochs_in_stage + 1, contribution=0.1) for slot in slots)
+        view = replace(view, epoch=epoch, slots=slots_of(lived), germinated=1)
         stages.append(view.slots[1].stage)
         slots, _ = RULES.act(view, Action(Op.CULL, 1) if epoch == 10 else Action())
     lived_through = [S.TRAINING] * 2 + [S.BLENDING] * 3 + [S.PROBATIONARY] * 4 + [S.EMBARGOED] * 2 + [S.RESETTING]
@@ -138,9 +139,8 @@ def test_a_hundred_thousand_sampled_actions_are_legal_and_ids_are_unique() -> No
             ]
             seen |= {slot.stage for slot in lived}
             over = sum(slot.stage is S.FOSSILIZED for slot in lived) == 2
-            now = (lived[0], lived[1], lived[2])
-            changed = {"epoch": view.epoch % 40 + 1, "slots": now, "germinated": view.germinated + len(made)}
-            views[each] = start if over else replace(view, **changed)
+            later = replace(view, epoch=view.epoch % 40 + 1, slots=slots_of(lived), germinated=view.germinated + len(made))
+            views[each] = start if over else later
         assert not any(view.slots[2].stage is not S.DORMANT for view in views)
     assert seen == set(Stage) - {S.CULLED, S.GERMINATED}  # an epoch's end takes these two further at once
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from growth.made_hosts import slots_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,19 +68,19 @@ def test_eighty_numbers_whatever_was_measured_all_between_minus_one_and_one(view
 def test_for_all_occupancies_a_slot_moves_its_own_numbers_alone() -> None:
     for occupied in itertools.product((False, True), repeat=3):
         slots = [seed if here else EMPTY for seed, here in zip(SEEDS, occupied, strict=True)]
-        before = observe([replace(VIEW, slots=tuple(slots))])[0]
+        before = observe([replace(VIEW, slots=slots_of(slots))])[0]
         for slot, of in enumerate(OF_SLOT):
             assert bool((before[of] != 0).any()) == occupied[slot]
             other = [*slots]
             other[slot] = EMPTY if occupied[slot] else SEEDS[(slot + 1) % 3]
-            after = observe([replace(VIEW, slots=tuple(other))])[0]
+            after = observe([replace(VIEW, slots=slots_of(other))])[0]
             rest = [index for index in range(80) if index not in of]
             assert torch.equal(before[rest], after[rest])
             assert not torch.equal(before[of], after[of])
 
 
 def test_a_view_is_read_into_the_places_that_the_table_names() -> None:
-    seen = observe([replace(VIEW, slots=tuple(SEEDS))])[0].tolist()
+    seen = observe([replace(VIEW, slots=slots_of(SEEDS))])[0].tolist()
     host = [7 / 20, 0.056 / 1.056, 0.8 / 1.8, 0.7, math.tanh(-0.1), 0.05, math.tanh(1.1 - 1.5), 0.1, 0, 1.1 / 2.1, 0.6]
     histories = [1.1 / 2.1, 1.5 / 2.5, 2 / 3, 0, 0, 0.6, 0.5, 0.4, 0, 0]
     assert seen[:23] == pytest.approx([*host, *histories, 0.2, 0.1])

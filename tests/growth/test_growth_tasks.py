@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 import pytest
 import torch
-from grown_hosts import KEYS
+from growth.grown_hosts import KEYS
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError, InputError
 from stageb.growth import blocks, data, hosts, tasks, training
 from stageb.growth.config import HostConfig, TaskConfig
 
+Kind = Literal["mlp", "conv1d", "conv2d", "transformer"]
 
-def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, tasks.BlockTask]:
+
+def taught(name: str, kind: Kind = "mlp", **more: Any) -> tuple[hosts.Plan, tasks.BlockTask]:
     """A task of made-up answers, for all members."""
     config = HostConfig(kind=kind, **more)
     task = tasks.load(TaskConfig(name), config)
@@ -22,7 +26,7 @@ def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, ta
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv1d", "conv2d"])
-def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
+def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: Kind) -> None:
     plan, lessons = taught("teacher", kind)
     assert lessons.right is not None and len(set(lessons.right)) > 2
     pupils = training.make_hosts(plan, lessons.start, "cpu", torch.float64)
@@ -137,9 +141,9 @@ def test_a_task_may_name_what_its_teachers_have() -> None:
 
 @pytest.mark.parametrize(("name", "sizes"), [("digits", (1197, 300, 300)), ("mnist1d", (3000, 1000, 1000))])
 def test_sets_share_no_example_and_are_the_same_every_time(name: str, sizes: tuple[int, ...]) -> None:
-    streams = np.random.get_state()[1].copy()
+    streams = np.random.get_state()
     task = tasks.load(TaskConfig(name), HostConfig())
-    assert (np.random.get_state()[1] == streams).all()
+    np.testing.assert_equal(np.random.get_state(), streams)
     sets = (task.sets.fit, task.sets.validation, task.sets.test)
     assert tuple(len(each) for each in sets) == sizes
     rows = [{row.numpy().tobytes() for row in each.inputs} for each in sets]

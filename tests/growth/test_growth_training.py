@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grown_hosts import KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
+from growth.grown_hosts import KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
 from torch.nn import functional
 
 from lab.bench import one_host
@@ -21,13 +21,13 @@ BATCHES = tasks.draw_batches(KEYS, 0, 4, 8, 30)
 def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) -> None:
     plan = plan_of(name)
     fit = examples(plan.form, 30, len(KEYS))
-    together, active, alphas, learns = grown(plan, KEYS)
+    together, (active, alphas, learns) = grown(plan, KEYS)
     figures = training.train_epoch(together, active, alphas, learns, fit, BATCHES)
     judged = training.judge(together, fit, active, turned_out(alphas))
     for member, key in enumerate(KEYS):
         one = slice(member, member + 1)
         own = Split(fit.inputs, fit.targets[one])
-        alone, *its = grown(plan, [key])
+        alone, its = grown(plan, [key])
         found = training.train_epoch(alone, *its, own, BATCHES[one])
         for here, there in zip(together.state().values(), alone.state().values(), strict=True):
             torch.testing.assert_close(here[one], there, rtol=0, atol=1e-10)
@@ -47,7 +47,7 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
     """Where steps are recorded: as members stand, and when some have lost a seed."""
     plan = plan_of(name)
     fit = examples(plan.form, 30, len(KEYS))
-    here, active, alphas, learns = grown(plan, KEYS)
+    here, (active, alphas, learns) = grown(plan, KEYS)
     there = training.make_hosts(plan, here.weights["host"], "cuda", torch.float64)
     there.load(here.state())
     for epoch in range(2):
@@ -66,7 +66,7 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
 def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own_start() -> None:
     plan = replace(plan_of("mlp"), learning_rates=(0.01, 0.02, 0.02, 0.02))
     fit = examples(plan.form, 30, 1)
-    block, active, alphas, learns = bare(plan, KEYS[:1])
+    block, (active, alphas, learns) = bare(plan, KEYS[:1])
     host = block.weights["host"][0].clone().requires_grad_()
     optimizer = torch.optim.Adam([host], 0.01)
     seed = None
@@ -98,9 +98,9 @@ def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -
     fit = examples(plan.form, 30, 1)
     fit = Split(fit.inputs, fit.targets.expand(count, *fit.targets.shape[1:]))
     batches = tasks.draw_batches([KEYS[0]], 0, 30, 15, 30).expand(count, -1, -1)
-    alone, *nothing = bare(plan, keys)
+    alone, nothing = bare(plan, keys)
     training.train_epoch(alone, *nothing, fit, batches)
-    block, active, alphas, learns = bare(plan, keys)
+    block, (active, alphas, learns) = bare(plan, keys)
     for member in range(count):
         training.germinate(block, member, member % 3, member, KEYS[1])
         active[member, member % 3], learns[member, member % 3] = member, True
@@ -117,7 +117,7 @@ def test_seeds_that_train_beside_one_host_learn_as_if_each_were_the_only_one(nam
     blueprint = len(plan.blueprints) - 1
     places = [(0,), (1,), (2,), (0, 1, 2)]  # of the same host: one seed, another, a third, and all of them
     keys = [KEYS[0]] * len(places)
-    block, active, alphas, learns = bare(plan, keys)
+    block, (active, alphas, learns) = bare(plan, keys)
     for member, slots in enumerate(places):
         for slot in slots:
             training.germinate(block, member, slot, blueprint, KEYS[1])
@@ -135,8 +135,8 @@ def test_seeds_that_train_beside_one_host_learn_as_if_each_were_the_only_one(nam
 def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     plan = plan_of("conv1d")
     fit = examples(plan.form, 30, len(KEYS))
-    block, active, alphas, learns = grown(plan, KEYS)
-    whole, *_ = grown(plan, KEYS)
+    block, (active, alphas, learns) = grown(plan, KEYS)
+    whole, _ = grown(plan, KEYS)
     member = int(((alphas[:, 1] > 0) & learns[:, 1]).nonzero()[0])
     block.weights[hosts.name_segment(plan, 1, int(active[member, 1]))][member] = torch.inf
     figures = training.train_epoch(block, active, alphas, learns, fit, BATCHES)
@@ -154,9 +154,9 @@ def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
 def test_what_others_have_grown_moves_no_bit_of_a_host(name: str) -> None:
     plan = plan_of(name)
     fit = examples(plan.form, 30, len(KEYS))
-    alone, *nothing = bare(plan, KEYS)
+    alone, nothing = bare(plan, KEYS)
     training.train_epoch(alone, *nothing, fit, BATCHES)
-    block, active, alphas, learns = grown(plan, KEYS)
+    block, (active, alphas, learns) = grown(plan, KEYS)
     for slot in range(3):
         training.cull(block, 0, slot)
     active[0], learns[0] = -1, False
@@ -170,9 +170,11 @@ def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_mem
     fit = examples(plan.form, 30, len(KEYS))
     fit.inputs[7] = torch.nan
     assert ((BATCHES == 7).any(2).sum(1) == 1).all()  # 4 steps of 8 of 30 examples: each member reads it once, or twice
-    block, *nothing = bare(plan, KEYS)
+    block, nothing = bare(plan, KEYS)
     figures = training.train_epoch(block, *nothing, fit, BATCHES)
-    assert figures.skipped[:, 0].tolist() == [1] * len(KEYS) and block.counts[:, 0].tolist() == [3] * len(KEYS)
+    again = training.train_epoch(block, *nothing, fit, BATCHES)
+    assert figures.skipped[:, 0].tolist() == again.skipped[:, 0].tolist() == [1] * len(KEYS)  # of an epoch each
+    assert block.counts[:, 0].tolist() == [6] * len(KEYS)
     assert all(table.isfinite().all() for table in block.weights.values())
     always = BATCHES.clone()
     always[3, :, 0] = 7
@@ -189,7 +191,7 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
     fit.inputs[7] = torch.nan
     states, figures = [], []
     for plan in (held, given):
-        block, *its = grown(plan, KEYS)
+        block, its = grown(plan, KEYS)
         figures.append(training.train_epoch(block, *its, fit, BATCHES))
         states.append(block.state())
     moments = ("first.host", "second.host")
@@ -197,7 +199,7 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
     assert same(*({name: held for name, held in state.items() if name not in moments} for state in states))
     assert torch.equal(figures[0].skipped, figures[1].skipped) and figures[1].skipped[:, 0].tolist() == [1] * len(KEYS)
     assert torch.equal(figures[0].gradient_norms[:, 1:], figures[1].gradient_norms[:, 1:])
-    bare_block, *nothing = bare(given, KEYS)
+    bare_block, nothing = bare(given, KEYS)
     always = BATCHES.clone()
     always[3, :, 0] = 7
     with pytest.raises(training.BrokenHostsError) as caught:
@@ -208,7 +210,7 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
 def test_asking_what_slots_contribute_changes_nothing() -> None:
     plan = plan_of("conv2d")
     fit = examples(plan.form, 30, len(KEYS))
-    block, active, alphas, learns = grown(plan, KEYS)
+    block, (active, alphas, learns) = grown(plan, KEYS)
     training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     before, stream = copied(block), torch.random.get_rng_state()
     judged = training.judge(block, fit, active, turned_out(alphas))
@@ -223,9 +225,9 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
 def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     plan = plan_of("mlp")
     fit = examples(plan.form, 30, len(KEYS))
-    block, *its = grown(plan, KEYS)
+    block, its = grown(plan, KEYS)
     training.train_epoch(block, *its, fit, BATCHES)
-    resumed, *_ = bare(plan, KEYS)
+    resumed, _ = bare(plan, KEYS)
     resumed.load(copied(block))
     for each in (block, resumed):
         training.train_epoch(each, *its, fit, tasks.draw_batches(KEYS, 1, 4, 8, 30))
@@ -234,7 +236,7 @@ def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
         for slot in range(3):
             training.cull(block, member, slot)
             training.germinate(block, member, slot, 1, seeds.stream(key, slot))
-    fresh, *_ = bare(plan, KEYS)
+    fresh, _ = bare(plan, KEYS)
     for member, key in reversed(list(enumerate(KEYS))):
         for slot in range(3):
             training.germinate(fresh, member, slot, 1, seeds.stream(key, slot))

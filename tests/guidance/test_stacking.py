@@ -26,7 +26,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.types import UNCALIBRATED, Guidance, Judgement, Rule, Ticket
+from stageb.guidance.words.types import UNCALIBRATED, Guidance, Judgement, Rule, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))
@@ -66,6 +66,8 @@ class Trial:
         found = []
         for guidance, positions in question.asked:
             assert guidance.calibration == UNCALIBRATED  # it is fitted on what the model says as it is
+            shown = {each.source for each in guidance.shown}
+            assert not any(self.tickets[i].key in shown for i in positions)  # it could copy the verdict
             sides = [1 if self.tickets[i].label == "pass" else -1 for i in positions]
             odds = [side * self.log_odds(i) for i, side in zip(positions, sides, strict=True)]
             found.append([Judgement(sigmoid(each, CONFIG.sampler.grid[0].temperature), 9) for each in odds])
@@ -111,7 +113,7 @@ def test_calibrated_verdicts_are_better_than_either_and_tell_how_sure_they_are()
 def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
     one, other = Trial(right=0.9), Trial(right=0.9)
     for i in other.blocks[-1]:
-        flipped = "pass" if other.tickets[i].label == "fail" else "fail"
+        flipped: Verdict = "pass" if other.tickets[i].label == "fail" else "fail"
         other.tickets[i] = replace(other.tickets[i], label=flipped)
     assert one.run() == other.run()
 

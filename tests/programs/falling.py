@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from stageb.cli.registry import LOOPS, Loop
 from stageb.snake.config import SnakeConfig
@@ -26,13 +26,14 @@ def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
     from stageb.job import world as worlds
     from stageb.job.world import World
     from stageb.snake import loop, rollout
+    from stageb.snake.game import GameTotals, Rollout
 
     play = rollout.Player.play
 
-    def falling(player: rollout.Player, first_step: int) -> Any:
-        if (player.rank, first_step) == (config.raises_on, 12):  # type: ignore[attr-defined]
+    def falling(self: rollout.Player, first_step: int) -> tuple[Rollout, GameTotals]:
+        if (self.rank, first_step) == (config.raises_on, 12):  # type: ignore[attr-defined]
             raise ValueError("the snake is gone")
-        return play(player, first_step)
+        return play(self, first_step)
 
     def main(world: World) -> int:
         rollout.Player.rank = world.rank  # type: ignore[attr-defined]

@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -181,9 +181,11 @@ def _note_waits(notes: int) -> None:
 
     at = heartbeat.at
 
-    def noted(label: str, kind: heartbeat.Kind = "working") -> AbstractContextManager[None]:
+    @contextmanager
+    def noted(label: str, kind: heartbeat.Kind = "working") -> Iterator[None]:
         if kind == "waiting":
             os.write(notes, f"{label}\n".encode())
-        return at(label, kind)
+        with at(label, kind):
+            yield
 
     heartbeat.at = noted

@@ -30,7 +30,7 @@ SMALL = {
 }
 
 
-def arguments(root: Path, world_size: int = 1, loop: str = "growth", **keys: object) -> list[str]:
+def arguments(root: Path, world_size: int = 1, loop: str = "growth", /, **keys: object) -> list[str]:
     """What follows ``stageb`` on the command line of a small run; ``keys`` win, with ``__`` for dots."""
     place = {"output.root": str(root), "fabric.devices": world_size}
     given = {**SMALL, **place, **{name.replace("__", "."): value for name, value in keys.items()}}

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +123,7 @@ def main(world: World) -> int:
     code = world.broadcast(world.consult(answer, lead, world, seen))
     if (args.mishap, args.on) == ("at_the_end", world.rank):  # stuck in torch, all of its own work done
         note_the_time()
-        torch.distributed.destroy_process_group = lambda: time.sleep(FOREVER_S)
+        torch.distributed.destroy_process_group = partial(time.sleep, FOREVER_S)
     return code
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from stageb.cli.registry import LOOPS, Loop
 from stageb.snake.config import SnakeConfig
@@ -29,15 +29,17 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
     import torch
 
     from stageb.snake import loop
+    from stageb.snake.game import Rollout
     from stageb.snake.ranks import SnakeRanks
+    from stageb.training.ppo import Figures
 
     learn, begins = SnakeRanks.learn, not (config.output.folder / "commit.json").exists()
 
-    def parting(ranks: SnakeRanks, rollout: Any, update: int) -> Any:
-        figures = learn(ranks, rollout, update)
-        if begins and (ranks.world.rank, update) == (config.parts_on, UPDATE):
-            weight = next(iter(ranks.agent.parameters()))
-            spoilt = weight.data if config.parts == "weights" else ranks.optimizer.state[weight]["exp_avg_sq"]
+    def parting(self: SnakeRanks, rollout: Rollout, update: int) -> Figures:
+        figures = learn(self, rollout, update)
+        if begins and (self.world.rank, update) == (config.parts_on, UPDATE):
+            weight = next(iter(self.agent.parameters()))
+            spoilt = weight.data if config.parts == "weights" else self.optimizer.state[weight]["exp_avg_sq"]
             spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0]))
         return figures
 

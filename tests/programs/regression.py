@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -73,10 +73,10 @@ def main(world: World, config: RegressionConfig, resolved_yaml: str, fresh: bool
             loss = (model(x) - y).square().sum() / len(drawn)
         with world.together("gradients"):
             world.fabric.backward(loss * world.world_size)  # DDP averages over ranks, and the loss is a mean over all
-            total = world.fabric.all_reduce(loss.detach(), reduce_op="sum")
+            total: Any = world.fabric.all_reduce(loss.detach(), reduce_op="sum")
         optimizer.step()
         optimizer.zero_grad()
-        world.lead(keeper.keep, step, float(total), network.state_dict())
+        world.lead(keeper.keep, step, total.item(), network.state_dict())
     world.lead(lambda: keeper.journal.close())
     return 0
 

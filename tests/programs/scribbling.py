@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from stageb import seeds
 from stageb.cli.registry import LOOPS, Loop
+from stageb.engines.protocol import Decode
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import Detection, Rollout, Sample
 
@@ -64,15 +65,15 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
 
     def main(world: World) -> int:
         def write(
-            writer: rollout.Writer,
+            self: rollout.Writer,
             samples: Sequence[Sample],
             keys: Sequence[int],
-            how: Any,
+            decode: Decode,
             told: Callable[[int, Rollout], None] | None = None,
         ) -> list[Rollout]:
             nonlocal answered
             answered += 1
-            version = writer.version
+            version = self.version
             if fate[1:] == [str(world.rank)] and answered == FATEFUL + 1:
                 if fate[0] == "raises":
                     raise ValueError("the lamp went out")
@@ -80,13 +81,14 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
                     version -= 1
                 else:
                     os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
-            spelling = text.find_spelling(writer._detector.tokenizer)
+            spelling = text.find_spelling(self._detector.tokenizer)
             made = [
                 Rollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
                 for sample, key in zip(samples, keys, strict=True)
             ]
-            for place in sorted(range(len(made)), key=lambda place: len(made[place].ids)) if told else ():
-                told(place, made[place])
+            if told:
+                for place in sorted(range(len(made)), key=lambda place: len(made[place].ids)):
+                    told(place, made[place])
             return made
 
         rollout.Writer.write = write  # type: ignore[method-assign]

@@ -27,12 +27,12 @@ SMALL = {
 BRIEF = {"runner.total_steps": GAMES * 4 * 12, "runner.divergence_every": 4, "evaluation.every": 6}
 
 
-def brief(root: Path, world_size: int = 1, loop: str = "snake", **keys: object) -> list[str]:
+def brief(root: Path, world_size: int = 1, loop: str = "snake", /, **keys: object) -> list[str]:
     """``arguments`` of a run half as long, for eight ranks on a machine with few cores."""
     return arguments(root, world_size, loop, **{name.replace(".", "__"): value for name, value in BRIEF.items()} | keys)
 
 
-def arguments(root: Path, world_size: int = 1, loop: str = "snake", **keys: object) -> list[str]:
+def arguments(root: Path, world_size: int = 1, loop: str = "snake", /, **keys: object) -> list[str]:
     """What follows ``stageb`` on the command line of a small run; ``keys`` win, with ``__`` for dots."""
     place = {"output.root": str(root), "fabric.devices": world_size, "runner.per_rank_num_envs": GAMES // world_size}
     given = {**SMALL, **place, **{name.replace("__", "."): value for name, value in keys.items()}}

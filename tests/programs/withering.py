@@ -24,10 +24,9 @@ class WitheringConfig(GrowthConfig):
 def fit(config: WitheringConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run that breaks on one rank."""
     from stageb.growth import loop, ranks
+    from stageb.growth.environment import play
     from stageb.job import world as worlds
     from stageb.job.world import World
-
-    play = ranks.play
 
     def main(world: World) -> int:
         def withering(block: Any, controller: Any) -> Any:
@@ -35,7 +34,7 @@ def fit(config: WitheringConfig, resolved_yaml: str, fresh: bool) -> int:
                 raise ValueError("the seed is gone")
             return play(block, controller)
 
-        ranks.play = withering  # type: ignore[assignment]
+        ranks.play = withering  # type: ignore[attr-defined]
         return loop.main(world, config, resolved_yaml, fresh)
 
     return worlds.run(config.fabric, main)

@@ -26,12 +26,12 @@ def test_wilsons_interval_holds_the_share_and_stays_in_range(drawn: tuple[int, i
 
 
 def printed(width: int, rows: list[tuple[str, str, str, str]]) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    console = Console(file=(shown := io.StringIO()), width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
     table = make_table("accuracy (95 % interval)", ["mission"], ["accuracy", "wrong pass"], "text")
     for row in rows:
         table.add_row(*row)
     print_table(console, table)
-    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return shown.getvalue().splitlines()
 
 
 def test_a_wide_terminal_has_a_table_and_a_narrow_one_a_paragraph_for_each_row() -> None:

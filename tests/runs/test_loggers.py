@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conformance import content
-from lightning.fabric.loggers import CSVLogger
+from lightning.fabric.loggers.csv_logs import CSVLogger
 from lightning.fabric.loggers.logger import Logger
 from programs import small, snakes
 
@@ -20,7 +20,7 @@ from stageb.runs.loggers import Loggers
 
 BREAKS = {"class_path": f"{__name__}.Breaking", "init_args": {"after": 3}}
 ALL = ["lightning.fabric.loggers.CSVLogger", {"class_path": "lightning.pytorch.loggers.TensorBoardLogger"}, BREAKS]
-SERVICE = {"class_path": f"{__name__}.Service", "init_args": {"project": "tickets"}}
+SERVICE: dict[str, Any] = {"class_path": f"{__name__}.Service", "init_args": {"project": "tickets"}}
 KEYS: dict[str, Any] = {"runner.epochs": 1, "runner.log_every_s": 0}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -26,7 +27,7 @@ def test_a_vector_is_gymnasiums_vector_of_single_games() -> None:
     config, count = GameConfig(size=5, patience=12), 24
     ours = SnakeVectorEnv(count, config)
     theirs = SyncVectorEnv(
-        [lambda number=number: SnakeEnv(config, number) for number in range(count)], autoreset_mode=AutoresetMode.SAME_STEP
+        [partial(SnakeEnv, config, number) for number in range(count)], autoreset_mode=AutoresetMode.SAME_STEP
     )
     assert ours.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert ours.observation_space == theirs.observation_space

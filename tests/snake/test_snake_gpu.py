@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def on_gpus(root: Path, world_size: int, job: Path, kill_before: int | None = No
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_a_recorded_step_is_the_step_itself(precision: str) -> None:
+def test_a_recorded_step_is_the_step_itself(precision: Literal["32-true", "bf16-mixed"]) -> None:
     config = SnakeConfig(
         game=GameConfig(size=5),
         agent=AgentConfig(channels=4, blocks=1, hidden=16),

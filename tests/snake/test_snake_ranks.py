@@ -218,8 +218,8 @@ def test_a_step_that_is_left_out_leaves_the_stop_by_divergence_on() -> None:
     def act(world: World) -> list[tuple[int, int, bool]]:
         found = []
         for target in (1e-7, 1e9):
-            keys = {"runner": replace(CONFIG.runner, global_batch=GAMES * 2), "ppo": replace(CONFIG.ppo, target_kl=target)}
-            ranks = ranks_of(world, replace(CONFIG, **keys))
+            runner, ppo = replace(CONFIG.runner, global_batch=GAMES * 2), replace(CONFIG.ppo, target_kl=target)
+            ranks = ranks_of(world, replace(CONFIG, runner=runner, ppo=ppo))
             rollout = ranks.roll_out(0)
             if world.rank == world.world_size - 1:
                 rollout.log_probs[0, 0] = torch.nan  # which one minibatch of each pass reads

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
+import torch
+
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig
 from stageb.snake.game import Game
@@ -24,3 +26,23 @@ def test_only_games_that_ended_count_with_what_they_ate_and_how_long_they_took()
     assert played.games == int(done.sum()) > 0
     assert (played.score, played.steps) == (score, steps)
     assert rollout.rewards.sum() > score > 0  # some games that go on have eaten, too
+    rollout, played = player.play(96)
+    assert played.games == int((rollout.terminated | rollout.truncated).sum()) > 0
+
+
+@torch.no_grad()
+def test_what_a_step_led_to_is_valued_before_another_game_begins() -> None:
+    config, numbers = GameConfig(size=5, patience=3), range(16)
+    agent, game = Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0), Game(config, 0, numbers)
+    player = Player(agent, Game(config, 0, numbers), 32, numbers, 0, contextlib.nullcontext)
+    rollout, _ = player.play(0)
+    assert rollout.truncated.any()
+    for actions, truncated, terminated, found in zip(
+        rollout.actions, rollout.truncated, rollout.terminated, rollout.next_values, strict=True
+    ):
+        outcome = game.move(actions)
+        _, finals = agent.decide(game.grids())
+        game.restart(truncated | terminated, outcome.ate)
+        _, following = agent.decide(game.grids())
+        wanted = torch.where(truncated, finals, following)
+        torch.testing.assert_close(found[~terminated], wanted[~terminated])

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,9 +43,9 @@ def work(root: Path, steps: int = 3, committed: Callable[[Journal], None] = lamb
             journal.append("m/rows.jsonl", [{"step": step, "n": n, "text": "é\n" * n} for n in range(3)])
             if step == 1:
                 journal.append("m/late.jsonl", [{"late": step}])
-            journal.put("weights/policy.bin", lambda path, step=step: halves(path, step))
+            journal.put("weights/policy.bin", partial(halves, step=step))
             if step % 2 == 0:
-                journal.put("optimizer", lambda path, step=step: halves(path, step + 100))
+                journal.put("optimizer", partial(halves, step=step + 100))
             journal.replace("m/whole.json", json.dumps({"step": step}))
             journal.replace(f"m/old/{step}.json", str(step))
             journal.remove(f"m/old/{step - 1}.json")

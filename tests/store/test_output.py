@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,50 @@ def test_a_kill_amid_setting_aside_leaves_no_commit_without_its_rows(
     assert path.exists()
     with pytest.raises(InputError):  # rows that nothing is known of, not a commit that would begin them anew
         Output(path, {}, {})
+
+
+def test_rows_that_were_cut_off_are_told_and_left_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    output = Output(path, {}, {})
+    output.add([{"n": 1}, {"n": 2}], 2, {}, finished=False)
+    output.close()
+    path.write_bytes(cut := path.read_bytes()[:-3])
+    with pytest.raises(JournalError, match="give --fresh"):
+        Output(path, {}, {})
+    assert path.read_bytes() == cut
+
+
+def test_where_nothing_is_nothing_is_set_aside(tmp_path: Path) -> None:
+    set_aside(tmp_path / "out.jsonl")
+    assert not list(tmp_path.glob("*.1"))
+
+
+@pytest.mark.parametrize(
+    ("was", "by"), [(b'"tickets": 4', b'"tickets": "4"'), (b'"done": 1', b'"done": 2'), (b'"state"', b'"x"')]
+)
+def test_a_commit_that_another_program_changed_is_refused(tmp_path: Path, was: bytes, by: bytes) -> None:
+    path = tmp_path / "out.jsonl"
+    output = Output(path, {}, {})
+    output.add([{"n": 1}], 1, {"tickets": 4}, finished=False)
+    output.close()
+    Output(path, {}, {}).close()
+    commit = tmp_path / "out.jsonl.commit.json"
+    assert was in commit.read_bytes()
+    commit.write_bytes(commit.read_bytes().replace(was, by))
+    rows = path.read_bytes()
+    with pytest.raises(JournalError, match="another program changed it; give --fresh"):
+        Output(path, {}, {})
+    assert path.read_bytes() == rows
+
+
+def test_a_pipe_in_the_place_of_a_commit_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "out.jsonl.commit.json")
+    with pytest.raises(InputError, match="not a file; take it out"):
+        Output(tmp_path / "out.jsonl", {}, {})
+
+
+def test_a_key_of_another_config_moves_no_terminal(tmp_path: Path) -> None:
+    Output(tmp_path / "out.jsonl", {"\x1b[2J\u202e": 1}, {}).close()
+    with pytest.raises(InputError) as caught:
+        Output(tmp_path / "out.jsonl", {}, {})
+    assert all(line.isprintable() for line in str(caught.value).split("\n"))

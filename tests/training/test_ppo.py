@@ -19,10 +19,10 @@ from stageb.training.ppo import Batch
 def rollout_of(steps: int, games: int, seed: int) -> Rollout:
     """A rollout with random figures and random ends."""
     chance = torch.Generator().manual_seed(seed)
-    random = [torch.randn(steps, games, generator=chance) for _ in range(3)]
+    values, next_values, rewards = torch.randn(3, steps, games, generator=chance)
     ends = torch.rand(steps, games, generator=chance)
     nothing = torch.zeros(steps, games)
-    return Rollout(nothing, nothing.long(), nothing, *random[:2], random[2], ends < 0.1, (ends > 0.1) & (ends < 0.3))
+    return Rollout(nothing, nothing.long(), nothing, values, next_values, rewards, ends < 0.1, (ends > 0.1) & (ends < 0.3))
 
 
 def brute_force(rollout: Rollout, gamma: float, lam: float, step: int, game: int) -> float:

@@ -15,7 +15,7 @@ from PIL import Image
 from two_channel import made
 
 from stageb.engines.native.vision import ImageInputs
-from stageb.two_channel.boxes.augmentation import OVERLAP, ImageView, make_view, parse_name, scale_range
+from stageb.two_channel.boxes.augmentation import OVERLAP, ImageView, Paste, make_view, parse_name, scale_range
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.model import views
 from stageb.two_channel.model.views import DecodedImage, Pixels, SizedCache, Views, show_views
@@ -28,15 +28,15 @@ ALL = AugmentationConfig(mirror=True, upend=True, turn=True, scale_jitter=[0.6, 
 def seen(picture: Image.Image, view: ImageView, noted: tuple[int, int], size: tuple[int, int]) -> np.ndarray[Any, Any]:
     """``picture`` in a view, (height, width, 3)."""
     (found,) = show_views([DecodedImage.of(picture)], [view], [noted], size)
-    return found.permute(1, 2, 0).numpy()
+    return np.asarray(found.permute(1, 2, 0))
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 50), st.integers(0, 30))
 def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
-    box = (x, y, x + 14, y + 10)
+    box = x, y, x + 14, y + 10
     picture = Image.new("RGB", (64, 40), "black")
     picture.paste((255, 0, 0), box)
-    sample = Sample("a", "a#b.png", 64, 40, (Object("red", tuple(map(float, box))),))
+    sample = Sample("a", "a#b.png", 64, 40, (Object("red", box),))
     found = make_view(sample, key, ALL, 0.0)
     assert found == make_view(sample, key, ALL, 0.0)
     path, view = parse_name(found.image)
@@ -138,7 +138,7 @@ def pictures(folder: Path) -> list[Sample]:
         for box in boxes:
             picture.paste((255, 0, 0), box)
         picture.save(folder / f"{number}.png")
-        objects = tuple(Object("red", tuple(map(float, box))) for box in boxes)  # type: ignore[arg-type]
+        objects = tuple(Object("red", box) for box in boxes)
         found.append(Sample(str(number), str(folder / f"{number}.png"), 64, 40, objects))
     return found
 
@@ -163,7 +163,7 @@ def test_a_pasted_object_is_where_its_box_is(tmp_path: Path) -> None:
 
 def test_what_is_pasted_fades_around_its_box_and_covers_it(tmp_path: Path) -> None:
     """Also where the images are held smaller than they are noted."""
-    noted, box = views.Paste(0, 20, 20, 60, 60, 40, 30), (slice(30, 70), slice(40, 80))
+    noted, box = Paste(0, 20, 20, 60, 60, 40, 30), (slice(30, 70), slice(40, 80))
     for part in (1, 2):
         onto = torch.zeros(3, 100 // part, 120 // part, dtype=torch.uint8)
         source = torch.full((3, 80 // part, 100 // part), 200, dtype=torch.uint8)

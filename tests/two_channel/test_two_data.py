@@ -36,7 +36,7 @@ def written(folder: Path, *lines: str) -> Path:
 
 def test_images_that_the_run_had_elsewhere_are_named_when_it_is_evaluated(tmp_path: Path) -> None:
     path = written(tmp_path, line(images=["c.png"]))
-    config = TwoChannelConfig(data=DataConfig(train=[str(path)], val=[str(path)], images="/data/photos"))
+    config = TwoChannelConfig(data=DataConfig(train=str(path), val=str(path), images="/data/photos"))
     with pytest.raises(InputError, match="add: --images /data/photos"):
         read_samples(str(path), None, config)
     with pytest.raises(BadInputError):
@@ -113,11 +113,11 @@ def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> N
         assert 1 <= len(sample.objects) <= shapes.MOST and len(list_true_objects(sample)) == len(sample.objects)
         assert {sample.width, sample.height} <= {64, 96}
         assert np.triu(ious(list_true_objects(sample), list_true_objects(sample)), k=1).max() < 0.12
-        image = Image.open(sample.image)
+        pixels = np.asarray(Image.open(sample.image))
         for each in sample.objects:  # nothing covers the middle of the foot of what was drawn last
             x1, _, x2, y2 = map(int, each.box)
             if each is sample.objects[-1]:
-                red, green, blue = image.getpixel(((x1 + x2) // 2, y2 - 1))
+                red, green, blue = pixels[y2 - 1, (x1 + x2) // 2]
                 assert max((red, "red"), (green, "green"), (blue, "blue"))[1] == each.desc.split()[0]
 
 

@@ -11,7 +11,7 @@ from lightning.fabric import Fabric
 
 from stageb.job.world import World
 from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyConfig, TwoChannelConfig
-from stageb.two_channel.learning.exchange import SharedRanks
+from stageb.two_channel.learning.exchange import GROUPS, SharedRanks, group_size
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.types import Object, Rollout, Sample
@@ -47,3 +47,7 @@ def test_answers_ahead_are_begun_before_the_first_is_learnt_from(staleness: int)
     assert list(exchange.pending()) == ([2] if staleness else [])
     assert len(list(taken)) == 1
     assert [each.version for _, each in exchange.rollouts(2)] == [1 if staleness else 2] * 2
+
+
+def test_a_rank_sends_its_answers_in_so_many_groups_at_most() -> None:
+    assert max(-(-answers // group_size(answers)) for answers in range(100)) == GROUPS

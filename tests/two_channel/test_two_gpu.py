@@ -16,7 +16,7 @@ from two_channel import made
 
 from stageb.engines.protocol import Decode
 from stageb.job.world import World
-from stageb.store.journal import COMMIT
+from stageb.store.commits import COMMIT
 from stageb.two_channel.boxes import text
 from stageb.two_channel.config import DetectorConfig, PackingConfig
 from stageb.two_channel.learning import packing
@@ -87,7 +87,7 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         assert all(torch.equal(each, once[name]) for name, each in learnt().items())
 
 
-def learner_of(root: Path, **model: bool) -> tuple[DetectorLearner, list[Any]]:
+def learner_of(root: Path, **model: Any) -> tuple[DetectorLearner, list[Any]]:
     """One that learns packs of several lengths, and what it is taught."""
     found = made.detector(root, DetectorConfig())
     found.model.to("cuda")

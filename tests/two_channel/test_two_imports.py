@@ -111,7 +111,7 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 images, 1 objects; 1 crowds; 1 without area" in capsys.readouterr().out
     first, second = read([tmp_path / "val.jsonl"], images=root)
     assert first.objects == (Object("cat", (1, 2, 11, 12.5)),) and second.objects == ()
-    bad = [{"id": 4, "image_id": 8}, {"id": 5, "image_id": 7, "category_id": 4}]
+    bad: list[dict[str, object]] = [{"id": 4, "image_id": 8}, {"id": 5, "image_id": 7, "category_id": 4}]
     bad += [{"id": 6, "image_id": 7, "category_id": 3, "bbox": [1, 2, "x", 4]}]
     write(annotations=bad, images=[*images, {"id": 10, "file_name": "gone.jpg"}])
     with pytest.raises(BadInputError) as caught:

@@ -104,7 +104,7 @@ def task(number: int, image: str, *results: Any, **more: Any) -> dict[str, Any]:
     return {"id": number, "data": {"image": image}, "annotations": [{"result": list(results), **more}]}
 
 
-def region(kind: str = "rectanglelabels", **value: Any) -> dict[str, Any]:
+def region(kind: str = "rectanglelabels", /, **value: Any) -> dict[str, Any]:
     size = {"original_width": 40, "original_height": 30}
     return {"id": "r", "type": kind, "from_name": "label", "to_name": "image", **size, "value": {kind: ["cat"], **value}}
 

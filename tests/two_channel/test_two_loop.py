@@ -47,7 +47,7 @@ def data_of(run: Path) -> str:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run, whose answers are made up."""
     root = tmp_path_factory.mktemp("whole")
-    ended = forks.run(detectors.arguments(root, loop="scribbling"), 1, root / "job")
+    ended = forks.run(detectors.arguments(root, 1, "scribbling"), 1, root / "job")
     assert set(ended.codes) == {0}, ended.err
     return root / "run"
 
@@ -92,7 +92,7 @@ def says_how_it_went(err: str, told: list[dict[str, Any]], place: str) -> None:
 
 def test_the_checkpoint_loads_in_transformers_as_it_is(whole: Path) -> None:
     model = transformers.AutoModelForImageTextToText.from_pretrained(whole / "model")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(whole / "model")
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(whole / "model")
     held, state = weights(whole), model.state_dict()
     assert all(torch.equal(state[name], weight) for name, weight in held.items())
     assert tokenizer.convert_tokens_to_ids("<|coord_999|>") == tokenizer.convert_tokens_to_ids("<|coord_0|>") + 999
@@ -282,14 +282,14 @@ def learnt(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("keys", [{}, {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}])
 def test_ranks_stop_together_and_judge_test_with_the_best_weights(tmp_path: Path, keys: dict[str, Any]) -> None:
     keys = keys | {"evaluation__patience": 2, "schedule__steps": 12, "evaluation__pictures": 0}
-    ended = forks.run(looking(tmp_path, ranks=2, **keys), 2, tmp_path / "job")
+    ended = forks.run(looking(tmp_path, "scribbling", 2, **keys), 2, tmp_path / "job")
     assert set(ended.codes) == {0}, ended.err
     told = rows(tmp_path / "run")
     scores = [row["val/f1_50"] for row in told]
     assert len(told) == scores.index(max(scores)) + 3 < 12 and "eval/mAP" in told[-1]
 
 
-def looking(folder: Path, loop: str = "scribbling", ranks: int = 1, **keys: Any) -> list[str]:
+def looking(folder: Path, loop: str = "scribbling", ranks: int = 1, /, **keys: Any) -> list[str]:
     """Of a run that looks at val after every step."""
     made = detectors.arguments(folder, ranks, loop, evaluation__every=1, **keys)
     return [*made, next(each for each in made if each.startswith("--data.train=")).replace("train", "val", 1)]

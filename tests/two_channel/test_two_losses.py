@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -106,8 +107,9 @@ def peak_bytes(work: Callable[[], object]) -> int:
     """The most memory that ``work`` holds of what it allocates."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         work()
-    events = [each for each in seen.profiler.kineto_results.events() if each.name() == "[memory]"]  # type: ignore[union-attr]
-    return max(accumulate(each.nbytes() for each in sorted(events, key=lambda each: each.start_ns())))
+    profiler: Any = seen.profiler
+    events = [each for each in profiler.kineto_results.events() if each.name() == "[memory]"]
+    return max(accumulate(int(each.nbytes()) for each in sorted(events, key=lambda each: each.start_ns())))
 
 
 @given(st.integers(0, BINS - 1), st.floats(0.5, 100))

@@ -264,13 +264,13 @@ def test_exports_by_hand(tmp_path: Path) -> None:
         {"desc": "a", "bbox_2d": [0, 0, 100, 80], "score": 0.2},
         {"desc": "strange", "bbox_2d": [0, 0, 1, 1], "score": 0.9},
     ]
-    given = [
+    given: list[dict[str, Any]] = [
         {"images": ["x/no.png"], "error": "broken"},
         {"images": ["x/ü 1.png"], "width": 100, "height": 80, "objects": boxes},
         {"images": ["y.png"], "width": 10, "height": 10, "objects": []},
     ]
     for write in predictions.FORMATS.values():
-        write(given, BoxSelection(("a", "b & c"), 0.3, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
+        write(given, BoxSelection(("a", "b & c"), 0.5, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
 
     def read(name: str) -> Any:
         return json.loads((tmp_path / name).read_text())

@@ -49,7 +49,8 @@ def found(root: Path) -> Detector:
 def test_patches_are_put_back_to_images_and_places_stand_in_their_order(found: Detector) -> None:
     """As the convolutions of whole images, whichever are beside them."""
     stem, side = found.model.model.visual.stem, made.SMALL.patch_size
-    generator, pixels = torch.Generator().manual_seed(1), found.eyes._plain  # type: ignore[attr-defined]
+    generator, pixels = torch.Generator().manual_seed(1), found.eyes._plain
+    assert pixels
     grids = [(4, 6), (6, 4), (4, 6), (2, 2)]
     images = [torch.rand(1, 3, rows * side, columns * side, generator=generator) for rows, columns in grids]
     patches = torch.cat([pixels.patches(image, grid)[0].flatten(1) for image, grid in zip(images, grids, strict=True)])

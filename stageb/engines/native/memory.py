@@ -183,7 +183,7 @@ def shareable(config: Any) -> bool:
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class RoomyLayer(DynamicLayer):
     """A cache layer with room to grow: a step writes one column, where the stock layer copies all of them.
 
     With a ``stem``, rows begin with it without holding it: ``update`` puts it before what it returns, but for a single

@@ -368,7 +368,7 @@ class _Look:
     def __init__(self, batch: _Batch, first: int, steps: int) -> None:
         self._answers = batch.answers
         found = batch.history[first : first + steps]
-        self._event = torch.cuda.Event() if found.is_cuda else None  # type: ignore[no-untyped-call]
+        self._event = torch.cuda.Event() if found.is_cuda else None
         self._tokens = torch.empty_like(found, device="cpu", pin_memory=found.is_cuda)
         self._tokens.copy_(found, non_blocking=True)
         if self._event is not None:

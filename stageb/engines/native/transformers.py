@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -35,11 +33,9 @@ from stageb.engines.native.rows import Answer, ScoreRequest
 from stageb.engines.native.stepping import Draft
 from stageb.engines.native.vision import ImageInputs, image_inputs_of
 from stageb.engines.protocol import Completion, Engine, Ids, Prompt, Question, Request, Row, continue_row
-from stageb.errors import ConfigError, EngineError
+from stageb.errors import ConfigError, EngineError, StagebError, shown
 from stageb.tiny import NAME
 
-# What loading raises: of files that are not there, cut short or something else, of packages, devices and memory.
-UNLOADABLE = (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error, SafetensorError)
 _INSTALL_GGUF = "pip install 'stageb[gguf]'"
 _TRUST = "set it to true if you trust its author, or choose another model"
 
@@ -185,7 +181,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the checkpoint cannot be reached or
     read.
     """
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
+    disable_progress_bar()  # a bar per rank would say nothing
     if model.quantize:
         check_device(device, model.quantize)
     if device.startswith("cpu"):
@@ -207,14 +203,16 @@ def build(model: ModelConfig, device: str) -> Engine:
             loaded = loaded.to(device)
         if not gguf and _gains_by_halving(model, device, config):
             use_half_products(loaded)
-    except UNLOADABLE as error:
+        if model.quantize:
+            halved = loaded.dtype in (torch.bfloat16, torch.float16)
+            require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
+            quantize(loaded)
+        eyes = partial(image_inputs_of, loaded, name, model)
+        return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
+    except StagebError:
+        raise
+    except Exception as error:  # what strangers wrote makes transformers and tokenizers stumble in any way
         raise explain_failure(error, model, device) from error
-    if model.quantize:
-        halved = loaded.dtype in (torch.bfloat16, torch.float16)
-        require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
-        quantize(loaded)
-    eyes = partial(image_inputs_of, loaded, name, model)
-    return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
 
 
 def _load(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -273,7 +271,7 @@ def auto_class(config: Any) -> Any:
 
 def explain_failure(error: Exception, model: ModelConfig, device: str) -> ConfigError | EngineError:
     """What a failure to load means for the person who wrote the config."""
-    cause = str(error).strip() or type(error).__name__
+    cause = shown(" ".join(str(error).split()), 600) or type(error).__name__
     if "trust_remote_code" in cause:
         remedy = f"the checkpoint brings its own code; {_TRUST}"
         return ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
@@ -281,7 +279,7 @@ def explain_failure(error: Exception, model: ModelConfig, device: str) -> Config
         return ConfigError("model.device_map", model.device_map, "it needs the accelerate package; install it, or set null")
     if model.attn_implementation is not None and ("attn" in cause or "attention" in cause):
         return ConfigError("model.attn_implementation", model.attn_implementation, f"choose another, or null: {cause}")
-    if isinstance(error, (RuntimeError, AssertionError)):
+    if isinstance(error, (RuntimeError, AssertionError)) and "mismatch" not in cause:
         return EngineError(f"{KEY}: {model.model_name_or_path!r} could not be put on {device}: {cause}")
     return EngineError(
         f"{KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with a causal language model in "

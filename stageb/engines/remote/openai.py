@@ -65,7 +65,6 @@ FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
 PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 MOST_TOKENS = 1 << 31  # that an answer may be said to have
-SECRET = 8  # characters of a key, at the least, that an answer does not hold by chance
 WITHHELD = Completion("", 1, "filtered")
 FINISHED = {"": "stop", "eos": "stop", "eos_token": "stop", "end_turn": "stop", "max_tokens": "length"}  # in other words
 
@@ -291,7 +290,7 @@ class OpenAIEngine:
 
     def _hidden(self, said: str) -> str:
         """What the server says, without the key."""
-        return said.replace(self._key, "***") if self._key else said
+        return transport.hide_key(said, self._key) if self._key else said
 
     def _completion(self, row: AnswerRequest, said: bytes) -> Completion:
         """What an answer's JSON says. Raises ``TransientError`` where it is no completion, ``EngineError`` for a refusal."""
@@ -326,7 +325,7 @@ class OpenAIEngine:
 
     def _kept(self, text: str) -> str:
         """What an answer says, without the key; with a key that is a word, such as EMPTY, as it is."""
-        return self._hidden(text) if len(self._key or "") >= SECRET else text
+        return self._hidden(text) if len(self._key or "") >= transport.SECRET else text
 
 
 def build(model: ModelConfig, device: str) -> Engine:
@@ -366,9 +365,10 @@ def _chat(model: ModelConfig) -> Any | None:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=model.trust_remote_code)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise ConfigError("model.tokenizer", model.tokenizer, f"no tokenizer can be loaded from there: {error}") from error
-    return Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends)
+        return Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends)
+    except Exception as error:  # what strangers wrote makes transformers and tokenizers stumble in any way
+        why = shown(" ".join(str(error).split()), 600)
+        raise ConfigError("model.tokenizer", model.tokenizer, f"no tokenizer can be loaded from there: {why}") from error
 
 
 def _rows(request: Request) -> list[AnswerRequest]:

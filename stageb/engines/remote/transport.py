@@ -7,6 +7,7 @@ keeps within it for ever. So the connection is shut down under the reader once t
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import socket
@@ -20,6 +21,7 @@ from typing import Any
 
 MOST_BYTES = 32 << 20  # of an answer: a hundred times what the longest ones hold, with room for what proxies pad
 PIECE = 1 << 16  # bytes read at once
+SECRET = 8  # characters of a key, at the least, that an answer does not hold by chance
 SAID_BYTES = 2000  # of what a server says beside an error's status
 
 
@@ -85,9 +87,7 @@ def _read(response: http.client.HTTPResponse) -> bytes:
         answer += piece
         if len(answer) > MOST_BYTES:
             raise AnswerTooLongError(f"the answer has more than {MOST_BYTES} bytes")
-    if response.length:
-        raise http.client.IncompleteRead(bytes(answer[:PIECE]), response.length)
-    return bytes(answer)
+    return bytes(answer)  # of one that is cut off the JSON does not end
 
 
 class _Deadline:
@@ -201,6 +201,14 @@ _REMEDIES = {
     404: "look at model.base_url, which usually ends in /v1, and at model.model_name_or_path",
     LIMITED: "lower model.concurrency, or have the limit raised",
 }
+
+
+def hide_key(said: str, key: str) -> str:
+    """What a server says, without the key, as it is or as JSON or Python write it, or a half of it where words end."""
+    for form in {key, json.dumps(key)[1:-1], repr(key)[1:-1]}:
+        said = said.replace(form, "***")
+    cut = next((size for size in range(len(key), SECRET - 1, -1) if said.endswith(key[:size])), 0)
+    return f"{said[:-cut]}***" if cut else said
 
 
 def find_refused(said: str, body: Mapping[str, Any]) -> frozenset[str]:

@@ -32,7 +32,10 @@ _Part = tuple[tuple[int, ...], Bits, Bits]
 def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES) -> list[Line]:
     """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
     first. Of the tickets of a line, a share above ``least`` is wanted."""
-    live = [(term, mask) for term, mask in masks.items() if (mask & wanted).bit_count() >= FEWEST]
+    told = (
+        (term, mask) for term, mask in masks.items() if term.condition.kind != "within"
+    )  # a line joins two limits itself
+    live = [(term, mask) for term, mask in told if (mask & wanted).bit_count() >= FEWEST]
     if not live:
         return []
     price = PRICE * log(max(2, len(live)))

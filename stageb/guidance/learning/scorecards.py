@@ -17,6 +17,7 @@ from math import floor, log
 import numpy as np
 from numpy.typing import NDArray
 
+from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
 from stageb.guidance.learning.terms import Masks, Term, unpack
 
 MOST_TERMS = 20  # of a card
@@ -25,11 +26,9 @@ FEWEST = 3  # tickets for which a condition must hold, and not hold
 TRIED = 1500  # conditions: those that tell most by themselves
 PENALTY = 0.5  # half of it times the square of each weight is added to the loss
 SCALES = 9  # multipliers that are tried
-FITTED = 1e-4  # a step of weights that is no step
 
 Sums = dict[int, int]
 """A sum of points -> the tickets that have it."""
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,53 +102,46 @@ def _distinct(masks: Masks, among: int) -> list[Term]:
 
 def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:
     """How much each condition would lower the loss, to the second order, if its weight and the constant were fitted."""
-    chances = _chance(log_odds)
+    chances = find_chances(log_odds)
     bend = weights * chances * (1 - chances)
     slopes, bends = (rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend))
     gains: Numbers = slopes**2 / (bends - bends**2 / max(bend.sum(), 1e-9) + PENALTY)
     return gains.astype(np.float64).round(3)  # what differs less is the same, in whatever order it was summed up
 
 
-def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, penalty: float = PENALTY) -> Numbers:
-    """The weights of least loss, that of the constant first, by Newton's method."""
-    fitted = first.copy()
-    ridge = np.full(len(fitted), penalty)
-    ridge[0] = 1e-6
-    for _ in range(12):
-        chances = _chance(design @ fitted)
-        slope = design.T @ (weights * (chances - labels)) + ridge * fitted
-        bend = (design.T * (weights * chances * (1 - chances) + 1e-9)) @ design + np.diag(ridge)
-        step = np.linalg.solve(bend, slope)
-        fitted -= np.clip(step, -3, 3)
-        if np.abs(step).max() < FITTED:
-            break
-    return fitted
+def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers) -> Numbers:
+    """The weights of least loss, that of the constant first."""
+    return fit_logistic(design, labels, weights, first, np.array([1e-6] + [PENALTY] * (len(first) - 1)))
 
 
 def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float) -> tuple[list[int], int] | None:
     """Whole points for the weights, and the least sum of log-odds above ``even``, which fails; None where nothing is left of
     them."""
-    best: tuple[float, Numbers, Numbers] | None = None
     largest = float(np.abs(fitted[1:]).max())
     if largest < 1e-6:
         return None
-    constant = design[:, :1]
-    for most in np.linspace(1, MOST_POINTS, SCALES):
-        points = np.round(fitted[1:] * most / largest)
-        sums = np.column_stack([constant, design[:, 1:] @ points])
-        scaled = _fit(sums, labels, weights, np.array([fitted[0], largest / most]), 1e-6)
-        log_odds = sums @ scaled
-        loss = round(float((weights * (np.logaddexp(0, log_odds) - labels * log_odds)).sum()), 6)
-        if scaled[1] > 0 and (best is None or loss < best[0]):
-            best = loss, points, scaled
-    if best is None:
+    most = np.linspace(1, MOST_POINTS, SCALES)
+    points = np.round(fitted[1:] * most[:, None] / largest)
+    sums = (points @ design[:, 1:].T).astype(np.int64)
+    low, high = int(sums.min()), int(sums.max())
+    # Tickets of one sum are as one, of which a share fails.
+    each = np.arange(low, high + 1, dtype=np.float64)
+    places = sums - low + len(each) * np.arange(SCALES)[:, None]
+    having, failing = (
+        np.bincount(places.ravel(), np.tile(some, SCALES), SCALES * len(each)).reshape(SCALES, -1).astype(np.float64)
+        for some in (weights, weights * labels)
+    )
+    shares = failing / np.maximum(having, 1e-300)
+    rows = np.broadcast_to(np.column_stack([np.ones(len(each)), each]), (SCALES, len(each), 2))
+    first = np.column_stack([np.full(SCALES, fitted[0]), largest / most])
+    scaled = fit_logistic(rows, shares, having, first, np.full(2, 1e-6))
+    log_odds = scaled[:, :1] + scaled[:, 1:] * each
+    losses = (having * (np.logaddexp(0, log_odds) - shares * log_odds)).sum(axis=1).round(6)
+    losses[scaled[:, 1] <= 0] = np.inf
+    best = int(np.argmin(losses))
+    if losses[best] == np.inf:
         return None
-    _, points, (shift, scale) = best
-    shared = int(np.gcd.reduce(points.astype(np.int64)))
+    shared = int(np.gcd.reduce(points[best].astype(np.int64)))
+    shift, scale = scaled[best]
     least = floor((even - shift) / scale / shared) + 1
-    return [int(each) // shared for each in points], least
-
-
-def _chance(log_odds: Numbers) -> Numbers:
-    chances: Numbers = 1 / (1 + np.exp(-np.clip(log_odds, -30, 30)))
-    return chances
+    return [int(each) // shared for each in points[best]], least

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.judging.selection import find_log_odds, fit_calibration, measure_calibration_error
+from stageb.guidance.learning.calibration import find_log_odds, fit_calibration, measure_calibration_error
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations
 from stageb.guidance.rules.conditions import reading

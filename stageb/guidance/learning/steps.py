@@ -15,7 +15,7 @@ from itertools import islice
 from stageb.engines.protocol import Prompt
 from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
-from stageb.guidance.judging.selection import find_log_odds, fit_calibration
+from stageb.guidance.learning.calibration import find_log_odds, fit_calibration
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest

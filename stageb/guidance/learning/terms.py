@@ -1,6 +1,11 @@
 """What may be said of a ticket: conditions, their denials and counts of them, each with the tickets for which it holds.
 
 Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows of an array.
+
+Counts ("at least two of these five") say what neither a line of few conditions nor a sum from some limit says. They are
+found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N concepts", 1991): from the best pairs on, the
+condition is added by which the count tells most of the label, as mutual information has it, less the log of how many
+conditions there were to choose from, for each.
 """
 
 from __future__ import annotations
@@ -20,9 +25,14 @@ from stageb.guidance.rules.reading import OPERATORS, Reading
 
 FEWEST = 2  # tickets that a term must hold for
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied
+COUNTED = ("is", "among", "above", "below", "least", "most")  # what speaks of one field
+BEAM = 5  # counts that are made longer
+TRIED = 40  # conditions that may be counted: those that tell most by themselves
+MOST_COUNTED = 8  # of them in one count
 _OPERATOR = re.compile(f" [{re.escape(''.join(OPERATORS))}] ")
 
 Bits = NDArray[np.uint64]
+_Sums = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,40 +120,6 @@ def unpack(masks: Sequence[int], among: int) -> NDArray[np.uint8]:
     return flags[1:, flags[0] == 1]
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _find_mask(masks: Masks, term: Term) -> int:
-    """The tickets for which a term holds: a count by its parts."""
-    if term.condition.kind != "count":
-        return masks[term]
-    held = count_held([masks[Term(part)] for part in term.condition.parts])[int(term.condition.value) - 1]
-    return ~held if term.is_denied else held
-
-
-def _fields(condition: Condition) -> list[str]:
-    """The fields that a condition compares."""
-    sides = (
-        [condition.name, condition.value] if condition.kind in ("equals", "differs", "over", "under") else [condition.name]
-    )
-    return [field for side in sides for field in (_OPERATOR.split(side) if condition.is_computed else [side])]
-
-
-# Counts of conditions: "at least two of these five", which neither a line of few conditions nor a sum from some limit says.
-#
-# The conditions that are counted are found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N
-# concepts", 1991): from the best pairs on, the condition is added by which the count tells most of the label, as mutual
-# information has it, less the log of how many conditions there were to choose from, for each.
-
-
-COUNTED = ("is", "among", "above", "below", "least", "most")  # what speaks of one field
-BEAM = 5
-TRIED = 40  # conditions that may be counted: those that tell most by themselves
-MOST_COUNTED = 8
-
-_Sums = NDArray[np.int64]
-
-
 def find_counts(masks: Masks, gaps: Masks, fails: int, passes: int) -> dict[Term, int]:
     """The terms "at least so many of these conditions", and their denials, for the conditions of which the count tells most
     whether a ticket is one of ``fails`` or of ``passes``; none where none does. What some tickets do not tell is not
@@ -182,6 +158,24 @@ def find_counts(masks: Masks, gaps: Masks, fails: int, passes: int) -> dict[Term
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _find_mask(masks: Masks, term: Term) -> int:
+    """The tickets for which a term holds: a count by its parts."""
+    if term.condition.kind != "count":
+        return masks[term]
+    held = count_held([masks[Term(part)] for part in term.condition.parts])[int(term.condition.value) - 1]
+    return ~held if term.is_denied else held
+
+
+def _fields(condition: Condition) -> list[str]:
+    """The fields that a condition compares."""
+    sides = (
+        [condition.name, condition.value] if condition.kind in ("equals", "differs", "over", "under") else [condition.name]
+    )
+    if condition.kind == "missing":
+        return []
+    return [field for side in sides for field in (_OPERATOR.split(side) if condition.is_computed else [side])]
 
 
 def _information(sums: _Sums, rows: NDArray[np.float32], is_fail: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, product
 from operator import or_
 from typing import Literal
 
@@ -32,12 +32,17 @@ from stageb.guidance.rules.reading import (
 from stageb.guidance.words.columns import Scale, order_values
 from stageb.guidance.words.types import Content, Ticket
 
-Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under", "least", "most", "count"]
+Kind = Literal[
+    "is", "among", "above", "below", "within", "missing", "mentions",
+    "equals", "differs", "over", "under", "least", "most", "count",
+]  # fmt: skip
 
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
 FINE_LIMITS = 32  # the same where they are fine
+WITHIN = 12  # of these on each side between which a number may lie, where they are fine
+TICKETS_PER_LIMIT = 250  # of these, at least: from few tickets, pairs of limits are learnt that chance brings
 TAIL = 1.8  # how much denser fine limits lie at both ends: 1 is not at all
 LIMITS_OF_WRONG = 16  # more of them, each way, where it is known which tickets are wrong
 MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
@@ -53,7 +58,7 @@ class Condition:
     kind: Kind
     name: str  # of the pair; empty for ``mentions``
     value: str  # the value, the limit of ``above`` and ``below``, the word, the other pair's name, or how many count
-    other: str = ""  # the second value of ``among``
+    other: str = ""  # the second value of ``among``, the upper limit of ``within``
     is_computed: bool = False  # whether ``name``, and what it may be compared with, is a number that two names' give
     parts: tuple[Condition, ...] = ()  # of which so many hold
 
@@ -67,7 +72,8 @@ class Forms:
     stems: bool = False  # a word begins so
     lists: bool = False  # one of several lines holds
     scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
-    fine: bool = False  # more limits of one name's numbers, denser at both ends, with the fewest digits
+    missing: bool = False  # a field is not there that most tickets have
+    fine: bool = False  # more limits of one name's numbers, denser at both ends, with the fewest digits; and two at once
 
 
 PLAIN = Forms()
@@ -105,7 +111,9 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
             masks |= _values(name, column)
     numeric = {name: numbers for name, found in quantities.items() if (numbers := _numbers(found, bool(counted)))}
     for name, numbers in numeric.items():
-        masks |= _limits(name, columns[name], numbers, wrong, forms.fine)
+        masks |= (limits := _limits(name, columns[name], numbers, wrong, forms.fine))
+        if forms.fine and len(set(numbers.values())) > MOST_VALUES:
+            masks |= _within(limits, len(numbers))
     for name, column in columns.items():
         if name not in numeric and name not in texts and not any(map(_is_long, column.values())):
             if forms.scales is not None:
@@ -115,6 +123,9 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
         both = (numeric[one], numeric[other]) if are_numbers else None
         masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and bool(counted))
+    if forms.missing and not counted:  # of what is counted, nothing is missing
+        for name in (name for name in common if len(readings) < 2 * len(columns[name]) < 2 * len(readings)):
+            masks[Condition("missing", name, "")] = ((1 << len(readings)) - 1) ^ _mask(iter(columns[name]))
     if forms.phrases:
         masks |= _phrases(readings, texts, masks)
     if forms.arithmetic:
@@ -201,6 +212,20 @@ def _limits(
                 text = moved
         found.setdefault(Condition(kind, name, text), mask)
     return found
+
+
+def _within(limits: Mapping[Condition, int], tickets: int) -> dict[Condition, int]:
+    """Above one limit and below another, as most of so many tickets are: what is outside both may be rare and alike."""
+    count, sides = min(WITHIN, tickets // TICKETS_PER_LIMIT), list[list[Condition]]()
+    for kind in ("above", "below"):
+        ordered = sorted((each for each in limits if each.kind == kind), key=lambda each: limits[each].bit_count())
+        sides.append([ordered[len(ordered) * place // count] for place in range(count)])
+    pairs = {(low, high): limits[low] & limits[high] for low, high in product(*sides)}
+    return {
+        Condition("within", low.name, low.value, high.value): mask
+        for (low, high), mask in pairs.items()
+        if 2 * mask.bit_count() > tickets and mask not in (limits[low], limits[high])
+    }
 
 
 def _shorten(kind: Kind, limit: float, ordered: Sequence[float]) -> str:

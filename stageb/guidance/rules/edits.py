@@ -173,12 +173,10 @@ def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChang
 
 def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:
     """Rules whose text only went to another key: the new key -> the old one, each named once."""
-    moves = dict[str, str]()
-    for change in filter(lambda change: change.after, changes):
-        gone = (each.key for each in changes if each.before == change.after and each.key not in moves.values())
-        if (old := next(gone, None)) is not None:
-            moves[change.key] = old
-    return moves
+    gone: dict[str, list[str]] = {}
+    for change in reversed(changes):
+        gone.setdefault(change.before, []).append(change.key)
+    return {change.key: gone[change.after].pop() for change in changes if change.after and gone.get(change.after)}
 
 
 def compare_words(old: str, new: str) -> list[Piece]:

@@ -189,6 +189,8 @@ def _to_tree(expression: Expression) -> Mapping[str, Any]:
     if isinstance(expression, Atom):
         if expression.relation == "mentions":
             return {"mentions": list(expression.values)}
+        if expression.relation == "missing":
+            return {"field": expression.name, "missing": True}
         if expression.relation == "is":
             return {"field": expression.name, "is": list(expression.values)}
         if expression.relation in ("above", "below"):

@@ -10,7 +10,7 @@ from stageb.guidance.rules import predicates
 from stageb.guidance.rules.predicates import Predicate
 from stageb.guidance.rules.reading import Computed
 
-Relation = Literal["is", "above", "below", "mentions", "equals", "differs", "over", "under"]
+Relation = Literal["is", "missing", "above", "below", "mentions", "equals", "differs", "over", "under"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ def atoms(expression: Expression) -> Iterator[Atom | Arithmetic]:
 
 MAKERS: Mapping[Relation, Callable[..., Predicate]] = {
     "is": predicates.is_one_of,
+    "missing": predicates.is_missing,
     "above": predicates.is_above,
     "below": predicates.is_below,
     "over": predicates.is_over,

@@ -21,6 +21,8 @@ class Grammar:
     end: str
     relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied;
     # of several that say the same, the first is the one that we write
+    missing: Mapping[str, bool]  # behind a name -> whether that is denied
+    within: tuple[str, str]  # between a name and its lower limit, and between that and the upper one
     mentions: Mapping[str, bool]  # before a word -> whether that is denied
     counts: Mapping[str, bool]  # a count of conditions, with {count} and {parts} -> whether more than that many are denied
     part: str  # between the conditions that are counted, or have points
@@ -55,6 +57,8 @@ ENGLISH = Grammar(
         " equals ": ("equals", False),
         " differs from ": ("differs", False),
     },
+    missing={" is missing": False, " is not missing": True},
+    within=(" is above ", " and below "),
     mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
     counts={"at least {count} of ({parts})": False, "at most {count} of ({parts})": True},
     part="; ",
@@ -81,6 +85,8 @@ CHINESE = Grammar(
         "等于": ("equals", False),
         "不等于": ("differs", False),
     },
+    missing={"缺失": False, "未缺失": True},
+    within=("大于", "且小于"),
     mentions={"摘要提到": False, "摘要未提到": True, "摘要没有提到": True},
     counts={"至少{count}项成立（{parts}）": False, "至多{count}项成立（{parts}）": True},
     part="；",

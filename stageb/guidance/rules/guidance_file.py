@@ -217,8 +217,12 @@ def read_past(path: Path, mission: str) -> dict[int, Guidance]:
     kept = dict[int, Guidance]()
     for row in rules_file.read_history(path):
         if row["mission"] == mission:
-            found = from_json(row["guidance"], str(rules_file.history_path(path)))
-            kept |= {known.step: known for known in found.values() if known.mission == mission}
+            history = rules_file.history_path(path)
+            known = from_json(row["guidance"], str(history)).get(mission)
+            if known is None or known.step != row["step"]:
+                what = f"the row of step {row['step']} of mission {mission!r} holds other guidance"
+                raise _unreadable(history, what, "remove it, or correct it")
+            kept[known.step] = known
     return kept
 
 

@@ -54,6 +54,8 @@ def _spell(verdict: Verdict, words: Words) -> str:
 def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
     if isinstance(expression, Not):
         return _write(expression.part, grammar, not is_denied)
+    if within := _find_limits(expression):
+        return f"{within[0]}{grammar.within[0]}{within[1]}{grammar.within[1]}{within[2]}"
     if isinstance(expression, All | Some):
         mark = grammar.and_ if isinstance(expression, All) else grammar.or_
         return mark.join(_write(part, grammar) for part in expression.parts)
@@ -66,6 +68,8 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         return grammar.points.format(least=expression.least) + grammar.part.join(scored)
     if isinstance(expression, Arithmetic):
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
+    if expression.relation == "missing":
+        return expression.name + next(ending for ending, denied in grammar.missing.items() if denied == is_denied)
     *first, last = expression.values
     listed = grammar.comma.join(first) + grammar.or_ + last if first else last
     if expression.relation == "mentions":
@@ -77,6 +81,15 @@ def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
     """What stands between the two sides of a comparison."""
     said = {"over": "above", "under": "below"}.get(relation, relation)
     return next(mark for mark, found in grammar.relations.items() if found == (said, is_denied))
+
+
+def _find_limits(expression: Expression) -> tuple[str, str, str] | None:
+    """The field that is above one limit and below another, and these; None where something else is said."""
+    parts = expression.parts if isinstance(expression, All) else ()
+    sides = [part for part in parts if isinstance(part, Atom)]
+    if [side.relation for side in sides] != ["above", "below"] or len(parts) > 2 or sides[0].name != sides[1].name:
+        return None
+    return sides[0].name, sides[0].values[0], sides[1].values[0]
 
 
 @dataclass(frozen=True, slots=True)

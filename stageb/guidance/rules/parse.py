@@ -6,6 +6,7 @@
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
                | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
                | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``columns.py``)
+               | NAME "is above" NUMBER "and below" NUMBER | NAME "is" ["not"] "missing"      unless that is a value of it
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
@@ -32,9 +33,6 @@ from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Exp
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
 from stageb.guidance.rules.prompts import WORDS, Words
 from stageb.guidance.rules.reading import (
-    ANY,
-    LEAST_STEM,
-    MOST_PHRASE,
     NUMBER,
     OPERATORS,
     Computed,
@@ -42,10 +40,8 @@ from stageb.guidance.rules.reading import (
     fold_value,
     parse_number,
     parse_quantity,
-    read_summaries,
-    split_words,
 )
-from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
 from stageb.guidance.words.types import Verdict
 
 LONGEST = 2000  # characters of a rule that is read
@@ -110,7 +106,7 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
         opening = next(mark for mark in grammar.if_ if rest.startswith(mark))
         cuts = list(_cuts(rest.removeprefix(opening), grammar.unless[1]))
     codes, faults = [], [NO_RULE]
-    for cut in cuts:
+    for cut in filter(any, cuts):  # a rule without a condition would speak of all tickets
         halves = [reader.read(half) if half else None for half in cut]
         faults += [half for half in halves if isinstance(half, OutOfReach)]
         condition, exception = (None if isinstance(half, OutOfReach) else half for half in halves)
@@ -125,8 +121,8 @@ def choose_grammar(words: Words) -> Grammar:
 
 
 def _begins(text: str, spelled: str, grammar: Grammar) -> bool:
-    rest = text[len(spelled) :]
-    return text.casefold().startswith(spelled.casefold()) and rest.startswith((*grammar.if_, grammar.unless[0]))
+    begins = (*grammar.if_, grammar.unless[0])
+    return text.casefold().startswith(spelled.casefold()) and text.startswith(begins, len(spelled))
 
 
 def _cuts(text: str, mark: str) -> Iterator[tuple[str, str]]:
@@ -141,8 +137,7 @@ class _Reader:
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
-        self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
-        self._subject = cache(self._read_subject)
+        self._atom, self._lists, self._subject = cache(self._read_atom), cache(self._read_lists), cache(self._read_subject)
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
@@ -151,6 +146,7 @@ class _Reader:
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
         opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(\d{1,3})")
         self._points = re.compile(f"{opening}(.+)")
+        self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
         self._scored = re.compile(rf"(-?\d{{1,2}}){re.escape(grammar.scored)}(.+)")
         self.is_loose = False
 
@@ -239,10 +235,17 @@ class _Reader:
             for mark, relation, is_denied in self._relations
             for found in mark.finditer(text)
         ]
-        right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach)))
+        tried += [self._within(*found.groups())] if (found := self._limits.fullmatch(text)) else []
+        right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach))) or self._read_missing(text)
         if len(right) == 1:
             return right[0]
         return TWO_WAYS if right else _worst([each for each in tried if isinstance(each, OutOfReach)])
+
+    def _read_missing(self, text: str) -> list[Expression]:
+        for ending, is_denied in self._grammar.missing.items():
+            if text.endswith(ending) and (field := self._vocabulary.field(text.removesuffix(ending))):
+                return [negate(found) if is_denied else found for found in (Atom("missing", field, ()),)]
+        return []
 
     def _read_count(self, count: int, text: str, is_denied: bool) -> _Atom:
         least = count + is_denied  # at most two: not at least three
@@ -274,7 +277,7 @@ class _Reader:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
                 lacks = f"no ticket mentions {word!r}"
                 why = f"{word!r} is no single word, and no phrase of two or three" if known.holds(word) else lacks
-                value, nearest = word if _is_mentionable(word) else "", partial(known.nearest_word, word)
+                value, nearest = word if is_mentionable(word) else "", partial(known.nearest_word, word)
                 return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
         return Atom("mentions", "", self._once(words))
 
@@ -311,6 +314,11 @@ class _Reader:
         else:
             found = Atom(relation, field, (other,))
         return negate(found) if is_denied else found
+
+    def _within(self, name: str, low: str, high: str) -> _Atom:
+        sides = [self._compare(name, "above", False, low), self._compare(name, "below", False, high)]
+        right = tuple(side for side in sides if not isinstance(side, OutOfReach))
+        return All(right) if right == tuple(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
 
     def _limit_fault(self, field: str, value: str) -> OutOfReach | None:
         """Why a field cannot be compared with a limit; None where it can."""
@@ -378,14 +386,6 @@ class _Reader:
     def _items(self, listed: str) -> list[str]:
         """The parts of "a, b or c"."""
         return self._separator.split(listed)
-
-
-def _is_mentionable(text: str) -> bool:
-    """Whether tickets may mention it: a word, a stem, or a phrase."""
-    stem = text.removesuffix(ANY)
-    if " " in text:
-        return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
-    return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
 
 
 @cache

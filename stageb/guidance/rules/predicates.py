@@ -39,6 +39,11 @@ def is_one_of(name: str, *values: str) -> Predicate:
     return holds
 
 
+def is_missing(name: str) -> Predicate:
+    """The ticket does not have the field; what was not counted is 0, and is there."""
+    return lambda ticket: name not in ticket.pairs and not ticket.is_counted
+
+
 def is_above(name: str | Computed, limit: str) -> Predicate:
     """The number of the field, or of two, is above that of ``limit``."""
     return _limited(name, limit, float.__gt__)

@@ -45,11 +45,11 @@ def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list
     """The verdicts of the query that is exported, tried with SQLite on rows of the mission: names of columns and cells."""
     named = [atoms(rule.code.expression) for rule in mission.rules if isinstance(rule.code, RuleCode)]
     columns = list(dict.fromkeys(name for atoms_ in named for atom in atoms_ for name in atom.fields))
-    quoted = [_quote_name(name) for name in ("mission", *columns)]
+    quoted = [_quote_name(name) for name in ("", *columns)]  # a table has one column at least
     with closing(sqlite3.connect(":memory:")) as opened:
         opened.execute(f"CREATE TABLE tickets ({', '.join(quoted)})")
         marks = ", ".join("?" * len(quoted))
-        opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [[mission.name, *map(row.get, columns)] for row in rows])
+        opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
         return [found[-2] for found in opened.execute(_write_query(mission, is_one_of_many=False))]
 
 
@@ -182,7 +182,9 @@ class _Conditions:
         return f"CASE WHEN {true} >= {expression.count} THEN 1 = 1 WHEN {possible} < {expression.count} THEN 1 = 0 END"
 
     def _compare(self, atom: Atom) -> str:
-        name, value = atom.name, atom.values[0]
+        name, value = atom.name, (*atom.values, "")[0]
+        if atom.relation == "missing":
+            return self._is_missing(name)
         if atom.relation == "is":
             return self._is_one_of(name, atom.values)
         if atom.relation in ("equals", "differs"):
@@ -202,6 +204,12 @@ class _Conditions:
             unit = "unit" if is_symbol else "LOWER(unit)"
             held = f"CASE WHEN {unit} IN ({', '.join(map(_quote, same))}) THEN {held} END"
         return f"(SELECT {held} FROM {self._number(name)} AS c)"
+
+    def _is_missing(self, name: str) -> str:
+        if self._mission.is_counted:
+            return "1 = 0"
+        held = f"CASE WHEN x IS NULL THEN 1 = 1 WHEN {self._is_plain('x')} THEN 1 = 0 END"
+        return f"(SELECT {held} FROM (SELECT {_text(name)} AS x) AS c)"
 
     def _is_one_of(self, name: str, values: Sequence[str]) -> str:
         are_numbers = all(parse_number(each) is not None for each in values)
@@ -227,11 +235,7 @@ class _Conditions:
 
     def _cell(self, field: str, is_number: bool) -> str:
         """A column's text on one line; NULL where it is empty, or 0 where that counts none."""
-        # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
-        text = f"CAST(t.{_quote_name(field)} AS TEXT)"
-        for blank in _BLANKS:
-            text = f"REPLACE({text}, CHAR({blank}), ' ')"
-        text = f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"
+        text = _text(field)
         if self._mission.columns.decimal == ",":
             rest = f"LTRIM(x, '+-{_DIGITS},')"
             is_number_with_comma = f"x LIKE '%_,_%' AND LTRIM(x, '+-') NOT LIKE ',%' AND x NOT LIKE '%,%,%' AND {rest} = ''"
@@ -271,6 +275,15 @@ class _Conditions:
         )
         number = "CAST(SUBSTR(x, 1, LENGTH(x) - LENGTH(beyond)) AS DOUBLE PRECISION)"
         return f"(SELECT CASE WHEN {is_number} THEN {number} END AS x, RTRIM(TRIM(beyond), ' .') AS unit FROM {parts})"
+
+
+def _text(field: str) -> str:
+    """A column's text on one line; NULL where it is empty."""
+    # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
+    text = f"CAST(t.{_quote_name(field)} AS TEXT)"
+    for blank in _BLANKS:
+        text = f"REPLACE({text}, CHAR({blank}), ' ')"
+    return f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"
 
 
 def _fold(text: str) -> str:

@@ -132,13 +132,13 @@ AttentionInterface.register(NAME, attend_within_images)
 TYPE = "qwen3_vl_convolution"
 
 
-class Qwen3VLConvolutionVisionConfig(Qwen3VLVisionConfig):  # type: ignore[no-untyped-call]
+class Qwen3VLConvolutionVisionConfig(Qwen3VLVisionConfig):
     """Config of the tower; ``patch_size`` is a power of two."""
 
     model_type = f"{TYPE}_vision"
 
 
-class Qwen3VLConvolutionConfig(Qwen3VLConfig):  # type: ignore[no-untyped-call]
+class Qwen3VLConvolutionConfig(Qwen3VLConfig):
     """Config of the whole model."""
 
     model_type = TYPE
@@ -202,7 +202,7 @@ class Stem(nn.Module):
         return places.permute(0, 2, 4, 3, 5, 1).flatten(0, 4)
 
 
-class Qwen3VLConvolutionVisionModel(Qwen3VLVisionModel):  # type: ignore[no-untyped-call]
+class Qwen3VLConvolutionVisionModel(Qwen3VLVisionModel):
     """The tower; its stem computes the embeddings of patches."""
 
     config_class = Qwen3VLConvolutionVisionConfig
@@ -217,7 +217,7 @@ class Qwen3VLConvolutionVisionModel(Qwen3VLVisionModel):  # type: ignore[no-unty
         return super().forward(self.stem(hidden_states, grid_thw), grid_thw, **options)
 
 
-class Qwen3VLConvolutionForConditionalGeneration(Qwen3VLForConditionalGeneration):  # type: ignore[no-untyped-call]
+class Qwen3VLConvolutionForConditionalGeneration(Qwen3VLForConditionalGeneration):
     """The whole model."""
 
     config_class = Qwen3VLConvolutionConfig

@@ -59,7 +59,12 @@ def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
     model = ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo")
     config = LoopConfig(tickets=["none"], model=model, runner=RunnerConfig(per_rank_rollout_batch_size=35))
     given: list[Sequence[Group]] = []
-    world: Any = SimpleNamespace(world_size=2, is_global_zero=False, map=lambda *call: given.append(call[2]) or [])
+
+    def hold(name: str, work: object, groups: Sequence[Group], *more: object) -> list[Any]:
+        given.append(groups)
+        return []
+
+    world: Any = SimpleNamespace(world_size=2, is_global_zero=False, map=hold)
     ranks = Ranks(config, tickets, world)
     ranks.roll_out(
         Round((0, 0, 2, 0), 0, "m", "val", 0, tuple(range(70)), last=True),

@@ -149,7 +149,7 @@ def test_what_an_engine_cannot_do_is_refused_with_the_key() -> None:
     fixed, thinking = Fixed("Verdict: fail"), ScriptedEngine(lambda *_: "", thinks=True)
     assert not isinstance(fixed, Resumer)
     for reasons in ("all", "none"):
-        check_reasons(fixed, "mine", SamplerConfig(reasons=reasons), EN)  # type: ignore[arg-type]
+        check_reasons(fixed, "mine", SamplerConfig(reasons=reasons), EN)
     with pytest.raises(ConfigError, match=r"sampler\.reasons.*engine mine cannot resume.*all or none"):
         check_reasons(fixed, "mine", SamplerConfig(reasons="wrong"), EN)
     for reasons in ("wrong", "none"):

@@ -26,7 +26,7 @@ def of(*verdicts: Verdict | None) -> Answers:
 
 @st.composite
 def any_answers(draw: st.DrawFn) -> Answers:
-    verdicts = draw(st.lists(st.sampled_from(["pass", "fail", None]), max_size=9))
+    verdicts: list[Verdict | None] = draw(st.lists(st.sampled_from(["pass", "fail", None]), max_size=9))
     temperatures = st.sampled_from([0.0, 0.3, 0.7])
     return answers(*(candidate(index, verdict, draw(temperatures)) for index, verdict in enumerate(verdicts)))
 

@@ -75,7 +75,10 @@ class Mission:
         """What ``steps`` return, whose questions this mission answers."""
 
         def answered(question: Question) -> Sequence[Any]:
-            return self._judged(question) if isinstance(question, JudgeTickets) else self._says(question)
+            if isinstance(question, JudgeTickets):
+                return self._judged(question)
+            assert isinstance(question, SampleAnswers)
+            return self._says(question)
 
         return answer_all(steps, answered)
 

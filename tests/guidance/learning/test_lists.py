@@ -49,6 +49,15 @@ def fails_by_rule(each: Reading) -> bool:
     return (pairs["a"] == "one" and pairs["b"] != "two") or (pairs["c"] == "three" and pairs["d"] == "one")
 
 
+def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> None:
+    readings = [
+        each._replace(pairs={k: v for k, v in each.pairs.items() if k != "b" or n % 5}) for n, each in enumerate(table(200))
+    ]
+    terms = find_terms(readings, Forms(missing=True))
+    lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
+    assert lines == [(Term(Condition("missing", "b", "")),)]
+
+
 def fails_by_points(each: Reading) -> bool:
     pairs = each.pairs
     return 2 * (pairs["a"] == "one") + 2 * (pairs["b"] == "one") + sum(pairs[name] == "one" for name in "cdef") >= 4

@@ -110,7 +110,9 @@ def test_the_count_is_that_of_the_rounds_that_the_loop_comes_to(world: list[Tick
     walk = walked(world, size, config)
     assert walk.schedule.count() == len(walk.rounds)
     for place in [NOWHERE, *walk.places]:
-        assert walk.schedule.count(place) == sum(batch.place <= place for batch in walk.rounds)
+        later = [batch for batch in walk.rounds if batch.place > place]
+        assert walk.schedule.count(place) == len(walk.rounds) - len(later)
+        assert sum(walk.schedule.to_come(place).values()) == sum(len(batch.tickets) for batch in later)
 
 
 @given(WORLDS, SIZES)
@@ -206,7 +208,7 @@ def forecast(world: Sequence[Ticket], config: LoopConfig) -> Forecast:
 
 
 def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_end_alone() -> None:
-    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", {"image_1": f"seen {n}"}) for n in range(40)]
+    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", f"seen {n}"),)) for n in range(40)]
     splits = split_tickets(tickets, CONFIG)
     schedule = Schedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
     first = next(schedule.train(2, "m"))
@@ -214,6 +216,15 @@ def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_
     on, over = schedule.to_come(first.place), schedule.to_come(first.place, {"m"})
     assert sum(over.values()) == sum(len(r.tickets) for r in judged) < sum(on.values())
     assert schedule.to_come(first.place, {"other"}) == on
+
+
+def test_a_budget_that_ends_learning_leaves_room_for_the_largest_val_and_every_test() -> None:
+    world = [*numbered(100), *(replace(ticket, mission="n") for ticket in numbered(30))]
+    one, other = (splits := split_tickets(world, CONFIG)).values()
+    samples = CONFIG.sampler.samples_per_decode * len(CONFIG.sampler.grid)
+    wanted = samples * (len(one.val) + len(one.test) + len(other.test))
+    assert len(one.val) > len(other.val) > 0
+    assert Schedule(splits, CONFIG, 12).forecast_rest() == wanted
 
 
 def test_a_forecast_counts_the_rounds() -> None:

@@ -194,7 +194,8 @@ def test_a_sample_of_one_label_is_scaled_up_to_what_it_stands_for(cases: list[Ju
 def test_accuracy_of_a_sample_is_known_as_well_as_its_tickets_tell() -> None:
     """Half of 100 passes stand for 1,000 and are right in 90 of 100 cases; that of all failures counts next to nothing."""
     cases: list[Judged] = [("pass", "pass" if n % 10 else "fail", False, 1) for n in range(100)]
-    alone, beside = counted(cases), counted([*cases, *([("fail", "fail", False, 1)] * 10)])
+    failures: list[Judged] = [("fail", "fail", False, 1)] * 10
+    alone, beside = counted(cases), counted(cases + failures)
     assert alone.row(EQUAL, {"pass": 10.0})["acc_interval"] == alone.row(EQUAL)["acc_interval"]
     assert beside.row(EQUAL, {"pass": 10.0})["acc_interval"] == pytest.approx(alone.row(EQUAL)["acc_interval"], abs=0.005)
 

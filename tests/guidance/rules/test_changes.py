@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from guidance.made import guidances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.edits import compare_rules, compare_words, find_moves
 from stageb.guidance.rules.guidance_file import to_json
-from stageb.guidance.words.types import Guidance
+from stageb.guidance.words.types import Guidance, Rule
 
 TEXT = st.text("ab 中文,.\n", max_size=20)
 
@@ -37,3 +39,10 @@ def test_a_difference_holds_both_texts(before: str, after: str) -> None:
     assert "".join(text for what, text in pieces if what != "new") == before
     assert "".join(text for what, text in pieces if what != "gone") == after
     assert all(text for _, text in pieces)
+
+
+def test_thousands_of_rules_are_compared_in_time() -> None:
+    old, new = (Guidance("m", 0, tuple(Rule(f"G{n}", f"Rule {n + by}.") for n in range(20_000)), 20_000) for by in (0, 1))
+    begun = time.process_time()
+    assert find_moves(compare_rules(old, new)) == {f"G{n}": f"G{n + 1}" for n in range(19_999)}
+    assert time.process_time() - begun < 5

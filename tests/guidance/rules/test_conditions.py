@@ -290,6 +290,16 @@ def test_words_of_a_text_column_count_in_short_texts_too() -> None:
     assert found[Condition("mentions", "", "seal")] == 0b101
 
 
+def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -> None:
+    readings, forms = column([str(n) for n in range(3000)]), Forms(fine=True)
+    found = {condition: mask for condition, mask in find_conditions(readings, forms).items() if condition.kind == "within"}
+    assert any(int(condition.value) < 500 and int(condition.other) > 2500 for condition in found)
+    for condition, mask in found.items():
+        inside = [n for n in range(3000) if int(condition.value) < n < int(condition.other)]
+        assert mask == sum(1 << n for n in inside) and len(inside) > 1500
+    assert not any(each.kind == "within" for each in find_conditions(readings[::8], forms))  # from few, chance makes them
+
+
 def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_both_ends() -> None:
     found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(fine=True))
     limits = {(c.kind, c.value): mask for c, mask in found.items() if c.kind in ("above", "below")}

@@ -45,7 +45,7 @@ def edits(draw: st.DrawFn) -> tuple[Guidance, list[Operation]]:
     operations = [add(text, draw(st.sampled_from(["why", "since"]))) for text in draw(st.lists(TEXTS, max_size=3))]
     if draw(st.booleans()):
         operations.append(update("G0", draw(TEXTS)))
-    while free and draw(st.booleans()):
+    while len(free) > 0 and draw(st.booleans()):
         kind = draw(st.sampled_from(["update", "merge", "remove"]))
         if kind == "merge" and len(free) >= 2:
             size = draw(st.integers(2, min(3, len(free))))

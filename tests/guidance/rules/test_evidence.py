@@ -143,6 +143,7 @@ def test_a_list_finds_causes_that_none_of_its_lines_proves() -> None:
     listed = find_evidence(wrong, right, MOST, forms=LISTS).clues[1]
     assert sorted(line[0].value for line in listed.lines) == causes
     assert (listed.wrong, listed.right) == (24, 0)
+    assert [len(find_evidence(wrong, right, most, forms=LISTS).clues) for most in (1, 2, 5)] == [1, 2, 5]
 
 
 @given(SIDES, st.randoms(use_true_random=False))

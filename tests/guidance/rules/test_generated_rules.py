@@ -29,6 +29,7 @@ from stageb.guidance.rules.reading import Computed, parse_number
 from stageb.guidance.rules.sql import find_letters, limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
+from stageb.guidance.words.types import Verdict
 
 RULES = 10_000
 
@@ -37,7 +38,8 @@ def generate(language: str, count: int) -> Iterator[RuleCode]:
     """Rules of every form that there is."""
     draw = Random(f"rules in {language}")
     for _ in range(count):
-        form, verdict = draw.randrange(4), draw.choice(["pass", "fail"])
+        verdict: Verdict = "pass" if draw.random() < 0.5 else "fail"
+        form = draw.randrange(4)
         condition = None if form == 0 else generate_condition(draw, language)
         yield RuleCode(verdict, condition, generate_condition(draw, language) if form < 2 else None)
 
@@ -60,29 +62,34 @@ def generate_all(draw: Random, language: str) -> Expression:
 def generate_count(draw: Random, language: str) -> Expression:
     parts = tuple(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([3, 4, 5]))))
     count = AtLeast(draw.randint(1, len(parts)), parts)
-    return parts[0] if len(parts) == 1 else draw.choice([count, Not(count)])
+    return parts[0] if len(parts) == 1 else draw.choice((count, Not(count)))
 
 
 def generate_atom(draw: Random, language: str) -> Expression:
     fields = FIELDS[language]
     numeric = [name for name, values in fields.items() if parse_number(values[0]) is not None]
-    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed"])
+    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed", "within", "missing"])
+    if kind == "within":
+        name = draw.choice(numeric)
+        return All((Atom("above", name, (str(draw.choice([-3, 0])),)), Atom("below", name, (str(draw.choice([12.5, 40])),))))
     if kind == "computed":
         one, other = (Computed(a, draw.choice("+-×/"), b) for a, b in (draw.sample(numeric, 2) for _ in range(2)))
         if draw.random() < 0.5:
             return Arithmetic(draw.choice(["over", "under"]), one, other)
         return Arithmetic(draw.choice(["above", "below"]), one, str(draw.choice([-3, 0, 12.5, 40, 1400])))
     if kind == "pair":
-        one, other = draw.sample(numeric, 2)
-        return Atom(draw.choice(["equals", "differs", "over", "under"]), one, (other,))
+        name, beside = draw.sample(numeric, 2)
+        return Atom(draw.choice(["equals", "differs", "over", "under"]), name, (beside,))
     if kind == "limit":
         atom = Atom(draw.choice(["above", "below"]), draw.choice(numeric), (str(draw.choice([-3, 0, 12.5, 40, 1400])),))
+    elif kind == "missing":
+        atom = Atom("missing", draw.choice(sorted(fields)), ())
     elif kind == "is":
         name = draw.choice(sorted(fields))
         atom = Atom("is", name, tuple(draw.sample(fields[name], draw.randint(1, len(fields[name])))))
     else:
         atom = Atom("mentions", "", tuple(draw.sample(MENTIONED[language], draw.randint(1, 2))))
-    return draw.choice([atom, Not(atom)])
+    return draw.choice((atom, Not(atom)))
 
 
 def rename(expression: Expression, old: Atom | Arithmetic, new: Atom | Arithmetic) -> Expression:

@@ -14,7 +14,7 @@ from guidance.rules.made_rules import judge_by_python, judge_by_sql
 
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import AtLeast, Atom, Expression, Not
+from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
 from stageb.guidance.rules.judge import compile_rules, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
@@ -118,9 +118,7 @@ NUMBERS = [
 def make_cell(draw: Random) -> str:
     cell = draw.choice(draw.choice([VALUES, NUMBERS]))
     if draw.random() < 0.3:
-        cell = draw.choice(
-            [str.upper, str.title, lambda text: f" {text} ", lambda text: f"{text}\t", lambda text: text * 2]
-        )(cell)
+        cell = draw.choice([cell.upper(), cell.title(), f" {cell} ", f"{cell}\t", cell * 2])
     if draw.random() < 0.1:
         place = draw.randrange(len(cell) + 1)
         cell = cell[:place] + chr(draw.choice([draw.randrange(33, 127), draw.randrange(0xA1, 0x3000)])) + cell[place:]
@@ -129,11 +127,15 @@ def make_cell(draw: Random) -> str:
 
 def make_condition(draw: Random, values: dict[str, list[str]], numbers: dict[str, list[str]]) -> Expression:
     one, other = draw.sample(NAMES, 2)
-    relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count"])
+    relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count", "within", "missing"])
+    if relation == "missing":
+        return draw.choice([Atom("missing", one, ()), Not(Atom("missing", one, ()))])
     if relation == "count":
         return AtLeast(1, tuple(Atom("is", name, (draw.choice(values[name]),)) for name in (one, other)))
     if relation == "is":
         return Atom("is", one, (draw.choice(values[one]),))
+    if relation == "within":
+        return All(tuple(Atom(side, one, (draw.choice(numbers[one]),)) for side in ("above", "below")))
     given = (draw.choice(numbers[one]),) if relation in ("above", "below") else (other,)
     found = Atom(relation, one, given)  # type: ignore[arg-type]  # one of them
     return Not(found) if found.relation in ("is", "above", "below") and draw.random() < 0.2 else found

@@ -106,6 +106,8 @@ CONDITIONS: dict[Kind, tuple[Condition, str, str]] = {
     "among": (Condition("among", "a", "v", "w"), "a is v or w", "a为v或w"),
     "above": (Condition("above", "a", "3"), "a is above 3", "a大于3"),
     "below": (Condition("below", "a", "3"), "a is below 3", "a小于3"),
+    "missing": (Condition("missing", "a", ""), "a is missing", "a缺失"),
+    "within": (Condition("within", "a", "3", "5"), "a is above 3 and below 5", "a大于3且小于5"),
     "mentions": (Condition("mentions", "", "w"), "a summary mentions w", "摘要提到w"),
     "equals": (Condition("equals", "a", "b"), "a equals b", "a等于b"),
     "differs": (Condition("differs", "a", "b"), "a differs from b", "a不等于b"),

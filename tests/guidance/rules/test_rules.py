@@ -174,6 +174,14 @@ def test_free_wording_stays_possible() -> None:
     assert check_proposal(proposal, texts, EN) == proposal
 
 
+def test_a_field_is_missing_unless_some_ticket_has_that_as_its_value() -> None:
+    tickets = [ticket({"Seal": "worn", "Hose": "missing"}), ticket({"Hose": "new"}), ticket({"Seal": "", "Hose": "missing"})]
+    for said, wanted in (("Seal is missing", [0, 1, 1]), ("Seal is not missing", [1, 0, 0]), ("Hose is missing", [1, 0, 1])):
+        code = parse_rule(f"Fail if {said}.", Vocabulary.of(tickets), EN)
+        assert isinstance(code, RuleCode)
+        assert [compile_expression(code.expression)(reading(each)) for each in tickets] == wanted
+
+
 def test_what_is_said_twice_is_said_once() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
     texts = ["Fail if a summary mentions lid, stain or lid.", "Fail if Type is H or H and Type is H."]
@@ -212,6 +220,11 @@ def test_a_phrase_is_found_whole_and_in_order_with_endings_or_without() -> None:
 )
 def test_a_count_that_is_not_exact_is_out_of_reach(said: str) -> None:
     assert isinstance(parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN), OutOfReach)
+
+
+@pytest.mark.parametrize("text", ["Fail if .", "Fail unless .", "Fail if  ."])
+def test_a_rule_without_a_condition_is_out_of_reach_rather_than_about_all_tickets(text: str) -> None:
+    assert isinstance(parse_rule(text, Vocabulary.of(tickets_of("en")), EN), OutOfReach)
 
 
 def test_a_rule_that_is_too_long_is_told_so() -> None:

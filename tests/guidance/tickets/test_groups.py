@@ -21,7 +21,7 @@ from stageb.guidance.tickets.groups import find_repeats, join_equal, normalize_t
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import GateConfig, LoopConfig
+from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.words.types import FOLDS, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
@@ -36,7 +36,7 @@ def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set
     """What the tickets of each split say, of what is raced on and what is not, and of each fold."""
     splits = split_tickets(world, config)["m"]
     pool = Pool(whole_groups(splits.tested, world), 1000)
-    parts = {
+    parts: dict[str, list[Sequence[int]]] = {
         "splits": [splits.of(split) for split in SPLITS],
         "race": [splits.raced, splits.studied],
         "folds": [list(pool.fold(number)) for number in range(FOLDS)],
@@ -69,6 +69,13 @@ def test_nothing_parts_what_says_the_same(world: list[Ticket]) -> None:
     for mission, splits in found.items():
         for name in ("train", "val", "test", "raced", "studied", "tested"):
             assert [world[i] for i in getattr(splits, name)] == [world[-1 - i] for i in getattr(again[mission], name)]
+
+
+@pytest.mark.parametrize(("others", "raced"), [(3, 0), (4, 2)])
+def test_a_group_is_raced_on_as_a_whole_unless_that_is_more_than_a_third_of_train(others: int, raced: int) -> None:
+    said = ["a"] * 2 + ["b"] * others
+    world = join_equal([Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(said)])
+    assert len(split_tickets(world, replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0)))["m"].raced) == raced
 
 
 @given(tickets(), st.integers(1, 9))

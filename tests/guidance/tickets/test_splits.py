@@ -8,8 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.commands.fit.summary import describe_splits
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets import splits as splitting
-from stageb.guidance.tickets.splits import FURTHER, FURTHER_BY_CODE, SPLITS, bundle_size, missions_of, split_tickets
+from stageb.guidance.tickets.groups import name_content
+from stageb.guidance.tickets.splits import (
+    FURTHER,
+    FURTHER_BY_CODE,
+    SPLITS,
+    bundle_size,
+    missions_of,
+    note_tickets,
+    split_tickets,
+    weigh_labels,
+)
 from stageb.guidance.words.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.words.types import Split, Ticket
 from stageb.seeds import stream
@@ -93,6 +105,15 @@ def test_tickets_to_race_on_are_whole_groups_of_train_and_no_more_than_a_third_o
     assert not any(splits.raced for splits in split_tickets(world, replace(config, gate="none")).values())
 
 
+def test_a_guidance_says_what_taught_it_and_what_chose_it_whatever_it_knew_before() -> None:
+    world = [replace(ticket, per_image=(("image_1", f"number: {n}"),)) for n, ticket in enumerate(numbered(60))]
+    splits = split_tickets(world, CONFIG)["m"]
+    before = replace(make_neutral("m", WORDS["en"]), taught_by=frozenset("a"), chosen_by=frozenset("b"))
+    after = note_tickets(before, world, splits)
+    assert after.taught_by == {"a", *(name_content(world[i]) for i in splits.train)}
+    assert after.chosen_by == {"b", *(name_content(world[i]) for i in splits.val)}
+
+
 def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
     one, other = (split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].raced for seed in (1, 2))
     assert list(one) != sorted(one)
@@ -156,13 +177,13 @@ def test_where_code_judges_the_gate_sees_more_of_the_others_and_epochs_do_not() 
 
 
 def test_what_is_drawn_weighs_as_the_whole_does() -> None:
-    """The mean gain at the tickets' prices, each over its chance of being drawn, is over seeds that of all tickets."""
+    """The mean gain, each ticket at what its label weighs, is over seeds that of all tickets at their prices."""
     gains = {"fail": 0.6, "pass": -0.07}
     whole = (200 * 20 * gains["fail"] + 3800 * gains["pass"]) / (200 * 20 + 3800)
     weighed = []
     for seed in range(20):
         splits = split_tickets(RARE, replace(DEAR, seed=seed))["m"]
-        prices = {i: (1.0 if RARE[i].label == "fail" else 0.05) / splits.drawn.get(i, 1.0) for i in splits.tested}
+        prices = {i: weigh_labels(splits, DEAR.gating)[RARE[i].label] for i in splits.tested}
         weighed.append(sum(prices[i] * gains[RARE[i].label] for i in prices) / sum(prices.values()))
     assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from lab.bench.__main__ import BENCHMARKS, main
 from lab.bench.contestants import Contestant
 from lab.bench.workloads import Workload
 from stageb.engines.protocol import Completion, Request
+from stageb.guidance.rules.guidance_file import make_neutral, to_json
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.types import Demonstration
 
 SMALL = ["--workload", "small", "--accelerator", "cpu", "--repeats", "1", "--tickets", "6"]
 
@@ -98,6 +102,31 @@ def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.Monke
     assert keyed["new_tokens"] == plain["new_tokens"] == 6 * 2 * 16
     assert (keyed["keys_equal"], plain["keys_equal"]) == (1.0, None)
     assert (keyed["greedy_equal"], plain["greedy_equal"]) == (None, None)  # it has random weights of its own
+
+
+@pytest.mark.parametrize(("new", "tokens"), [("1", [0, 6, 6, 6]), ("8", None)])
+def test_prompts_of_a_run_ask_every_engine_for_verdicts(
+    new: str, tokens: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    guidance, tickets, file = tmp_path / "guidance.json", tmp_path / "tickets.jsonl", tmp_path / "out.json"
+    rules = replace(
+        make_neutral("caps", WORDS["en"]), demonstrations=(Demonstration("a0::fail", (("image_1", "cap 0"),), "fail"),)
+    )
+    guidance.write_text(json.dumps(to_json(rules)))
+    rows = [
+        {"mission": "caps", "group_id": f"a{i}", "label": "fail", "per_image": {"image_1": f"cap {i}"}} for i in range(9)
+    ]
+    tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    engines = "rounds,vllm-run,vllm-run-lines,vllm-run-cascade"
+    options = f"--workload run --accelerator cpu --repeats 1 --warmup 0 --tickets 6 --check 0 --new-tokens {new}".split()
+    options += ["--guidance", str(guidance), "--data", str(tickets), "--engines", engines]
+    assert main(["rollout", *options, "--json", str(file)]) == 0
+    record = json.loads(file.read_text())
+    assert record["workload"]["guidance"] == str(guidance)
+    assert not record["failed"]
+    assert tokens is None or [row["new_tokens"] for row in record["engines"]] == tokens
 
 
 def test_random_weights_in_half_precision_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

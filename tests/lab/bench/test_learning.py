@@ -15,6 +15,7 @@ from hypothesis import given
 from lab.bench.learning import cells, data, grpo_peer, learn, missions, noise, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH, CodeFirst, Judge, Learnt, Point, Task
+from stageb.engines import Completion
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
@@ -39,9 +40,9 @@ class Counting(ScriptedEngine):
         super().__init__(follower.respond)
         self.asked = 0
 
-    def generate(self, requests: Sequence[Request]) -> list[tuple[object, ...]]:  # type: ignore[override]
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         self.asked += sum(len(request.keys) for request in requests)
-        return super().generate(requests)  # type: ignore[return-value]
+        return super().generate(requests)
 
 
 @pytest.fixture
@@ -343,10 +344,10 @@ def test_what_code_decides_is_measured_by_code_and_the_rest_by_the_model() -> No
     readable = apply(bare, operation("add", "Fail if label is missing.").operations)
     odd = apply(bare, operation("add", "Fail if it looks odd.").operations)
     fails = [ticket.label == "fail" for ticket in tickets]
-    by_code = cells.CodeFirst(judge, tickets).right(readable, tickets)
+    by_code = CodeFirst(judge, tickets).right(readable, tickets)
     assert by_code != fails
     assert by_code == [("label: missing" in str(ticket.per_image)) == (ticket.label == "fail") for ticket in tickets]
-    assert cells.CodeFirst(judge, tickets).right(odd, tickets) == fails
+    assert CodeFirst(judge, tickets).right(odd, tickets) == fails
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ def test_requests_name_every_sample_anew() -> None:
     ("change", "option"),
     [({"tickets": 0}, "--tickets"), ({"model": "stageb-tiny"}, "--model"), ({"own_tokens": 0}, "--own-tokens")],
 )
-def test_bad_workloads(change: dict[str, int], option: str) -> None:
+def test_bad_workloads(change: dict[str, Any], option: str) -> None:
     with pytest.raises(ConfigError, match=option):
         replace(SMALL, **change)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,10 @@ def cases(mission: str) -> list[tuple[str, bool]]:
     """(what a model reads, whether it fails) of every ticket."""
     rows = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
     return [(" | ".join(row["per_image"].values()), row["label"] == "fail") for row in rows if row["mission"] == mission]
+
+
+def contains(word: str, text: str) -> bool:
+    return word in text
 
 
 def accuracy(mission: str, rules: list[Rule]) -> float:
@@ -74,7 +79,7 @@ def test_nothing_else_tells_the_label(mission: str) -> None:
     telling = re.compile(r"corrosion|crack|leak|loose|missing|worn|single|open|fence|connector|label|seal|grounding")
     for word in words:
         if not telling.search(word):
-            assert accuracy(mission, [lambda text, word=word: word in text]) <= accuracy(mission, []) + 0.05, word
+            assert accuracy(mission, [partial(contains, word)]) <= accuracy(mission, []) + 0.05, word
 
 
 @pytest.mark.parametrize("mission", RULES)

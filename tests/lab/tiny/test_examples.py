@@ -8,10 +8,11 @@ from lab.tiny.examples import meet, miss, rollout_row
 from lab.tiny.rules import BETWEEN, COMPARISONS, Facts
 from lab.tiny.worlds import draw_condition, draw_world
 from stageb.guidance.rules.prompts import WORDS, parse_answer
+from stageb.guidance.words.config import Language
 
 
 @pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])
-def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese, language):
+def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese: float, language: Language) -> None:
     rng = random.Random(1)
     verdicts = []
     for _ in range(30):
@@ -25,12 +26,12 @@ def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese, l
     assert 0.3 < verdicts.count("pass") / len(verdicts) < 0.7
 
 
-def test_rows_come_from_their_seed_alone():
+def test_rows_come_from_their_seed_alone() -> None:
     one, other = ((rng, draw_world(rng)) for rng in (random.Random(7), random.Random(7)))
     assert rollout_row(*one) == rollout_row(*other)
 
 
-def test_tickets_are_drawn_on_both_sides_of_a_condition():
+def test_tickets_are_drawn_on_both_sides_of_a_condition() -> None:
     rng = random.Random(4)
     met = missed = compared = between = 0
     for _ in range(400):

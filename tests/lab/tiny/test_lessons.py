@@ -15,11 +15,11 @@ from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.judge import check_proposal
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.words.config import Language, ReflectionConfig
 
 
 @pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])
-def test_answers_are_operations_that_the_loop_accepts(chinese, language):
+def test_answers_are_operations_that_the_loop_accepts(chinese: float, language: Language) -> None:
     accepted = total = 0
     for lesson in islice(lessons(random.Random(2), 1.0, chinese=chinese), 80):
         assert lesson.row.system.startswith(WORDS[language].reflection.partition("{")[0])
@@ -32,7 +32,7 @@ def test_answers_are_operations_that_the_loop_accepts(chinese, language):
     assert accepted > 0.9 * total
 
 
-def test_cases_show_one_kind_of_error_beside_right_answers_of_the_other_label():
+def test_cases_show_one_kind_of_error_beside_right_answers_of_the_other_label() -> None:
     for lesson in islice(lessons(random.Random(3), 1.0, chinese=0.0), 60):
         wrong = [case for case in lesson.shown.cases if not case.right]
         assert wrong
@@ -43,7 +43,7 @@ def test_cases_show_one_kind_of_error_beside_right_answers_of_the_other_label():
         )
 
 
-def test_a_rationale_names_the_cases_that_meet_each_of_the_conditions():
+def test_a_rationale_names_the_cases_that_meet_each_of_the_conditions() -> None:
     for lesson in islice(lessons(random.Random(4), 1.0, chinese=0.0), 60):
         for option, (_, answer) in zip(lesson.options, lesson.row.segments, strict=False):
             (operation,) = json.loads(answer)["operations"]
@@ -59,7 +59,7 @@ def test_a_rationale_names_the_cases_that_meet_each_of_the_conditions():
                     assert condition.holds(lesson.stage.pool.facts[lesson.stage.shown[place]])
 
 
-def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it():
+def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it() -> None:
     quoted = mended = 0
     for lesson in islice(lessons(random.Random(5), 1.0, chinese=0.0), 120):
         lines = lesson.row.segments[0][0].split("\n")
@@ -77,12 +77,12 @@ def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it():
     assert mended
 
 
-def test_an_edit_is_weighed_on_tickets_that_its_prompt_was_not_made_from():
+def test_an_edit_is_weighed_on_tickets_that_its_prompt_was_not_made_from() -> None:
     for lesson in islice(lessons(random.Random(8), 1.0), 60):
         assert not any(lesson.stage.tested >> position & 1 for position in lesson.stage.shown)
 
 
-def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
+def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant() -> None:
     """The text, read back and executed, judges the pool like the option; and the product applies it to the same rule."""
     for lesson in islice(lessons(random.Random(6), 1.0, chinese=0.0), 60):
         pool, book = lesson.stage.pool, lesson.stage.book
@@ -115,17 +115,17 @@ def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
         "Fail if a is above b unless c-d is below e.",
     ],
 )
-def test_canonical_rules_are_read_back(text):
+def test_canonical_rules_are_read_back(text: str) -> None:
     rule = read_rule(text)
     assert rule is not None
     assert rule.text("en", CANONICAL) == text
 
 
-def test_other_texts_are_no_rules():
+def test_other_texts_are_no_rules() -> None:
     assert read_rule("Fail the ugly ones.") is None
     assert read_rule("Fail if it looks bad.") is None
 
 
-def test_lessons_come_from_their_seed_alone():
+def test_lessons_come_from_their_seed_alone() -> None:
     one, two = ([lesson.row for lesson in islice(lessons(random.Random(7), 1.0), 12)] for _ in range(2))
     assert one == two

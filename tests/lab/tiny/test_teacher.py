@@ -9,7 +9,7 @@ from lab.tiny.teacher import LEAST_GAIN
 from lab.tiny.worlds import draw_condition, draw_rule
 
 
-def test_masks_are_the_tickets_for_which_conditions_and_rules_hold():
+def test_masks_are_the_tickets_for_which_conditions_and_rules_hold() -> None:
     rng = random.Random(1)
     for lesson in islice(lessons(rng, 1.0), 40):
         pool = lesson.stage.pool
@@ -22,7 +22,7 @@ def test_masks_are_the_tickets_for_which_conditions_and_rules_hold():
                 assert pool.fire(rule) >> position & 1 == rule.fires(facts)
 
 
-def test_a_book_judges_a_pool_as_it_judges_each_ticket():
+def test_a_book_judges_a_pool_as_it_judges_each_ticket() -> None:
     for lesson in islice(lessons(random.Random(2), 1.0), 40):
         pool, book = lesson.stage.pool, lesson.stage.book
         for position, facts in enumerate(pool.facts):
@@ -30,7 +30,7 @@ def test_a_book_judges_a_pool_as_it_judges_each_ticket():
             assert pool.right(book) >> position & 1 == right
 
 
-def test_options_turn_the_cases_that_they_name_and_gain_what_they_score():
+def test_options_turn_the_cases_that_they_name_and_gain_what_they_score() -> None:
     for lesson in islice(lessons(random.Random(3), 1.0), 60):
         stage, pool = lesson.stage, lesson.stage.pool
         before = pool.right(stage.book)

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,15 +15,16 @@ from lab.tiny.train import Recipe, Trunk, answer_loss, new_model, train
 from lab.tiny.worlds import draw_world
 from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Engine
 from stageb.guidance.rules.prompts import WORDS, parse_answer, rollout_prompt
-from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 from stageb.tiny import CHECKPOINT
 from stageb.training.muon import Muon
 
 SMALL = Recipe(steps=4, rows=1, answers=900, layers=1, width=64, inner=64, heads=2, kv_heads=1, tokenizer_rows=60, warmup=2)
 
 
-def test_packed_segments_see_their_prefix_and_themselves_alone():
+def test_packed_segments_see_their_prefix_and_themselves_alone() -> None:
     """The hidden states of packed documents are those of each segment read after its prefix by itself."""
     model = new_model(SMALL, "sdpa").eval()
     trunk = Trunk(model)
@@ -47,7 +49,7 @@ def test_packed_segments_see_their_prefix_and_themselves_alone():
     assert torch.isfinite(loss)
 
 
-def test_only_answers_are_predicted_and_each_from_the_token_before_it():
+def test_only_answers_are_predicted_and_each_from_the_token_before_it() -> None:
     document = pack([5, 6], [([], [7, 8]), ([], [9, 10])], (1.5, 0.5), 16)
     assert document is not None
     batch = batch_of([document, document], 8, 10)
@@ -57,12 +59,12 @@ def test_only_answers_are_predicted_and_each_from_the_token_before_it():
     assert predicted == once + [(spot + 8, target, weight) for spot, target, weight in once]
 
 
-def test_documents_that_do_not_fit_are_cut_between_segments():
+def test_documents_that_do_not_fit_are_cut_between_segments() -> None:
     assert pack([1] * 5, [([2], [3, 4]), ([2], [3, 4])], (), 9) == pack([1] * 5, [([2], [3, 4])], (), 9)
     assert pack([1] * 5, [([2], [3, 4])], (), 7) is None
 
 
-def test_muon_takes_the_steps_of_torchs_muon():
+def test_muon_takes_the_steps_of_torchs_muon() -> None:
     """Apart from bfloat16, in which both make matrices orthogonal, each in an order of its own."""
     torch.manual_seed(0)
     mine = [torch.nn.Parameter(torch.randn(shape)) for shape in ((16, 16), (8, 16), (24, 16), (16, 24), (16, 16))]
@@ -80,7 +82,7 @@ def test_muon_takes_the_steps_of_torchs_muon():
         assert (a - b).norm() < 0.05 * (b - before).norm()
 
 
-def test_rows_are_cut_into_tokens_as_the_engine_feeds_prompts(tmp_path):
+def test_rows_are_cut_into_tokens_as_the_engine_feeds_prompts(tmp_path: Path) -> None:
     """The ids of prefix and own text are those of the chat template with the same texts."""
     tokenizer = packaged(train_tokenizer(1, 40))
     tokenizer.save_pretrained(tmp_path)
@@ -94,7 +96,7 @@ def test_rows_are_cut_into_tokens_as_the_engine_feeds_prompts(tmp_path):
     assert tokenizer.decode(segments[0][1]) == answer + "<|end|>"
 
 
-def test_a_few_steps_leave_a_checkpoint_that_the_engine_loads(tmp_path, monkeypatch):
+def test_a_few_steps_leave_a_checkpoint_that_the_engine_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.tiny.train.SCORED", 1)
     report = train(SMALL, tmp_path, "cpu", workers=0, limit_s=1e9)
     assert report["steps"] == SMALL.steps
@@ -109,11 +111,11 @@ def test_a_few_steps_leave_a_checkpoint_that_the_engine_loads(tmp_path, monkeypa
 
 
 @pytest.fixture(scope="module")
-def shipped():
+def shipped() -> Engine:
     return build(ModelConfig(), "cpu")
 
 
-def test_the_shipped_checkpoint_keeps_within_its_size():
+def test_the_shipped_checkpoint_keeps_within_its_size() -> None:
     assert sum(len(file.read_bytes()) for file in CHECKPOINT.iterdir()) <= 12_000_000
 
 
@@ -130,7 +132,7 @@ def test_the_shipped_checkpoint_keeps_within_its_size():
         ("Fail if a summary mentions corrosion.", "visited the site, no faults near the door", "pass"),
     ],
 )
-def test_the_shipped_model_follows_rules_it_has_never_seen(shipped, rule, summary, verdict):
+def test_the_shipped_model_follows_unseen_rules(shipped: Engine, rule: str, summary: str, verdict: Verdict) -> None:
     ticket = Ticket("door checks", "g", "pass", (("image_1", summary),))
     guidance = Guidance("door checks", 1, (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", rule)), 2)
     request = Request(rollout_prompt(ticket, guidance, WORDS["en"]), Decode(temperature=0, max_new_tokens=32), (0,))
@@ -139,7 +141,7 @@ def test_the_shipped_model_follows_rules_it_has_never_seen(shipped, rule, summar
     assert parsed[0] == verdict
 
 
-def test_verdicts_on_unseen_words_stay_accurate(shipped):
+def test_verdicts_on_unseen_words_stay_accurate(shipped: Engine) -> None:
     """A small draw of what ``lab.tiny.evaluate`` measures, without brackets, which the checkpoint has never learnt."""
     rng = random.Random(5)
     rows = (plain_row(rng, 10, 0.0) for _ in range(90))

@@ -46,12 +46,12 @@ SMALL = Facts({"size": "small", "age": "39", "years": "39", "weight": "2.5 kg"},
         (Condition("over", "age", ("size",)), "age is above size", False),
     ],
 )
-def test_a_condition_means_what_it_says(condition, text, holds):
+def test_a_condition_means_what_it_says(condition: Condition, text: str, holds: bool) -> None:
     assert condition.text("en", CANONICAL) == text
     assert condition.holds(SMALL) is holds
 
 
-def test_pass_rules_win_then_fail_rules_then_the_headline():
+def test_pass_rules_win_then_fail_rules_then_the_headline() -> None:
     small = WorldRule("fail", (Condition("is", "size", ("small",)),))
     oily = WorldRule("pass", (Condition("mentions", "", ("oil",)),))
     assert Book({"G1": small, "G2": oily}, "fail").judge(SMALL, "en")[0] == "pass"
@@ -59,7 +59,7 @@ def test_pass_rules_win_then_fail_rules_then_the_headline():
     assert Book({}, "fail").judge(SMALL, "en")[0] == "fail"
 
 
-def test_exceptions_and_unless():
+def test_exceptions_and_unless() -> None:
     small, oily = Condition("is", "size", ("small",)), Condition("mentions", "", ("oil",))
     assert (
         WorldRule("fail", (small,), exception=oily).text("en", CANONICAL)
@@ -72,7 +72,7 @@ def test_exceptions_and_unless():
 
 
 @pytest.mark.parametrize("chinese", [0.0, 1.0])
-def test_worlds_draw_tickets_and_rules_that_speak_of_them(chinese):
+def test_worlds_draw_tickets_and_rules_that_speak_of_them(chinese: float) -> None:
     rng = random.Random(5)
     fired = silent = 0
     for _ in range(60):

@@ -28,7 +28,7 @@ def metrics(fails: int, passes: int, acc: float = 0.5) -> list[dict[str, Any]]:
     return [{"epoch": 0, "split": "test", "acc": acc, "classes": classes}]
 
 
-def config(**gate: float) -> LoopConfig:
+def config(**gate: Any) -> LoopConfig:
     return LoopConfig(tickets=["t.jsonl"], gate=GateConfig(**gate), budget=BudgetConfig())
 
 
@@ -59,7 +59,8 @@ def reflection(number: int, accepted: bool = False, race: int = 0) -> dict[str, 
     race_row = {"tickets": race, "won": 3.0, "lost": 1.0}
     test = {"level": 0.05, "tickets": 32, "groups": 32, "mean_gain": 0.525, "won": 20, "lost": 3} if accepted else None
     outcome = "accepted" if accepted else "unpromising" if race else "turns no evidence"
-    said = {"op": "add", "key": None, "merged_from": [], "text": f"Fail if x is {number}.", "rationale": "", "evidence": []}
+    said: dict[str, Any] = {"op": "add", "key": None, "merged_from": [], "text": f"Fail if x is {number}."}
+    said |= {"rationale": "", "evidence": []}
     edit = {"proposals": [0], "proposed_times": 1, "rules_traded": [], "outcome": outcome, "race": race_row, "test": test}
     edit |= {"evidence": {"tickets": 2, "turned": 0}}
     return {

@@ -165,6 +165,28 @@ def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, ask
     assert asked(*given)[0] == 0
 
 
+def test_a_column_may_have_the_name_that_the_export_has_for_missions(here: Path, asked: Asked) -> None:
+    Path("mine.txt").write_text("[valves]\nFail if Mission is x.\n")
+    Path("table.csv").write_text("Mission,label\nx,fail\ny,pass\n")
+    table = ["--tickets", "table.csv", "--columns", "mission_name=valves,group_id=null"]
+    assert asked("export", "mine.txt", "--format", "sql", *table)[::2] == (0, "")
+    Path("mine.txt").write_text("[valves]\nFail if it looks odd.\n")
+    assert asked("export", "mine.txt", "--format", "sql", *table)[0] == 1
+
+
+def test_a_row_of_history_that_holds_other_guidance_is_told(tmp_path: Path, asked: Asked) -> None:
+    path, body = tmp_path / "s.json", {"valves": {"step": 2, "experiences": {"G0": "x"}}}
+    path.write_text(json.dumps(body))
+    row = {"mission": "valves", "action": "promoted from", "source": "run", "at": "x", "by": "y"}
+    for kept in ({}, {"step": 9}):
+        rows = [{**row, "step": 2, "guidance": body}, {**row, "step": 3, "guidance": {"valves": body["valves"] | kept}}]
+        rows[1]["guidance"] = rows[1]["guidance"] if kept else {}
+        (tmp_path / "s.history.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+        code, _, err = asked("history", str(path))
+        assert code == 2
+        assert "s.history.jsonl: the row of step 3 of mission 'valves' holds other guidance; remove it, or correct it" in err
+
+
 def test_rules_that_are_not_written_as_code_are_named(here: Path, asked: Asked) -> None:
     Path("mine.txt").write_text("[valves]\nFail if it looks odd.\nPass if state is new.\n")
     code, out, err = asked("export", "mine.txt", "--format", "json")
@@ -247,7 +269,7 @@ def test_a_change_made_meanwhile_is_asked_about_anew(here: Path, asked: Asked, m
         def isatty(self) -> bool:
             return True
 
-        def readline(self, size: int | None = -1, /) -> str:
+        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
             if not Path("shared.json").exists():
                 Path("other.txt").write_text("[valves]\nFail if state is worn.\n")
                 assert main(["guidance", "promote", "other.txt", "--to", "shared.json", "--yes"]) == 0

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guidance.commands.report.runs import command, fit, page
@@ -29,7 +30,7 @@ from stageb.guidance.learning.reflection_file import RaceEntry
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.types import Rule
 
-TORN = {
+TORN: dict[str, Any] = {
     "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
 }
 
@@ -141,12 +142,10 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     assert ended.code == 0
     text = plain(tmp_path)
     torn = sum(row["label"] == "fail" for row in small.rows())
-    decided = int(
-        re.search(
-            r"it decides (\d+) tickets of val and test, all rightly",
-            text.partition("G1 ")[2].partition("G1 ")[2],
-        )[1]
-    )
+    of_rule = text.partition("G1 ")[2].partition("G1 ")[2]
+    found = re.search(r"it decides (\d+) tickets of val and test, all rightly", of_rule)
+    assert found
+    decided = int(found[1])
     assert 0 < decided < torn
     loud = f"THE MODEL DOES NOT APPLY THIS RULE AS WRITTEN: it judged {decided} of these {decided} tickets otherwise."
     assert (loud in text) == (model is not None)
@@ -246,7 +245,8 @@ def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
         "fail": {"n": 60, "recall": 41 / 60, "unanswered": 0},
         "pass": {"n": 119, "recall": 115 / 119, "unanswered": 0},
     }
-    row = {"split": "test", "n": 179, "acc": 0.872, "classes": classes, "always": {"verdict": "pass", "acc": 0.665}}
+    row: dict[str, Any] = {"split": "test", "n": 179, "acc": 0.872, "classes": classes}
+    row["always"] = {"verdict": "pass", "acc": 0.665}
     more = describe_outcome(row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2).more
     assert "Of all failures like these, 56% to 79% are likely to be caught" in more
     assert "34% of these tickets are failures. If it were 1%, 1,000 tickets would bring about 7 failures caught" in more

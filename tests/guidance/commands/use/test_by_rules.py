@@ -15,6 +15,7 @@ from programs import forks, small
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.record import RuleFigures
+from stageb.guidance.commands.use.source import CodeJudge
 from stageb.guidance.words.config import LoopConfig, ReflectionConfig
 
 RULES = {"valves": "Fail if state is torn.", "pumps": "Fail if it looks odd."}
@@ -33,7 +34,7 @@ class Job:
         }
         self.out = folder / "out.jsonl"
 
-    def __call__(self, command: str = "predict", *flags: str, **keys: Any) -> int:
+    def __call__(self, command: str = "predict", /, *flags: str, **keys: Any) -> int:
         return main([*options(command, self.keys | keys), *flags])
 
 
@@ -318,14 +319,14 @@ def test_rules_alone_survive_a_kill_too(job: Job, monkeypatch: pytest.MonkeyPatc
     def fail(*_: Any) -> str:
         raise KeyboardInterrupt
 
-    calls = iter(range(40))
-    explain = stageb.guidance.commands.use.source.CodeJudge.explain
+    calls, explain = iter(range(40)), CodeJudge.explain
     monkeypatch.setattr(
-        "stageb.guidance.commands.use.source.CodeJudge.explain",
+        CodeJudge,
+        "explain",
         lambda judge, *given: explain(judge, *given) if next(calls, None) is not None else fail(),
     )
     assert job(by="rules", output=str(out)) == 130
     assert out.read_bytes().count(b"\n") == 32
-    monkeypatch.setattr("stageb.guidance.commands.use.source.CodeJudge.explain", explain)
+    monkeypatch.setattr(CodeJudge, "explain", explain)
     assert job(by="rules", output=str(out)) == 0
     assert out.read_bytes() == whole

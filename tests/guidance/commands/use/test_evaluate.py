@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guidance.commands.use.made import guidance, options, rows, run_folder, tickets
@@ -18,7 +19,7 @@ GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
 
 
 def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keys = {
+    keys: dict[str, Any] = {
         "guidance": guidance(tmp_path / "new.json", {"valves": "Fail if state is torn."}),
         "compare": guidance(tmp_path / "old.json", {"valves": "Fail if colour is red."}),
         "tickets": tickets(tmp_path / "in.jsonl", "valves"),
@@ -63,7 +64,7 @@ def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.Captur
     assert list(again.wrong()) == [wrong]
 
 
-FUNCTION = {
+FUNCTION: dict[str, Any] = {
     "model": {"engine": "scripted"},
     "fabric": {"accelerator": "cpu"},
     "sampler": {"samples_per_decode": 1, "grid": [{"temperature": 0}]},
@@ -77,7 +78,7 @@ def test_errors_cost_what_the_user_says_or_what_the_run_learnt_by(
     run = run_folder(tmp_path / "run", config, {"valves": "Fail if state is torn and colour is red."})
     keys = {"guidance": run, "tickets": tickets(tmp_path / "in.jsonl", "valves"), "output": str(tmp_path / "out"), **GREEDY}
 
-    def cost(**given: object) -> tuple[str, dict[str, object]]:
+    def cost(**given: object) -> tuple[str, dict[str, Any]]:
         assert main(options("evaluate", {**keys, **given})) == 0
         evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
         return capsys.readouterr().out, {**evaluation["figures"]["guidance"]["all"], "gate": evaluation["gate"]}
@@ -103,7 +104,7 @@ def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The guidance that alarms at everything is right less often, and cheaper."""
-    keys = {
+    keys: dict[str, Any] = {
         "guidance": guidance(tmp_path / "new.json", {"valves": "Fail if state is torn or worn or new."}),
         "compare": guidance(tmp_path / "old.json", {"valves": "Fail if state is torn and colour is red."}),
         "tickets": tickets(tmp_path / "in.jsonl", "valves", groups=100),
@@ -133,7 +134,7 @@ def test_labels_are_needed_once_each_and_for_both_guidances(tmp_path: Path, caps
         opened.write('{"mission": "valves", "group_id": "x", "per_image": {"1": "a"}}\n')
         opened.write((tmp_path / "in.jsonl").read_text().splitlines()[0] + "\n")
     both = {"valves": "Fail if state is torn.", "pumps": "Fail if state is torn."}
-    keys = {
+    keys: dict[str, Any] = {
         "guidance": guidance(tmp_path / "new.json", both),
         "compare": guidance(tmp_path / "old.json", {"valves": "Fail if colour is red."}),
         "tickets": path,

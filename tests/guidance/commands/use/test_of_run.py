@@ -137,7 +137,7 @@ def test_what_the_user_gives_counts(case: Case, capsys: pytest.CaptureFixture[st
     mine = ["--model.engine=scripted", "--model.base_url=null", "--selection=majority"]
     assert main(case.line("predict", *mine)) == 0
     assert {row["agreement"] for row in rows(case.folder / "out.jsonl")} == {1.0}
-    own = {"model": {"engine": "scripted", "base_url": None}, "selection": "majority"}
+    own: dict[str, Any] = {"model": {"engine": "scripted", "base_url": None}, "selection": "majority"}
     (case.folder / "own.yaml").write_text(yaml.safe_dump(own))
     assert main(case.line("predict", f"--config={case.folder / 'own.yaml'}")) == 0
     done = stageb.predict(

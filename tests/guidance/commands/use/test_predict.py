@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from guidance.commands.use.made import guidance, options, rows, run_folder, tickets
-from programs import forks, models
+from programs import forks
 
 import stageb
 from stageb.__main__ import main
@@ -19,6 +20,7 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Question, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.commands.use.rounds import Waves
+from stageb.guidance.judging.follower import respond
 from stageb.guidance.words.config import DecodeConfig, LoopConfig, SamplerConfig
 
 TORN = {"valves": "Fail if state is torn.", "pumps": "Fail if colour is red."}
@@ -97,19 +99,19 @@ def test_what_cannot_be_read_or_is_too_long_is_recorded_for_a_person(job: Job) -
 class Weighing(ScriptedEngine):
     """Can tell probabilities: torn ones fail, worn ones are a toss-up."""
 
-    def score(self, questions: list[Question]) -> list[tuple[float, ...]]:
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         fails = {"torn": 3.0, "worn": 0.1}
         leads = [next((lead for word, lead in fails.items() if word in each.prompt.user), -3.0) for each in questions]
         assert all(each.answers == ("Verdict: pass", "Verdict: fail") for each in questions)
         return [(0.0, lead) for lead in leads]
 
-    def generate(self, requests: list[Request]) -> list[tuple[Completion, ...]]:
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         self.asked = [*getattr(self, "asked", []), len(requests)]
         return super().generate(requests)
 
 
 def test_an_engine_that_can_tell_says_how_probable_a_verdict_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Weighing(models.respond)
+    engine = Weighing(respond)
     monkeypatch.setattr("stageb.engines.build", lambda model, device: engine)
     assert job(sampler__samples_per_decode=1, sampler__grid="[{temperature: 0}]") == 0
     for row, ticket in zip(rows(job.out), rows(job.folder / "in.jsonl"), strict=True):
@@ -126,7 +128,7 @@ def test_an_engine_that_can_tell_says_how_probable_a_verdict_is(job: Job, monkey
 class Interrupted(Weighing):
     """A person presses Ctrl-C while the third group is judged."""
 
-    def generate(self, requests: list[Request]) -> list[tuple[Completion, ...]]:
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         if len(getattr(self, "asked", [])) == 2:
             raise KeyboardInterrupt
         return super().generate(requests)
@@ -137,16 +139,16 @@ def test_a_round_that_is_interrupted_goes_on_within_and_leaves_the_same_bytes(
 ) -> None:
     """One round of 80 tickets, ten groups of 8."""
     size = {"sampler__micro_batch_size": 8, "round_size": 192, "sampler__samples_per_decode": 1}
-    monkeypatch.setattr("stageb.engines.build", lambda model, device: Weighing(models.respond))
+    monkeypatch.setattr("stageb.engines.build", lambda model, device: Weighing(respond))
     whole = job.folder / "whole.jsonl"
     assert job(output=str(whole), **size) == 0
     monkeypatch.setattr("stageb.guidance.commands.use.rounds.EVERY_S", 0.0)
-    monkeypatch.setattr("stageb.engines.build", lambda model, device: Interrupted(models.respond))
+    monkeypatch.setattr("stageb.engines.build", lambda model, device: Interrupted(respond))
     capsys.readouterr()
     assert job(**size) == 130
     assert "interrupted by SIGINT; 16 of 80 tickets are done and kept; " in capsys.readouterr().err
     assert job.out.read_bytes() == b""  # rows are written in the tickets' order, a round at once
-    engine = Weighing(models.respond)
+    engine = Weighing(respond)
     monkeypatch.setattr("stageb.engines.build", lambda model, device: engine)
     assert job(**size) == 0
     assert engine.asked == [8] * 8

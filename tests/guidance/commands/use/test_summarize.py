@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conformance import content
 from engines import tiny_models
+from PIL import Image
 from programs import forks, photos, small
 
 import stageb
@@ -45,7 +46,7 @@ def test_every_image_gets_a_summary_and_a_run_learns_from_them(tmp_path: Path, c
     judged = stageb.predict(guidance=str(run), tickets=str(output), output=str(tmp_path / "p.jsonl"), model=model)
     agree = [row["verdict"] == line["label"] for row, line in zip(judged, rows, strict=True)]
     assert sum(agree) > 0.9 * len(rows)  # by the images: the run's sampler shows them in the place of the summaries
-    photos.Image.new("RGB", (41, 30), "red").save(tmp_path / rows[0]["images"][0])
+    Image.new("RGB", (41, 30), "red").save(tmp_path / rows[0]["images"][0])
     assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 2
     assert "holds a run with another config:\n  tickets: " in capsys.readouterr().err
 
@@ -112,8 +113,8 @@ def test_a_checkpoint_that_can_see_writes_equal_bytes_on_one_rank_and_two(
     rows = lines(tickets)
     for n, row in enumerate(rows):
         row["images"] = [f"drawn/{n}.png", f"drawn/{n}-{n}.png"]
-        for name, size in zip(row["images"], ((64, 64 + 8 * n), (70, 40)), strict=True):
-            tiny_models.draw(tmp_path / name, n, size)
+        for name, shape in zip(row["images"], ((64, 64 + 8 * n), (70, 40)), strict=True):
+            tiny_models.draw(tmp_path / name, n, shape)
     tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     model = tiny_models.save_with_eyes(tmp_path / "model")
     options = [f"--model.model_name_or_path={model}", "--model.engine=transformers", "--temperature=1.0"]

@@ -46,7 +46,7 @@ def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
     assert f"{found.prompts.set_aside} tickets are longer than sampler.max_prompt_tokens" in said
     weights = json.loads((Path(stageb.__file__).parent / "tiny/checkpoint/config.json").read_text())
     per_token = 2 * weights["num_hidden_layers"] * weights["num_key_value_heads"] * weights["head_dim"] * 4
-    assert found.memory.caches is not None
+    assert found.memory.caches is not None and found.memory.weights is not None
     assert found.memory.caches % per_token == 0
     assert (Path(stageb.__file__).parent / "tiny/checkpoint/model.safetensors").stat().st_size * 1.9 < found.memory.weights
     assert (found.rate, found.seconds) == (None, None)

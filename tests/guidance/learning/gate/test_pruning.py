@@ -150,7 +150,7 @@ def test_a_rule_that_the_race_tickets_do_not_miss_but_others_do_stays_and_spends
 @pytest.mark.parametrize(("cost", "rarely"), [(0.005, 0.15), (0.01, 0.02)])
 def test_a_rule_that_earns_a_little_seldom_goes(cost: float, rarely: float) -> None:
     runs = 30
-    went = sum(simulated.removals(stream("little", cost, run), 1024, cost, 0.0, searches=1)[0] for run in range(runs))
+    went = sum(simulated.removals(stream("little", str(cost), run), 1024, cost, 0.0, searches=1)[0] for run in range(runs))
     assert went <= runs * rarely
 
 

@@ -90,8 +90,13 @@ def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[TicketKind], 
 @pytest.mark.parametrize(("passing", "expected"), [(0, 1 - LEAST), (24, 0.5), (48, LEAST)])
 def test_what_an_edit_threatens_is_most_of_what_is_judged_right(passing: int, expected: float) -> None:
     """Where faults pass, an edit against them threatens what passes rightly, however little of it there is."""
-    wrong: list[TicketKind] = [("pass", False)] * passing + [("fail", False)] * (48 - passing)
-    kinds: list[TicketKind] = [("fail", True)] * 900 + [("pass", True)] * 100 + wrong
+    counts: dict[TicketKind, int] = {
+        ("fail", True): 900,
+        ("pass", True): 100,
+        ("pass", False): passing,
+        ("fail", False): 48 - passing,
+    }
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
     for chunk in cut_chunks(kinds, 16)[:6]:
         assert [kinds[i] for i in chunk].count(("pass", True)) == 8 * expected
         assert [kinds[i] for i in chunk].count(("fail", True)) == 8 * (1 - expected)
