@@ -14,8 +14,8 @@ from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.judging.sampling import sigmoid
 from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge

@@ -18,9 +18,9 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Request, Scorer, enable_images, thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance.judging import rollout
+from stageb.guidance.judging.answers import can_write_reasons
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
-from stageb.guidance.judging.sampling import can_write_reasons
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.engines.protocol import Decode, Engine, Request, Scorer, thinks
-from stageb.guidance.judging.answers import read_answer
-from stageb.guidance.judging.sampling import (
+from stageb.guidance.judging.answers import (
     calibrations_of,
+    read_answer,
     sample_answers,
     sample_reasons,
     sample_verdicts,

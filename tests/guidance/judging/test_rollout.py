@@ -11,6 +11,7 @@ from stageb.engines import build
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.rollout import (
     as_decode,
     group_size,
@@ -20,7 +21,6 @@ from stageb.guidance.judging.rollout import (
     rollout,
     share_out,
 )
-from stageb.guidance.judging.sampling import sigmoid
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
 from stageb.guidance.words.config import DecodeConfig, PromptConfig, SamplerConfig

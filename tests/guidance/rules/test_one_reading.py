@@ -15,12 +15,11 @@ from guidance.rules.made_rules import judge_by_python, judge_by_sql
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
-from stageb.guidance.rules.judge import compile_rules, read_rules
+from stageb.guidance.rules.judge import compile_rules, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.sql import find_letters, limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.write import write_rule
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.tickets.tickets import read_entries, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
