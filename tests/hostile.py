@@ -330,10 +330,6 @@ def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
     """Stand where a loop would be, in a folder with a module that must not be imported; what the loop is called with."""
     called: list[tuple[Any, str]] = []
 
-    def fit(config: Any, resolved: str, fresh: bool) -> int:
-        called.append((config, resolved))
-        return 0
-
     place, work = Path.cwd(), folder() / "config"
     work.mkdir(exist_ok=True)
     (work / "trap.py").write_text("raise AssertionError('imported')")
