@@ -14,7 +14,7 @@ from stageb.errors import ConfigError, InputError
 from stageb.growth import blocks, data, hosts, tasks, training
 from stageb.growth.config import HostConfig, TaskConfig
 
-Kind = Literal["mlp", "conv1d", "conv2d", "transformer"]
+Kind = Literal["mlp", "conv1d", "conv2d"]
 
 
 def taught(name: str, kind: Kind = "mlp", **more: Any) -> tuple[hosts.Plan, tasks.BlockTask]:

@@ -79,7 +79,7 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         assert all(len(packing.make_line(found, *target)) >= 600 for target in targets)
         learner = DetectorLearner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
         for step in range(4):
-            learner.step(step, iter(targets), "A", count_totals(target for _, target in targets), 1e-3)
+            learner.step(step, iter(targets), count_totals(target for _, target in targets), 1e-3)
         return {name: each.cpu() for name, each in found.model.state_dict().items()}
 
     once = learnt()
@@ -109,7 +109,7 @@ def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(ro
     def steps(learner: DetectorLearner, targets: list[Any], begin: int, end: int) -> DetectorLearner:
         for step in range(begin, end):
             lot = targets[step:]  # each step has packs of other lengths
-            learner.step(step, iter(lot), "A", count_totals(target for _, target in lot), 1e-3)
+            learner.step(step, iter(lot), count_totals(target for _, target in lot), 1e-3)
         return learner
 
     whole, begun, resumed = (learner_of(root, compile=True) for _ in range(3))

@@ -76,7 +76,7 @@ class Taught:
 
     def step(self, step: int) -> float:
         targets, totals = self.lot(step)
-        figures = self.learner.step(step, iter(targets), "A", totals, 1e-3)
+        figures = self.learner.step(step, iter(targets), totals, 1e-3)
         assert figures.packs >= 2
         return sum(figures.losses.values())
 
@@ -121,7 +121,7 @@ def test_a_step_begun_ahead_is_the_same_step(root: Path) -> None:
     for step in range(3):
         plain.step(step)
         targets, totals = ahead.lot(step)
-        ahead.learner.teach(step, iter(targets), "A", totals)
+        ahead.learner.teach(step, iter(targets), totals)
         ahead.learner.prepare(ahead.learner.plan(step + 1, *ahead.lot(step + 1)))
         ahead.learner.finish(1e-3)
     assert all(torch.equal(each, plain.weights()[name]) for name, each in ahead.weights().items())

@@ -94,6 +94,13 @@ def test_the_limit_leaves_groups_of_usual_rounds_as_they_are(per_rank: int) -> N
         assert keep_limit(size, per_rank * world_size, size, per_rank * world_size) == size
 
 
+def test_ranks_that_need_no_others_bytes_read_as_many_tickets_at_once_as_they_may() -> None:
+    for world_size in (1, 2, 8):
+        assert group_size(256 * world_size, 256, 256, world_size) == 256
+        assert group_size(256 * world_size, 256, 128, world_size) == 128
+        assert share_out(60 * world_size, 256, 1, world_size) == 60
+
+
 @given(st.integers(1, 200), st.integers(1, 8), st.integers(1, 64))
 def test_groups_fill_every_rank_evenly(per_rank: int, world_size: int, limit: int) -> None:
     size = group_size(per_rank * world_size, per_rank, limit)

@@ -59,8 +59,8 @@ def test_another_headline_may_touch_every_ticket() -> None:
     assert touched(guidance(TORN), Guidance("m", 1, rules, 2)) == [0, 1, 2, 3, 4]
 
 
-WORDS = words_of(PromptConfig(), ModelConfig(model_name_or_path="another"))
-HEADLINE = Rule("G0", WORDS.neutral_headline)
+INSTRUCT = words_of(PromptConfig(), ModelConfig(model_name_or_path="another"))
+HEADLINE = Rule("G0", INSTRUCT.neutral_headline)
 LEAK, CRACK = Rule("G1", "Fail if a summary mentions leak."), Rule("G2", "Fail if a summary mentions crack.")
 
 
@@ -82,7 +82,7 @@ VOCABULARY = Vocabulary.of(each.ticket for each in CASES)
 
 def shown(rules: tuple[Rule, ...], cases: list[Case] = CASES, room: int = 1000, before: Guidance | None = None) -> Guidance:
     guidance = replace(before, rules=rules) if before else Guidance("m", 1, rules, 9)
-    return demonstrate(guidance, cases, VOCABULARY, WORDS, lambda text: len(text.split()), room)
+    return demonstrate(guidance, cases, VOCABULARY, INSTRUCT, lambda text: len(text.split()), room)
 
 
 def test_each_rule_shows_a_ticket_that_it_judges_rightly_the_wrong_ones_first() -> None:
@@ -122,13 +122,13 @@ def test_what_only_tells_a_label_makes_room_for_rules() -> None:
 @pytest.mark.parametrize("room", [0, 30, 60])
 def test_room_is_kept_to(room: int) -> None:
     found = shown((HEADLINE, LEAK, CRACK), room=room)
-    prompt = rollout_prompt(CASES[0].ticket, found, WORDS)
-    bare = rollout_prompt(CASES[0].ticket, replace(found, demonstrations=()), WORDS)
+    prompt = rollout_prompt(CASES[0].ticket, found, INSTRUCT)
+    bare = rollout_prompt(CASES[0].ticket, replace(found, demonstrations=()), INSTRUCT)
     assert len(prompt.system.split()) - len(bare.system.split()) <= room + 1  # the heading
 
 
 def test_demonstrations_stand_before_the_ticket_in_what_all_tickets_share() -> None:
-    prompt = rollout_prompt(CASES[0].ticket, shown((HEADLINE, LEAK)), WORDS)
+    prompt = rollout_prompt(CASES[0].ticket, shown((HEADLINE, LEAK)), INSTRUCT)
     assert prompt.system.endswith("Verdict: pass\nReason: no other rule's condition is true (G0)")
     assert "one more leak\nVerdict: fail\nReason: Fail if a summary mentions leak (G1)" in prompt.system
     assert prompt.user == "Ticket:\nimage_1: a leak at the hose"
