@@ -68,7 +68,10 @@ LOOPS = {
             "report": RunCommand(
                 "Write what a run did and learnt on one page: HTML for a browser.",
                 "stageb.guidance.commands.report.write:main",
-            )
+            ),
+            "stop": RunCommand(
+                "End a run's learning at its next step, and keep what it has learnt.", "stageb.guidance.start:stop"
+            ),
         },
         tools={
             "predict": Tool(

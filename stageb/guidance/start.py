@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from stageb.errors import InputError
 from stageb.guidance.commands.fit.inputs import check_folder, read_inputs
+from stageb.guidance.learning.state import STOP
 from stageb.guidance.words.config import LoopConfig
 from stageb.job.process import collector_off
+from stageb.runs.folder import is_finished
 from stageb.runs.progress import set_log_level
 
 
@@ -25,3 +32,14 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
         from stageb.guidance.loop import run  # brings torch
 
     return run(config, resolved_yaml, fresh, inputs)
+
+
+def stop(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
+    """``stageb stop RUN``: end a run's learning at its next step. What it has learnt by then is judged and kept, as where a
+    budget ends."""
+    argparse.ArgumentParser(prog="stageb stop RUN", description=stop.__doc__).parse_args(arguments)
+    if is_finished(folder):
+        raise InputError(f"{folder}: has ended already")
+    (folder / STOP).touch()
+    print(f"{folder}: learning ends at the next step, now or when the run goes on; what it has learnt is judged and kept")
+    return 0

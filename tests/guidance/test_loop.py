@@ -681,6 +681,30 @@ def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_cha
     assert content(fit.run) == before
 
 
+@pytest.mark.parametrize("commits", [3, 5])
+def test_a_run_that_is_told_to_stop_keeps_what_it_has_learnt_and_can_learn_on(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    assert fit(runner__epochs=3, output__run_name="straight") == 0
+    real, done = Journal.commit, [0]
+
+    def told(journal: Journal, *given: Any, **named: Any) -> None:
+        done[0] += 1
+        if done[0] == commits:
+            assert main(["stop", str(fit.run)]) == 0
+        real(journal, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "commit", told)
+        assert fit() == 0
+    assert "Learning was told to stop. To learn on, run the same command with a higher runner.epochs." in fit.out
+    assert [row["split"] for row in fit.rows("metrics")][-1] == "test"
+    assert not (fit.run / "stop").exists()
+    assert main(["stop", str(fit.run)]) == 2  # it has ended
+    assert fit(runner__epochs=3) == 0
+    assert differing(content(fit.run), content(fit.root / "straight")) == []
+
+
 def test_more_epochs_for_a_run_that_stopped_early_say_that_they_change_nothing(fit: Fit, model: Model) -> None:
     keys = {"model__model_name_or_path": model(lambda *asked: "nothing to read")[0], "runner__max_unreadable": 1.0}
     assert fit(**keys, early_stop__patience=1, runner__epochs=2) == 0

@@ -26,6 +26,9 @@ from stageb.guidance.words.types import (
     shallow,
 )
 
+STOP = "stop"
+"""What ended the learning of a run that was told to stop: a file of that name in its folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -169,7 +172,7 @@ class State:
     missions: Mapping[str, MissionState]
     done: Place = NOWHERE  # of the last round, epoch's end or choice that is over
     spent: Spent = field(default_factory=Spent)
-    ended: str = ""  # the budget that ended learning; empty while none has
+    ended: str = ""  # the budget that ended learning, or that it was told to stop; empty while none has
     finished: bool = False  # whether nothing is left to do
 
     def with_mission(self, mission: MissionState) -> State:

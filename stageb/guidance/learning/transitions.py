@@ -21,7 +21,7 @@ FEWEST_TO_PRUNE = 2  # rules beside the headline
 
 
 def why_ended(state: State, name: str, config: LoopConfig) -> str:
-    """The key of the limit that ended a mission's learning, a budget or an early stop; empty if it still learns."""
+    """The key of the limit that ended a mission's learning, a budget or an early stop, or ``STOP``; empty if it learns."""
     mission, most = state.missions[name], config.early_stop
     if state.ended:
         return state.ended

@@ -18,6 +18,7 @@ from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.exact import fewest_wins
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.tickets.splits import SPLITS
@@ -181,7 +182,7 @@ UNPROVEN = ("unproven", "unlikely", "futile", "unpromising")
 
 
 def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: LoopConfig, ended: str) -> Iterator[str]:
-    """``metrics`` are a mission's rows of metrics.jsonl; ``ended`` is the budget that ended learning, if one did."""
+    """``metrics`` are a mission's rows of metrics.jsonl; ``ended`` is what ended learning, a budget or ``STOP``."""
     counts = {label: sum(row["classes"][label]["n"] for row in metrics if row["epoch"] == 0) for label in LABELS}
     total = sum(counts.values())
     rare = min(LABELS, key=lambda label: counts[label])
@@ -191,7 +192,9 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
     if metrics and all(row["acc"] == 1 for row in metrics):
         yield "Every ticket was judged right: there was nothing to learn."
         return
-    if ended and not attempts.reflections:
+    if ended == STOP:
+        yield f"Learning was told to stop after {count_of(attempts.reflections, 'reflection')}."
+    elif ended and not attempts.reflections:
         yield f"{ended} was spent on judging val and test, before the first reflection: raise it."
     elif ended:
         yield f"Learning ended at {ended}, after {count_of(attempts.reflections, 'reflection')}: raise it."

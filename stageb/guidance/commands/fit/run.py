@@ -27,6 +27,7 @@ from stageb.guidance.learning.gate.pruning import Removal
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.schedule import Schedule
 from stageb.guidance.learning.state import (
+    STOP,
     MissionState,
     Spent,
     State,
@@ -56,7 +57,7 @@ def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inp
     raised, it is cut back to where learning ended."""
     shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
     journal = open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh or config.guidance.reset_on_rerun)
-    for limit in journal.raised:
+    for limit in (*journal.raised, STOP) if journal.raised else ():
         journal.go_back(limit)
     describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
     if journal.number == 0:
@@ -120,7 +121,7 @@ class FitRun(RecordedRun):
         raised = self.journal.raised
         if raised:
             state = self._committed = self._check_budget(
-                replace(state, ended=state.ended if state.ended not in raised else "")
+                replace(state, ended=state.ended if state.ended not in (*raised, STOP) else "")
             )
         edits = EditCounts()
         for name in state.missions:
@@ -309,6 +310,8 @@ class FitRun(RecordedRun):
         }
         self.journal.commit(to_plain(state), changed, keep=limit_passed(before, state, self.schedule))
         self._committed = state
+        if state.ended == STOP:
+            (self.journal.folder / STOP).unlink(missing_ok=True)
         now = time.monotonic()
         row = {"commit": self.journal.number, "seconds": round(now - self._since, 3)}
         row |= {"tickets": len(batch.tickets) if batch else 0, "bundles": self._bundles}
@@ -317,10 +320,11 @@ class FitRun(RecordedRun):
         return state
 
     def _check_budget(self, state: State) -> State:
-        """The state, which ends learning where a budget is reached."""
+        """The state, which ends learning where a budget is reached, or where it was told to stop."""
         if state.ended or not learns_ahead(state, self.schedule):
             return state
-        return replace(state, ended=budget_reached(state.spent, time.monotonic() - self._began, self.config.budget))
+        reached = budget_reached(state.spent, time.monotonic() - self._began, self.config.budget)
+        return replace(state, ended=reached or (STOP if (self.journal.folder / STOP).exists() else ""))
 
     @property
     def _samples(self) -> int:

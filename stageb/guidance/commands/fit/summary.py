@@ -16,7 +16,7 @@ from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
 from stageb.guidance.learning.reflection_file import REFLECTION, PruningRow, parse_row
-from stageb.guidance.learning.state import State
+from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.config import LoopConfig, SplitConfig
 from stageb.guidance.words.costs import describe_classes, prices_of, warn_of_constant
@@ -178,6 +178,8 @@ def describe_spending(state: State, edits: int) -> list[str]:
         lines[0] += f". For each accepted edit {each:,.0f} rollouts and verdicts"
     if spent.saved:
         lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts.")
-    if state.ended:
+    if state.ended == STOP:
+        lines.append("Learning was told to stop. To learn on, run the same command with a higher runner.epochs.")
+    elif state.ended:
         lines.append(f"Learning ended at {state.ended}. To learn on, run the same command with a higher one.")
     return lines
