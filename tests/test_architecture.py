@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 284
-LINES = {"stageb": 45_800, "stageb/guidance": 19_250}
+LINES = {"stageb": 45_910, "stageb/guidance": 19_250}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Engine, Scorer
@@ -16,7 +17,7 @@ from stageb.guidance.commands.use.rounds import Waves
 from stageb.guidance.commands.use.rows import weigh_verdicts
 from stageb.guidance.commands.use.source import TicketLine, group_by_mission
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.ranks import Group, check_reasons, cut_groups, load_engine, map_tickets
+from stageb.guidance.judging.ranks import Group, cut_groups, load_judge, map_tickets
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.types import Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
 from stageb.job import world as worlds
@@ -52,9 +53,9 @@ class JudgingRanks:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
-            self._engine = load_engine(self.config.model, self._world, self.config.sampler.use_images)
-            words = words_of(self.config.prompt, self.config.model)
-            check_reasons(self._engine, self.config.model.engine, self.config.sampler, words)
+            config = self.config
+            self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self._world)
+            self.config = replace(config, prompt=prompt)
         tickets, groups = [line.ticket for line in lines], self._make_groups(lines, guidance)
         leads, ranks = self._world.is_global_zero, self._world.world_size
         self._world.lead(waves.begin)
