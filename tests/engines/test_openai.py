@@ -243,7 +243,7 @@ def test_one_question_tells_what_a_server_can_do(server: Server, behave: Behave,
 def test_a_refused_question_leaves_later_requests_as_they_are(server: Server) -> None:
     server.usually = well
     ask(server)
-    server.usually = model(refuses="messages")
+    server.usually = says({"message": "Conversation roles must alternate user/assistant/..."}, 400)  # of the begun answer
     probed = connect(server).probe(VERDICTS)
     server.usually = well
     probed.generate([ASKED])
