@@ -197,12 +197,30 @@ def model(
             leaning = {" pass": 9, " fail": 8 if word == "fail" else 5}
             odds = [leaning.get(token, 0) + uniform(stream("token", user["content"], token), 0) for token in tokens]
             given = {token: odd - math.log(sum(map(math.exp, odds))) for token, odd in zip(tokens, odds, strict=True)}
-            top = sorted(given.items(), key=lambda each: -each[1])[: body["top_logprobs"]]
-            shown = [{"token": token, "logprob": logprob} for token, logprob in top]
-            answer["choices"][0]["logprobs"] = {"content": [{**shown[0], "top_logprobs": shown}]}
+            shown = sorted(given.items(), key=lambda each: -each[1])[: body["top_logprobs"]]
+            answer["choices"][0]["logprobs"] = top(*shown)
         handler.reply(json.dumps(answer).encode())
 
     return behave
+
+
+def goes_on_with(logprobs: Any) -> dict[str, Any]:
+    """An answer that goes on with a verdict, and has these ``logprobs``."""
+    answer = chat(" pass", "length", 1)
+    answer["choices"][0]["logprobs"] = logprobs
+    return answer
+
+
+def top(*tokens: tuple[Any, Any]) -> dict[str, Any]:
+    """The most probable tokens, as an answer has them."""
+    return {"content": [{"top_logprobs": [{"token": token, "logprob": logprob} for token, logprob in tokens]}]}
+
+
+ODD: tuple[Any, ...] = (
+    None, [], "no", {"content": None}, {"content": []}, {"content": "no"}, {"content": [{"token": " pass", "logprob": 0}]},
+    {"tokens": [" pass"], "top_logprobs": [{" pass": -0.1}]}, top(), top((" pass", None)), top((" pass", "much")),
+    top((" pass", float("nan"))), top((" pass", 10**400)),
+)  # fmt: skip
 
 
 def test_a_server_that_weighs_keeps_the_contract_of_a_scorer(server: Server) -> None:
@@ -229,6 +247,7 @@ def test_a_server_that_weighs_keeps_the_contract_of_a_scorer(server: Server) -> 
         (model(tokens=(" ", "通")), True, False),  # the blank belongs to both
         (says(chat("The ticket is in order.", "stop")), False, False),
         (says(chat("", "content_filter")), False, False),
+        *((says(goes_on_with(odd)), True, False) for odd in ODD),
     ],
 )
 def test_one_question_tells_what_a_server_can_do(server: Server, behave: Behave, continues: bool, scores: bool) -> None:
@@ -258,10 +277,8 @@ def test_a_server_that_cannot_be_asked_is_told_at_the_start(server: Server) -> N
 
 def test_verdicts_weigh_what_the_tokens_do_that_begin_them_alone(server: Server) -> None:
     def give(*tokens: tuple[str, float]) -> None:
-        top = [{"token": token, "logprob": math.log(share) if share else -9999.0} for token, share in tokens]
-        answer = chat(" pass", "length", 1)
-        answer["choices"][0]["logprobs"] = {"content": [{"token": " pass", "top_logprobs": top}]}
-        server.usually = says(answer)
+        logs = [(token, math.log(share) if share else -9999.0) for token, share in tokens]
+        server.usually = says(goes_on_with(top(*logs)))
 
     server.usually = model()
     probed = connect(server).probe(VERDICTS)

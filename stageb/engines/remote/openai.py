@@ -321,7 +321,7 @@ class OpenAIEngine:
             usage = answer.get("usage")
             tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
             most_probable = weighing.read_tokens(choice) if row.weighs else ()
-        except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        except (LookupError, TypeError, AttributeError):
             lacks = f"the answer lacks choices[0].message.content, a text: {self._beginning(said)}"
             if b"endpoint" in said:  # LM Studio's words for a path that it does not know, with status 200
                 raise EngineError(f"{self._url}: {lacks}; {transport.find_remedy(404, '')}") from None

@@ -27,14 +27,15 @@ def find_beginning(answers: Sequence[str]) -> str:
 
 
 def read_tokens(choice: Mapping[str, Any]) -> Tokens | None:
-    """The most probable first tokens of an answer; None where the server gives none. Raises ``LookupError``, ``TypeError``,
-    ``ValueError`` or ``OverflowError`` where what it gives is something else."""
-    given = choice.get("logprobs")
-    places = given["content"] if isinstance(given, Mapping) and "content" in given else None
-    if not places:
-        return None if places is None else ()
-    top = [(str(each["token"]), float(each["logprob"])) for each in places[0]["top_logprobs"]]
-    return tuple((token, min(0.0, max(LEAST, logprob))) for token, logprob in top if not math.isnan(logprob)) or None
+    """The most probable first tokens of an answer, none where it has none; None where the server does not give them in
+    OpenAI's form."""
+    try:
+        places = choice["logprobs"]["content"]
+        top = [(str(each["token"]), float(each["logprob"])) for each in places[0]["top_logprobs"]] if places != [] else []
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return None
+    known = tuple((token, min(0.0, max(LEAST, logprob))) for token, logprob in top if not math.isnan(logprob))
+    return known if known or places == [] else None
 
 
 def weigh(answers: Sequence[str], tokens: Tokens) -> tuple[float, ...]:
