@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
     from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
-    from stageb.guidance.commands.summarize.summarize import summarize
     from stageb.guidance.commands.use.evaluate import evaluate
     from stageb.guidance.commands.use.fit import Run, fit
     from stageb.guidance.commands.use.predict import predict
+    from stageb.guidance.commands.use.summarize import summarize
     from stageb.guidance.commands.use.validate import validate
     from stageb.guidance.words.config import LoopConfig
     from stageb.guidance.words.types import Guidance, Rule, Ticket
@@ -70,7 +70,7 @@ __all__ = [
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
     "stageb.guidance.words.config": ("LoopConfig",),
-    "stageb.guidance.commands.summarize.summarize": ("summarize",),
+    "stageb.guidance.commands.use.summarize": ("summarize",),
     "stageb.guidance.words.types": ("Guidance", "Rule", "Ticket"),
     "stageb.guidance.commands.use.evaluate": ("evaluate",),
     "stageb.guidance.commands.use.fit": ("Run", "fit"),

@@ -9,6 +9,7 @@ per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import sys
 from collections.abc import Callable, Sequence
@@ -84,13 +85,19 @@ _MEMORY = "the memory is full; see what files it was given: one may be far large
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Find the command and run it. A name may be two: with a run's folder a command of runs, with options alone a tool."""
+    """Find the command and run it. A name may be two: with a run's folder a command of runs, with options alone a tool.
+
+    Raises ``InputError`` for a path that cannot even be looked up, whichever command asks.
+    """
     name, rest = split_command(arguments)
     names_run = bool(rest) and (rest[0] == "--" or not rest[0].startswith("-"))
-    if name in COMMANDS:
-        return COMMANDS[name].run(rest)
     asks_run = name in registry.run_commands() and (names_run or name not in registry.tools())
-    return of_run(name, rest) if asks_run else of_tool(name, rest)
+    try:
+        return COMMANDS[name].run(rest) if name in COMMANDS else of_run(name, rest) if asks_run else of_tool(name, rest)
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.EACCES) or error.filename is None:
+            raise
+        raise InputError(f"{shown(str(error.filename), 200)}: {error.strerror}; name a path that can be read") from error
 
 
 def fit(arguments: Sequence[str]) -> int:

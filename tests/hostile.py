@@ -329,15 +329,19 @@ OPTIONS = [
 def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
     """Stand where a loop would be, in a folder with a module that must not be imported; what the loop is called with."""
     called: list[tuple[Any, str]] = []
+
     place, work = Path.cwd(), folder() / "config"
     work.mkdir(exist_ok=True)
     (work / "trap.py").write_text("raise AssertionError('imported')")
     sys.path.insert(0, str(work))
     os.chdir(work)
+
+    def fit(config: object, resolved: str, fresh: bool) -> int:
+        called.append((config, resolved))
+        return 0
+
     try:
-        with mock.patch.object(
-            registry, "fit_of", lambda loop: lambda config, resolved, fresh: called.append((config, resolved)) or 0
-        ):
+        with mock.patch.object(registry, "fit_of", lambda loop: fit):
             yield called
     finally:
         os.chdir(place)
@@ -384,7 +388,7 @@ def check_input_error(error: InputError, line: Line) -> None:
     else:
         parts = [part for argument in line.arguments for part in (argument, *argument.split("=", 1))]
         words = [shown(" ".join(part.split())[:50]) or "''" for part in parts]
-        assert re.search("unrecognized|expected|argument|option", message), message
+        assert re.search("unrecognized|expected|argument|option|name a path", message), message
         assert any(word in message for word in words), message
 
 

@@ -178,7 +178,7 @@ BESIDE: list[Any] = [
 
 def bent_weights(rng: random.Random, data: bytes) -> bytes:
     """A safetensors file whose header is not quite its own."""
-    size = struct.unpack("<Q", data[:8])[0]
+    size: int = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])
     name = rng.choice([name for name in header if name != "__metadata__"])
     match rng.randrange(7):
@@ -288,7 +288,8 @@ FINISHES: list[Any] = [
     "eos",
     "x" * 9999,
 ]
-USAGES: list[Any] = [{"completion_tokens": tokens} for tokens in (0, -1, 1.5, "7", 10**4299, True, None, 2**31, [])]
+COUNTS: tuple[Any, ...] = (0, -1, 1.5, "7", 10**4299, True, None, 2**31, [])
+USAGES: list[Any] = [{"completion_tokens": tokens} for tokens in COUNTS]
 USAGES += [None, [], "x", 3]
 SAID = [
     "Unsupported parameter: 'FIELD' is not supported with this model.", "unknown field FIELD KEY", "KEY" * 400,

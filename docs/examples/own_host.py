@@ -50,5 +50,5 @@ def products(form: Form, width: int) -> tuple[int, int]:
 
 
 def build(form: Form) -> HostKind:
-    """What ``host.make`` names. ``form`` says what examples look like: ``shape``, ``classes``, ``vocabulary``."""
+    """What ``host.make`` names. ``form`` says what examples look like: ``shape``, ``classes``."""
     return HostKind(places, specs, stem, body, head, products)

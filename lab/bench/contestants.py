@@ -53,7 +53,7 @@ from stageb.engines.protocol import Completion, Decode, Engine, Request
 from stageb.engines.remote import vllm
 from stageb.engines.remote.vllm import VllmEngine
 from stageb.errors import EngineError
-from stageb.guidance.judging.sampling import sample_answers, sample_verdicts
+from stageb.guidance.judging.answers import sample_answers, sample_verdicts
 from stageb.guidance.rules.prompts import REASON, verdict_lines
 from stageb.guidance.words.types import UNCALIBRATED
 

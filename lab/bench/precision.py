@@ -26,7 +26,7 @@ from lab.bench.rows import write
 from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, prompts_of, requests_of
 from stageb.config import require
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import find_checkpoint
+from stageb.engines.config import find_checkpoint
 from stageb.engines.native import products
 from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Completion, Prompt, Question, Request

@@ -19,7 +19,7 @@ import torch
 
 from stageb.config import require
 from stageb.errors import InputError
-from stageb.runs.run import TIMINGS
+from stageb.runs.folder import TIMINGS
 
 Row = dict[str, Any]
 Act = Callable[[argparse.Namespace], Iterable[Row]]  # measures one part of a benchmark

@@ -38,16 +38,16 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Request
 from stageb.errors import InputError
 from stageb.job.world import World
-from stageb.runs.run import METRICS, TIMINGS
+from stageb.runs.folder import METRICS, TIMINGS
 from stageb.seeds import stream
 from stageb.two_channel.boxes import data
 from stageb.two_channel.boxes.augmentation import make_view
 from stageb.two_channel.boxes.text import find_spelling, list_true_objects
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import learner, packing
-from stageb.two_channel.learning.learner import Learner, StepFigures
+from stageb.two_channel.learning.learner import DetectorLearner, StepFigures
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import count_totals, make_true_target
 from stageb.two_channel.model import model
 from stageb.two_channel.types import Sample
@@ -221,14 +221,14 @@ def learn(given: argparse.Namespace) -> list[Row]:
     train = data.read([config.data.train], config.data.images)
     precision: Any = config.fabric.precision
     world = World(Fabric(accelerator="auto", devices=1, precision=precision))
-    schedule, rows = Schedule(config, len(train)), []
+    schedule, rows = DetectorSchedule(config, len(train)), []
     with tempfile.TemporaryDirectory() as made:
         folder = _checkpoint(config, sorted({each.desc for sample in train for each in sample.objects}), Path(made))
         for name, order in (("fixed", learner.deterministic), ("any", lambda _: nullcontext())):
             dtype = model.find_learning_dtype(config.fabric, config.tuner)
             detector = model.load(folder, config.model, config.data.prompt, world.device, dtype)
             detector.eyes.sources = [sample.image for sample in train]
-            taught = Learner(world, detector, config)
+            taught = DetectorLearner(world, detector, config)
             with patch.object(learner, "deterministic", order):
                 figures = [_learnt(taught, schedule, train, step) for step in range(given.steps)][given.steps // 4 :]
             memory = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
@@ -237,7 +237,9 @@ def learn(given: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _learnt(taught: Learner, schedule: Schedule, train: Sequence[Sample], step: int) -> tuple[StepFigures, float]:
+def _learnt(
+    taught: DetectorLearner, schedule: DetectorSchedule, train: Sequence[Sample], step: int
+) -> tuple[StepFigures, float]:
     """A step of channel A, and its seconds."""
     began, spelling = time.perf_counter(), find_spelling(taught.detector.tokenizer, schedule.config.answer.box_first)
     views, done = schedule.config.augmentation, schedule.done(step)
@@ -245,7 +247,7 @@ def _learnt(taught: Learner, schedule: Schedule, train: Sequence[Sample], step: 
     samples = [make_view(train[place], schedule.view_key(step, number), views, done, train) for number, place in chosen]
     targets = [(sample, make_true_target(list_true_objects(sample), spelling)) for sample in samples]
     totals = count_totals(target for _, target in targets)
-    figures = taught.step(step, targets, "A", totals, schedule.learning_rate(step))
+    figures = taught.step(step, targets, totals, schedule.learning_rate(step))
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return figures, time.perf_counter() - began

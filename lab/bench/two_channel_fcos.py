@@ -32,12 +32,11 @@ from stageb.seeds import shuffled, stream
 from stageb.training.schedules import share_done
 from stageb.two_channel.boxes import data, metrics
 from stageb.two_channel.boxes.augmentation import make_view, parse_name
-from stageb.two_channel.boxes.data import Inputs
+from stageb.two_channel.boxes.data import DetectorData
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import bins_of
 from stageb.two_channel.config import AugmentationConfig
-from stageb.two_channel.model.pixels import to_bytes
-from stageb.two_channel.model.views import Frame, show_views
+from stageb.two_channel.model.views import DecodedImage, show_views, to_bytes
 from stageb.two_channel.types import Detection, Sample
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import opened
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(
-    read: Inputs, val: Sequence[Sample], seed: int, given: argparse.Namespace, views: AugmentationConfig
+    read: DetectorData, val: Sequence[Sample], seed: int, given: argparse.Namespace, views: AugmentationConfig
 ) -> dict[str, float]:
     """Train once, and judge."""
     descs, test = read.descs, read.test
@@ -121,11 +120,11 @@ Taught = tuple[Tensor, dict[str, Tensor]]  # an image, uint8 (3, height, width);
 
 
 def batches(
-    read: Inputs, given: argparse.Namespace, drawn: tuple[int, AugmentationConfig], pool: ThreadPoolExecutor
+    read: DetectorData, given: argparse.Namespace, drawn: tuple[int, AugmentationConfig], pool: ThreadPoolExecutor
 ) -> Iterator[list[Taught]]:
     """The batches of all steps, each image in a view of its own; made some steps ahead. ``drawn`` by a seed, and how."""
     seed, views = drawn
-    held = {each.key: Frame.of(opened(each.image, pictures.read(each.image), pixels=1 << 26)) for each in read.train}
+    held = {each.key: DecodedImage.of(opened(each.image, pictures.read(each.image), pixels=1 << 26)) for each in read.train}
     numbers = {desc: number for number, desc in enumerate(read.descs, 1)}
 
     def made(sample: Sample, step: int) -> Taught:

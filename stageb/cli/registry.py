@@ -87,8 +87,8 @@ LOOPS = {
             ),
             "summarize": Tool(
                 summary="Have a model that can see write what the images of tickets show.",
-                run="stageb.guidance.commands.summarize.summarize:main",
-                config="stageb.guidance.commands.summarize.config:SummarizeConfig",
+                run="stageb.guidance.commands.use.summarize:main",
+                config="stageb.guidance.commands.use.config:SummarizeConfig",
                 fresh=True,
             ),
             "new": Tool(
@@ -124,7 +124,7 @@ LOOPS = {
                 "Write a network that a run has grown as plain PyTorch: growth.", "stageb.growth.export:main"
             ),
         },
-        needs=("mnist1d", "mlxtend", "sklearn", "tensorboard"),
+        needs=("mnist1d", "sklearn", "tensorboard"),
     ),
     "two_channel": Loop(
         summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",

@@ -27,7 +27,7 @@ import jinja2
 from transformers import PreTrainedTokenizerFast
 
 from stageb.engines.protocol import Completion, Finish, Prompt, Thoughts, cut_at_stop, find_closing_tag, is_configured
-from stageb.errors import EngineError
+from stageb.errors import EngineError, shown
 
 _MARKER = "user-words-go-here"
 _EDGE = "\u2003"  # white space that no template writes: where it is gone, the template trims
@@ -41,7 +41,7 @@ _TURNS = 8192  # user texts remembered, each with its ids
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RenderedChat:
     """A rendered chat around the user's words."""
 
     shared: str  # everything before them
@@ -138,7 +138,7 @@ class Chat:
         """``text`` with spelt-out special tokens broken up."""
         return self._special.sub(r"\g<0> ", text)
 
-    def _encode_shared(self, system: str) -> tuple[Frame, tuple[int, ...]]:
+    def _encode_shared(self, system: str) -> tuple[RenderedChat, tuple[int, ...]]:
         frame = self._frame(system)
         return frame, tuple(self._ids(frame.shared))
 
@@ -151,7 +151,13 @@ class Chat:
         if not text:
             return []
         # Not verbose: prompts are measured in order to be cut or set aside, and the tokenizer would warn of long ones.
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        try:
+            ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        except Exception as error:  # one that a stranger wrote may stumble in any way
+            remedy = "take the one that belongs to the model"
+            raise EngineError(
+                f"the checkpoint's tokenizer cannot encode a text: {shown(str(error), 200)}; {remedy}"
+            ) from error
         return ids
 
     def _find_anchor(self) -> str:
@@ -163,9 +169,11 @@ class Chat:
         begins_alike = both[: len(line_break)] == line_break
         return "\n" if begins_alike and both[len(line_break) :] != self._ids("a") else ""
 
-    def _frame(self, system: str) -> Frame:
+    def _frame(self, system: str) -> RenderedChat:
         if not self._template:
-            return Frame(self._opening() + (f"{system}\n\n" if system else ""), "\n\n", trims_left=False, trims_right=False)
+            return RenderedChat(
+                self._opening() + (f"{system}\n\n" if system else ""), "\n\n", trims_left=False, trims_right=False
+            )
         refusal: Exception | None = None
         taken = [len(run) for run in re.findall(f"{_MARKER}(x*)", system)]
         marker = _MARKER + "x" * (max(taken, default=-1) + 1)  # stands nowhere in the system text
@@ -256,10 +264,10 @@ def _conversations(system: str, marker: str) -> Iterator[list[dict[str, Any]]]:
     yield [{"role": "user", "content": [*typed, {"type": "text", "text": user}]}]
 
 
-def _cut(text: str, marker: str) -> Frame:
+def _cut(text: str, marker: str) -> RenderedChat:
     """The frame that ``text`` puts around ``marker``."""
     shared, _, closing = text.partition(marker)
-    return Frame(
+    return RenderedChat(
         shared=shared.removesuffix(_EDGE),
         closing=closing.removeprefix(_EDGE),
         trims_left=not shared.endswith(_EDGE),

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb import engines
-from stageb.engines.checkpoint import find_checkpoint
-from stageb.engines.config import ModelConfig
+from stageb.engines.config import ModelConfig, find_checkpoint
 from stageb.engines.protocol import Prompt, Served
 from stageb.errors import StagebError
 from stageb.tiny import CHECKPOINT, NAME

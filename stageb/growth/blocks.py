@@ -22,9 +22,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from stageb import draws, seeds
-from stageb.growth.blueprints import BLUEPRINTS, Spec
+from stageb.growth.blueprints import BLUEPRINTS, Spec, guard_gradient
 from stageb.growth.hosts import HOST, Plan, name_segment
-from stageb.growth.layers import guard_gradient, mix
 from stageb.growth.types import SLOTS
 
 # The parameters of a block of networks: segments stacked over its members, allocated ahead and drawn from named streams.
@@ -66,7 +65,7 @@ def _bound(spec: Spec, teaching: bool) -> float:
 
 MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
 
-Seeds = Sequence[Sequence[tuple[int, bool] | None]]
+StandingSeeds = Sequence[Sequence[tuple[int, bool] | None]]
 """Of each member and slot: the blueprint that stands there, and whether it learns; None where nothing is to be computed."""
 
 
@@ -89,7 +88,7 @@ class SlotGroups:
     order: Tensor  # int64 (B,): where each stands when groups and rest follow one another
 
 
-def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[SlotGroups, ...]:
+def group_members(plan: Plan, seeds: StandingSeeds, device: torch.device) -> tuple[SlotGroups, ...]:
     """How a block parts at its three slots."""
 
     def rows(of: list[int]) -> Tensor:
@@ -113,14 +112,14 @@ def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[SlotG
 def forward(
     plan: Plan, host: Tensor, slots: Sequence[SlotGroups], params: Mapping[Group, Tensor], x: Tensor, alphas: Tensor
 ) -> Tensor:
-    """Logits (B, S, N, classes), or (B, S, N, T, classes) of tokens, in S settings of ``alphas``, floats (B, S, 3).
+    """Logits (B, S, N, classes) in S settings of ``alphas``, floats (B, S, 3).
 
     ``host`` is (B, size), ``params`` (members of the group, size) of each of the ``slots``' groups; ``x`` is every member's
     own, (B, N, *shape), or one for all, (N, *shape).
     """
     kind, parts = plan.built, open_segment(plan, HOST, host)
     own = x.dim() == len(plan.form.shape) + 2
-    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, lower_precision(plan, x))
+    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, x)
     count = h.shape[1]
     for number, slot in enumerate(slots):
         if number:
@@ -128,8 +127,7 @@ def forward(
         if slot.groups:
             h = _apply_slot(plan, number, slot, params, h.view(len(h), -1, count, *h.shape[2:]), alphas[:, :, number])
     logits: Tensor = vmap(partial(kind.head, plan.form))(parts, h)
-    logits = logits.view(len(h), -1, count, *logits.shape[2:])
-    return logits.expand(-1, alphas.shape[1], *logits.shape[2:])
+    return logits.view(len(h), -1, count, logits.shape[2]).expand(-1, alphas.shape[1], -1, -1)
 
 
 def _apply_slot(
@@ -142,7 +140,8 @@ def _apply_slot(
     for group in slot.groups:
         before = h.index_select(0, group.rows)
         seed = open_segment(plan, group.segment, params[group])
-        branch = vmap(partial(compute_branch, plan, number, group.blueprint))(seed, guard_gradient(before.flatten(1, 2)))
+        compute = vmap(BLUEPRINTS[plan.blueprints[group.blueprint]].branch, in_dims=(0, 0, None))
+        branch = compute(seed, guard_gradient(before.flatten(1, 2)), plan.slots[number])
         pieces.append(add_branch(before, branch.view(before.shape), alphas.index_select(0, group.rows), 3))
     if len(slot.rest):
         rest = h.index_select(0, slot.rest)
@@ -156,25 +155,10 @@ def choose_batch_size(plan: Plan) -> int:
 
 
 def open_segment(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:
-    """The tensors of a segment by name: views of ``flat``, (..., size), as they are computed with."""
-    specs, flat = plan.segments[name], lower_precision(plan, flat)
+    """The tensors of a segment by name: views of ``flat``, (..., size)."""
+    specs = plan.segments[name]
     parts = torch.split(flat, [spec.size for spec in specs], -1)
     return {spec.name: part.view(*flat.shape[:-1], *spec.shape) for spec, part in zip(specs, parts, strict=True)}
-
-
-def lower_precision(plan: Plan, tensor: Tensor) -> Tensor:
-    """Numbers in the precision that the plan computes in; tokens, and all where nothing is mixed, as they are."""
-    if plan.precision == "32-true" or not tensor.is_floating_point():
-        return tensor
-    return tensor.to(torch.float16 if plan.precision == "16-mixed" else torch.bfloat16)
-
-
-def compute_branch(plan: Plan, slot: int, blueprint: int, seed: Mapping[str, Tensor], h: Tensor) -> Tensor:
-    """What a seed would add to ``h`` at alpha 1: its branch, times its gate where the plan has gates."""
-    branch = BLUEPRINTS[plan.blueprints[blueprint]].branch(seed, h, plan.slots[slot])
-    if not plan.gated:
-        return branch
-    return branch * mix(h, seed["gate"], seed["gate_bias"]).sigmoid()
 
 
 def add_branch(h: Tensor, branch: Tensor, alpha: Tensor, axis: int) -> Tensor:

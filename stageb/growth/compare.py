@@ -1,4 +1,4 @@
-"""Controllers side by side on the same environments, at equal FLOPs.
+"""Controllers side by side on the same environments, at equal FLOPs: their results, and how accurate they are on the way.
 
 The controller that is asked about plays its episodes as it learnt to. What it spent in an environment, counterfactuals
 counted, is the budget of every other there. One whose episode comes to its end before its budget does goes on training the
@@ -10,19 +10,21 @@ All start from the same weights, and read the same examples in the same order.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from stageb.growth import baselines, hosts, views
-from stageb.growth.baselines import Rate, Tuned
+from stageb.growth import hosts, views
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
-from stageb.growth.environment import Block, Course, Places, Seeds, Setting, play, take_turn
-from stageb.growth.types import EpisodeResult, View, restore_tuples
+from stageb.growth.environment import Block, Course, Places, PlantedSeeds, Setting, play, take_turn
+from stageb.growth.types import EnvironmentView, restore_tuples
+from stageb.runs.figures import interval
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
-BY_NAME = (*baselines.STOPPED, *baselines.WIDENED)  # compared with where they are asked for alone: they take longest
 OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
@@ -37,8 +39,8 @@ class Comparison:
     extra: float  # parameters added, as a share of the host's
     epochs: int
     flops: float
-    kept: Seeds
-    truth: Seeds | None = None
+    kept: PlantedSeeds
+    truth: PlantedSeeds | None = None
     course: Course = ()  # while it was trained, and at its end
 
     @classmethod
@@ -47,20 +49,8 @@ class Comparison:
         return cls(**{**restore_tuples(plain), "course": tuple(map(tuple, plain.get("course", ())))})
 
 
-Contestant = tuple[Decider, Tuned]
-"""A run's controller, and the schedules of networks that are stopped early beside it."""
-
-
-def compare(
-    setting: Setting, places: Places, contestants: Sequence[Contestant], others: Sequence[str]
-) -> list[list[Comparison]]:
-    """The outcomes of a block, a list for each contestant: its own in every environment, then those of ``others``."""
-    return [_compare_one(setting, places, *each, others) for each in contestants]
-
-
-def _compare_one(
-    setting: Setting, places: Places, decider: Decider, tuned: Tuned, others: Sequence[str]
-) -> list[Comparison]:
+def compare(setting: Setting, places: Places, decider: Decider, others: Sequence[str]) -> list[Comparison]:
+    """The outcomes of a block: of the run's controller in every environment, then those of ``others``."""
     block = Block(setting, places)
     ended = play(block, decider.of(block)).ended
     found = [
@@ -80,34 +70,11 @@ def _compare_one(
     ]
     budgets = [each.flops for each in ended]
     for name in others:
-        if name in baselines.WIDENED:
-            found += _compare_widened(setting, places, name, budgets)
-            continue
-        if name in tuned:
-            found += _compare_stopped(setting, places, name, tuned[name], ended)
-            continue
         begins = [each.kept for each in ended] if name == "static-final" else None
         other = Block(setting, places, begins)
         controller = None if name in STATIC else Decider(name, {}).of(other)
         found += train_within_budgets(other, name, controller, budgets)
     return found
-
-
-def _compare_stopped(
-    setting: Setting, places: Places, name: str, rate: Rate, ended: Sequence[EpisodeResult]
-) -> list[Comparison]:
-    """The results of networks that do not grow, with early stopping."""
-    block = Block(setting, places, baselines.choose_start(name, [each.kept for each in ended]))
-    epochs = baselines.train(block, rate, [each.flops for each in ended])
-    found = _summarise(block, name, range(len(ended)))
-    return [replace(found[member], epochs=count) for member, count in enumerate(epochs)]
-
-
-def _compare_widened(setting: Setting, places: Places, name: str, budgets: Sequence[float]) -> list[Comparison]:
-    """The results of hosts that are widened half-way."""
-    wide = baselines.grow(setting, places, name, budgets)
-    sizes = [hosts.count_parameters(plan, [-1] * 3)[0] for plan in (setting.plan, wide.setting.plan)]
-    return [replace(each, extra=sizes[1] / sizes[0] - 1) for each in train_within_budgets(wide, name, None, budgets)]
 
 
 def train_within_budgets(
@@ -133,7 +100,7 @@ def train_within_budgets(
     return [found[each] for each in members]
 
 
-def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None:
+def _decide(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> None:
     """What follows an epoch of an episode: an action for each, or its end."""
     if block.epochs < block.setting.config.host.epochs:
         take_turn(block, controller, known)
@@ -165,6 +132,70 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
     return found
 
 
-def to_plain(found: Sequence[Sequence[Comparison]]) -> list[list[dict[str, Any]]]:
-    """As plain data for JSON; ``Comparison.of`` reads it."""
-    return [[asdict(each) for each in outcomes] for outcomes in found]
+POINTS = 200  # of a course
+
+Found = Sequence[Sequence[Comparison]]
+"""What all controllers came to in all environments, a list for each run."""
+
+
+@dataclass(frozen=True)
+class AverageCourse:
+    """Validation accuracy over FLOPs: means over environments, and half the widths of their 95 % intervals."""
+
+    flops: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    half: tuple[float, ...]
+
+    def reaches(self, accuracy: float) -> float | None:
+        """The least FLOPs at which it is as accurate as that; None where it never is."""
+        return next((flops for flops, mean in zip(self.flops, self.accuracy, strict=True) if mean >= accuracy), None)
+
+
+def average_across(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The mean of figures of each run and environment, and half the width of its interval.
+
+    Where there are several runs, their spread counts as well as that of environments: the squares of both standard errors
+    are added, which is exact but for what the two share, and then too wide.
+    """
+    mean, half = interval([sum(column) / len(column) for column in zip(*runs, strict=True)])
+    if len(runs) > 1:
+        half = math.hypot(half, interval([sum(row) / len(row) for row in runs])[1])
+    return mean, half
+
+
+def average_course(found: Found, controller: str) -> AverageCourse:
+    """The course of a controller, from when all its networks have been looked at to when the last has spent its budget."""
+    runs = [[each.course for each in outcomes if each.controller == controller] for outcomes in found]
+    first, last = max(each[0][0] for run in runs for each in run), max(each[-1][0] for run in runs for each in run)
+    flops = [first + (last - first) * point / (POINTS - 1) for point in range(POINTS)]
+    means = [average_across([[_accuracy(each, at) for each in run] for run in runs]) for at in flops]
+    return AverageCourse(tuple(flops), tuple(mean for mean, _ in means), tuple(half for _, half in means))
+
+
+def _accuracy(course: Sequence[tuple[float, float]], flops: float) -> float:
+    """When that much was spent: as of the last look before."""
+    return course[bisect_right(course, flops, key=lambda point: point[0]) - 1][1]
+
+
+def draw_courses(courses: Mapping[str, AverageCourse], title: str, path: Path) -> None:
+    """Write the courses of controllers, with their bands, as a PNG file."""
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for number, (name, course) in enumerate(courses.items()):
+        colour = colormaps["tab20"](number % 20)
+        axes.plot(course.flops, course.accuracy, color=colour, linewidth=2.5 if number == 0 else 1.2, label=name)
+        bands = [(mean, half) for mean, half in zip(course.accuracy, course.half, strict=True) if math.isfinite(half)]
+        if len(bands) == len(course.flops):
+            low, high = [mean - half for mean, half in bands], [mean + half for mean, half in bands]
+            axes.fill_between(course.flops, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlabel("FLOPs spent on a network, counterfactuals counted")
+    axes.set_ylabel("validation accuracy, mean and 95 % interval")
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(path, dpi=100, metadata={"Software": None})

@@ -7,10 +7,8 @@ from typing import Literal
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
-from stageb.settings import ABOVE_0, CODE, DATA, READ, Check, Section, at_least, setting
+from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
 
-Blend = Literal["linear", "sigmoid", "gated"]
-Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 Controller = Literal["ppo", "probe-1", "probe-2", "selective", "heuristic", "random", "periodic", "static-small", "oracle"]
 DISTINCT = Check(lambda names: 0 < len(names) == len(set(names)), "at least one, none twice")
 SOME_SLOTS = Check(
@@ -25,15 +23,9 @@ class TaskConfig(Section, at="task"):
     """The data that hosts are trained on."""
 
     name: str = setting("teacher", trust=DATA)
-    """digits, mnist1d, mnist1d-shuffled, mnist5k, teacher, futile, fashion_mnist, cifar10 or tinystories."""
-    folder: str | None = setting(None, trust=READ)
-    """Folder with the files of fashion_mnist, cifar10 and tinystories; null: data/fashion-mnist, data/cifar-10-batches-py,
-    data/TinyStories."""
+    """digits, mnist1d, teacher or futile."""
     fit_examples: int | None = None
     """Training examples of a host; null: all that the task has."""
-    validation: Literal["shared", "own"] = "shared"
-    """For tasks with real data; shared: one validation set for all environments; own: each environment draws its own from
-    all but the test set."""
     validation_examples: int | None = None
     """Size of the validation set: fewer examples cost less and measure less precisely; null: all that the task has."""
     slot: Literal["early", "mid", "late"] | None = None
@@ -50,8 +42,6 @@ class TaskConfig(Section, at="task"):
         for key in ("slot", "blueprint"):
             fine = getattr(self, key) is None or self.name == "teacher"
             self.require(fine, key, "null; it is for task.name teacher")
-        fine = self.validation == "shared" or self.name not in ("teacher", "futile")
-        self.require(fine, "validation", f"shared; the examples of {self.name} are drawn")
         fine = self.seeds == 1 or (self.seeds in (2, 3) and self.name == "teacher")
         self.require(fine, "seeds", "1; or 2 or 3 for task.name teacher")
         fine = self.inner == "teacher" or self.name == "teacher"
@@ -62,7 +52,7 @@ class TaskConfig(Section, at="task"):
 class HostConfig(Section, at="host"):
     """The networks that are grown."""
 
-    kind: Literal["mlp", "conv1d", "conv2d", "transformer"] = "mlp"
+    kind: Literal["mlp", "conv1d", "conv2d"] = "mlp"
     """Architecture of a host."""
     make: str | None = setting(None, trust=CODE)
     """A function that builds your own hosts instead of host.kind: package.module:function; see docs/guides/own-host.md."""
@@ -70,8 +60,6 @@ class HostConfig(Section, at="host"):
     """Features, or channels, of every stage."""
     blueprints: list[str] = setting(lambda: ["norm", "mlp", "low_rank"], DISTINCT, trust=DATA)
     """The seed modules that may germinate, among those that the host supports."""
-    blend: Blend = "sigmoid"
-    """How the weight of a seed in its host rises; linear, sigmoid: over epochs; gated: linearly, times a trained gate."""
     epochs: int = setting(20, at_least(1))
     """Epochs of an episode, which trains one host from the start."""
     steps_per_epoch: int = setting(8, at_least(1))
@@ -84,8 +72,6 @@ class HostConfig(Section, at="host"):
     """The slots in which seeds may germinate, among early, mid and late."""
     seed_learning_rate: float | None = setting(None, ABOVE_0.or_null())
     """Learning rate of seeds; null: that of the host."""
-    precision: Precision = "32-true"
-    """Precision in which hosts are trained and evaluated; mixed ones keep weights in float32, and 16-mixed scales losses."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +105,7 @@ class GatesConfig(Section, at="gates"):
 
 @dataclass(frozen=True)
 class RewardConfig(Section, at="reward"):
-    """The reward of the controller (stageb/growth/reward.py), in units of accuracy, 0 to 1."""
+    """The reward of the controller (stageb/growth/views.py), in units of accuracy, 0 to 1."""
 
     size_price: float = setting(0.05, at_least(0))
     """Lambda of the objective at the end of an episode: accuracy - lambda x ln(1 + extra / host parameters)."""
@@ -207,7 +193,12 @@ class GrowthConfig(Section, at=""):
 
     def check(self) -> None:
         precision = self.fabric.precision
-        require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
+        require(
+            precision in (None, "32-true", "32"),
+            "fabric.precision",
+            precision,
+            "null: hosts are trained in float32",
+        )
         taught = self.task.name in ("teacher", "futile")
         remedy = f"null; the teachers of task.name {self.task.name} are hosts of host.kind"
         require(not (taught and self.host.make), "host.make", self.host.make, remedy)
@@ -221,9 +212,6 @@ class GrowthConfig(Section, at=""):
         """Why ``controller`` cannot decide here; empty where it can."""
         if controller == "oracle" and self.task.name not in ("teacher", "futile"):
             return f"the right growth in the task {self.task.name} is not known"
-        widens = self.host.kind == "mlp" and not self.host.make and self.task.name not in ("teacher", "futile")
-        if controller in ("net2net", "gradmax") and not widens:
-            return "it can widen only hosts of kind mlp that learn from data"
         trial, training = PROBES.get(controller, 0), self.gates.training_epochs
         if trial > training:
             return f"its trials of {trial} epochs need gates.training_epochs of {trial} or more, not {training}"

@@ -20,7 +20,7 @@ from stageb.growth import observation
 from stageb.growth.lifecycle import Legal, Rules
 from stageb.growth.observation import Normaliser
 from stageb.growth.policy import FIRST, Policy
-from stageb.growth.types import Action, Op, SlotView, Stage, View
+from stageb.growth.types import Action, EnvironmentView, Op, SlotView, Stage
 
 WAIT = Action()
 
@@ -31,7 +31,9 @@ class Controller(Protocol):
     def begin(self, count: int) -> None:
         """As many episodes begin."""
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(
+        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+    ) -> list[Action]:
         """A legal action for each view; observations are float32 (views, 80), ``legal`` are the masks of what each may do,
         bool (views, 4, 3), keys one stream for each."""
 
@@ -48,7 +50,9 @@ class PolicyController:
         """Nothing was tried yet."""
         self._memory = observation.make_blank(count)
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(
+        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+    ) -> list[Action]:
         """Choices of the policy."""
         self._memory = observation.remember(self._memory, observations)
         return self.policy.decide((self.normaliser(observations), self._memory, legal), None if self.greedy else keys)
@@ -63,11 +67,13 @@ class StatelessController:
     def begin(self, count: int) -> None:
         """Nothing is remembered."""
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(
+        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+    ) -> list[Action]:
         """One environment after the other."""
         return [self.choose(*each) for each in zip(views, legal.tolist(), keys, strict=True)]
 
-    def choose(self, view: View, legal: Legal, key: int) -> Action:
+    def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """The action for one environment."""
         raise NotImplementedError
 
@@ -80,7 +86,7 @@ class Heuristic(StatelessController):
     adds least; germinate into the first empty slot, the blueprints in turn. Equal figures: the earliest slot.
     """
 
-    def choose(self, view: View, legal: Legal, key: int) -> Action:
+    def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """Deterministic: ``key`` is not used."""
         adds = [slot.contribution for slot in view.slots]
         if keep := _slots(legal, Op.FOSSILIZE):
@@ -105,7 +111,7 @@ class Random(StatelessController):
         super().__init__(rules)
         self.log_odds = log_odds
 
-    def choose(self, view: View, legal: Legal, key: int) -> Action:
+    def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """Positions 0, 1 and 2 of the stream."""
 
         def of(number: int, position: int) -> int:
@@ -129,7 +135,7 @@ class Periodic(StatelessController):
         super().__init__(rules)
         self.period = period
 
-    def choose(self, view: View, legal: Legal, key: int) -> Action:
+    def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """The first slot where several would do."""
         if keep := _slots(legal, Op.FOSSILIZE):
             return Action(Op.FOSSILIZE, keep[0])
@@ -154,7 +160,9 @@ class TrialController:
         """Nothing was tried yet."""
         self._tried = [{} for _ in range(count)]
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(
+        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+    ) -> list[Action]:
         """One environment after the other."""
         for view, tried in zip(views, self._tried, strict=True):
             training = [(place, slot) for place, slot in enumerate(view.slots) if slot.stage is Stage.TRAINING]
@@ -162,7 +170,7 @@ class TrialController:
         known = enumerate(zip(views, legal.tolist(), self._tried, strict=True))
         return [self.choose(member, *each) for member, each in known]
 
-    def choose(self, member: int, view: View, legal: Legal, tried: dict[Pair, float]) -> Action:
+    def choose(self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]) -> Action:
         """The action for one environment of the block. What is taken out of ``tried`` may be tried again."""
         raise NotImplementedError
 
@@ -176,7 +184,7 @@ class Selective(TrialController):
     tried yet, blueprint by blueprint, each slot by slot.
     """
 
-    def choose(self, member: int, view: View, legal: Legal, tried: dict[Pair, float]) -> Action:
+    def choose(self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]) -> Action:
         """Deterministic. Equal figures: the earliest slot."""
         gates, slots = self.rules.gates, view.slots
         added = {slot: tried.get((slot, slots[slot].blueprint), 0.0) for slot in _slots(legal, Op.CULL)}
@@ -218,7 +226,7 @@ class Probe(TrialController):
         super().begin(count)
         self._chosen: list[Pair | None] = [None] * count
 
-    def choose(self, member: int, view: View, legal: Legal, tried: dict[Pair, float]) -> Action:
+    def choose(self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]) -> Action:
         """Deterministic. Equal figures: the pair that was tried first."""
         stages, chosen = [slot.stage for slot in view.slots], self._chosen[member]
         if keep := _slots(legal, Op.FOSSILIZE):
@@ -264,7 +272,7 @@ class Probe(TrialController):
         }
         return max(enough, key=lambda pair: enough[pair]) if enough else None
 
-    def _open(self, view: View, tried: Mapping[Pair, float], best: Pair | None) -> list[Pair]:
+    def _open(self, view: EnvironmentView, tried: Mapping[Pair, float], best: Pair | None) -> list[Pair]:
         """The pairs that were not tried yet, and can be before the best so far must be germinated: blueprint by blueprint,
         each slot by slot."""
         found = []
@@ -279,7 +287,7 @@ class Probe(TrialController):
                     found.append((place, blueprint))
         return found
 
-    def _last(self, view: View) -> int:
+    def _last(self, view: EnvironmentView) -> int:
         """The last epoch at whose end a seed may germinate."""
         return view.epochs - self.rules.gates.shortest_life - 1
 
@@ -295,7 +303,7 @@ class Probe(TrialController):
 class Static(StatelessController):
     """Changes nothing: the network stays as it begins, whether that is the bare host or a grown one."""
 
-    def choose(self, view: View, legal: Legal, key: int) -> Action:
+    def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """Wait."""
         return WAIT
 
@@ -310,7 +318,9 @@ class Oracle:
     def begin(self, count: int) -> None:
         """Nothing is remembered."""
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(
+        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+    ) -> list[Action]:
         """What the answers say."""
         return [self._choose(may, answer) for may, answer in zip(legal.tolist(), self.answers, strict=True)]
 

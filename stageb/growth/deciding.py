@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb.errors import ConfigError, InputError
-from stageb.growth import flops
+from stageb.growth import hosts
 from stageb.growth.config import PROBES, GrowthConfig
 from stageb.growth.config import Controller as Name
 from stageb.growth.controllers import (
@@ -28,17 +28,15 @@ from stageb.growth.controllers import (
     Selective,
     Static,
 )
-from stageb.growth.environment import Block, Seeds
-from stageb.growth.learner import Learner
+from stageb.growth.environment import Block, PlantedSeeds
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import SIZE, Normaliser
-from stageb.growth.policy import Policy
-from stageb.runs.folder import RunFolder
-from stageb.runs.run import METRICS
-from stageb.settings import CODE, READ
+from stageb.growth.policy import Policy, PolicyLearner
+from stageb.runs.folder import METRICS, RunFolder
+from stageb.settings import CODE
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
-from stageb.training.nonfinite import check_finite
+from stageb.training.step import check_finite
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
 SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
@@ -75,14 +73,14 @@ class Decider:
         return SIMPLE[self.name](setting.rules)
 
 
-def list_answers(block: Block) -> list[Seeds]:
+def list_answers(block: Block) -> list[PlantedSeeds]:
     """What pays in each environment of a block of a task that knows: slots and blueprints; none where no growth does."""
     if block.lessons.right is not None:
         return list(block.lessons.right)
     return [()] * len(block.keys)
 
 
-def take_snapshot(learner: Learner) -> dict[str, Tensor]:
+def take_snapshot(learner: PolicyLearner) -> dict[str, Tensor]:
     """What decides, copied, so that it stays as it is while the learner goes on."""
     kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state()}
     return {
@@ -119,26 +117,23 @@ def learning_cost(folder: Path, config: GrowthConfig) -> float:
     if config.growth.controller != "ppo":
         return 0.0
     decisions = config.growth.environments * (config.host.epochs - 1)
-    forward = flops.count_policy(config.policy.hidden, len(config.host.blueprints))
+    forward = hosts.count_policy(config.policy.hidden, len(config.host.blueprints))
     read = 1 + 1  # by which it decides, and by which learning begins
     rows = RunFolder(folder).read_committed(METRICS)
     return math.fsum(row["flops"] + decisions * forward * (read + 3 * row["epochs"]) for row in rows)
 
 
 def add_authority(parser: argparse.ArgumentParser) -> None:
-    """The options by which a user names what the folder of a run may not."""
-    parser.add_argument("--folder", help="folder with the files of the run's task (default: as for fit)")
+    """The option by which a user names what the folder of a run may not."""
     parser.add_argument("--make", metavar="FUNCTION", help="the run's host.make, if it builds its own hosts")
 
 
 def replace_authority(config: GrowthConfig, folder: Path, given: argparse.Namespace) -> GrowthConfig:
-    """The config of the run in ``folder``, with the examples and the hosts that the user names. Raises ``InputError`` where
-    only its config names them."""
-    folders = [("task.folder", READ, "--folder", config.task.folder)] if given.folder is None else []
-    makers = [("host.make", CODE, "--make", config.host.make)] if given.make is None else []
-    refuse(folder, [key for key in (*folders, *makers) if key[-1] is not None])
-    task, host = replace(config.task, folder=given.folder), replace(config.host, make=given.make)
-    return replace(config, task=task, host=host)
+    """The config of the run in ``folder``, with the hosts that the user names. Raises ``InputError`` where only its config
+    names them."""
+    if config.host.make is not None and given.make is None:
+        refuse(folder, [("host.make", CODE, "--make", config.host.make)])
+    return replace(config, host=replace(config.host, make=given.make))
 
 
 def load_controller(folder: Path, config: GrowthConfig, controller: str) -> StoredController:

@@ -19,24 +19,22 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
-from stageb.growth import counterfactual, flops, hosts, lifecycle, tasks, training, views
+from stageb.growth import hosts, lifecycle, tasks, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
 from stageb.growth.hosts import Plan
-from stageb.growth.learner import Rollout
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import encode_action, make_masks
-from stageb.growth.reward import compute_objective, compute_reward
+from stageb.growth.policy import Rollout, encode_action, make_masks
 from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
-from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
-from stageb.growth.views import Measurements, Sizes
+from stageb.growth.types import SLOTS, Action, EnvironmentView, EpisodeResult, Op, Slots, SlotView, Stage
+from stageb.growth.views import Measurements, Sizes, compute_objective, compute_reward
 from stageb.job import heartbeat
-from stageb.training.cuda_graphs import Recorder
+from stageb.training.step import Recorder
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
-Seeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
+PlantedSeeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
 Course = tuple[tuple[float, float], ...]  # of a host: FLOPs so far, and validation accuracy
 
 
@@ -82,11 +80,11 @@ class Episodes:
 
     ended: tuple[EpisodeResult, ...]
     played: Rollout  # what PPO learns from
-    views: tuple[tuple[View, ...], ...]  # of every epoch, by member
+    views: tuple[tuple[EnvironmentView, ...], ...]  # of every epoch, by member
     actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
 
 
-class Decision(NamedTuple):
+class Turn(NamedTuple):
     """What a block's controller knew at an epoch's end, and what it chose."""
 
     observations: Tensor  # float32 (B, 80)
@@ -97,7 +95,7 @@ class Decision(NamedTuple):
 class Block:
     """Environments that train together: all that changes in them."""
 
-    def __init__(self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None) -> None:
+    def __init__(self, setting: Setting, places: Places, begins: Sequence[PlantedSeeds] | None = None) -> None:
         """``begins``: seeds that stand in each host for good from the start."""
         self.setting, self.places = setting, places
         self.keys = places.keys(setting.config.seed)
@@ -105,7 +103,7 @@ class Block:
         self.hosts = training.make_hosts(setting.plan, self.lessons.start, setting.device)
         self.hosts.recorder = setting.recorder
         self.slots: list[Slots] = [EMPTY] * len(self.keys)
-        self.views: list[View | None] = [None] * len(self.keys)
+        self.views: list[EnvironmentView | None] = [None] * len(self.keys)
         self.flops = [0.0] * len(self.keys)
         self.skipped = [0] * len(self.keys)
         self.epochs = 0
@@ -141,9 +139,9 @@ class Block:
         heartbeat.tick()
         return figures
 
-    def look(self, figures: EpochFigures) -> list[View]:
+    def look(self, figures: EpochFigures) -> list[EnvironmentView]:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
-        judged = counterfactual.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
+        judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
         told = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
         rows = zip(self.slots, *(each.tolist() for each in told), strict=True)
@@ -164,7 +162,7 @@ class Block:
     def course(self, member: int, accuracy: float) -> Course:
         """What was noted of a host, which has ended now, and its last accuracy."""
         spent = self.flops[member]
-        noted = [(flops[member], accuracies[member]) for flops, accuracies in self.noted]
+        noted = [(paid[member], accuracies[member]) for paid, accuracies in self.noted]
         return (*(point for point in noted if point[0] <= spent), (spent, accuracy))
 
     def act(self, actions: Sequence[Action]) -> None:
@@ -184,7 +182,7 @@ class Block:
         """Loss and accuracy of every host as it stands, on the validation or the test set."""
         sets = self.lessons.sets
         split = sets.test if test else sets.validation
-        judged = counterfactual.judge(self.hosts, split, self.active(), self.alphas()[:, None])
+        judged = training.judge(self.hosts, split, self.active(), self.alphas()[:, None])
         return list(zip(judged.loss[:, 0].tolist(), judged.accuracy[:, 0].tolist(), strict=True))
 
     # What it costs
@@ -193,12 +191,12 @@ class Block:
         """FLOPs of the next epoch of training."""
         host, slots = self.setting.config.host, self.slots[member]
         beside = [slot.stage in LEARNS and slot.alpha == 0 for slot in slots]
-        step = flops.count_training(self.setting.plan, views.list_blueprints(slots), beside)
+        step = hosts.count_training(self.setting.plan, views.list_blueprints(slots), beside)
         return float(step * host.batch_size * host.steps_per_epoch)
 
     def price_of_looking(self, member: int) -> float:
         """FLOPs of judging the four settings on the validation set."""
-        one = flops.count_evaluation(self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1)
+        one = hosts.count_evaluation(self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1)
         return float(one * len(self.lessons.sets.validation))
 
     # Within
@@ -223,7 +221,7 @@ class Block:
             else:
                 training.germinate(self.hosts, member, slot, slots[slot].blueprint, tasks.seed_key(self.keys[member]))
 
-    def _plant(self, member: int, grown: Seeds) -> None:
+    def _plant(self, member: int, grown: PlantedSeeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""
         slots = list(EMPTY)
         for number, (slot, blueprint) in enumerate(grown):
@@ -236,8 +234,8 @@ def play(block: Block, controller: Controller) -> Episodes:
     """Whole episodes of a block that has just begun."""
     config = block.setting.config
     controller.begin(len(block.keys))
-    seen: list[tuple[View, ...]] = []
-    turns: list[Decision] = []
+    seen: list[tuple[EnvironmentView, ...]] = []
+    turns: list[Turn] = []
     for epoch in range(1, config.host.epochs + 1):
         known = block.look(block.train())
         seen.append(tuple(known))
@@ -258,16 +256,16 @@ def play(block: Block, controller: Controller) -> Episodes:
     return Episodes(ended, played, tuple(seen), decided)
 
 
-def take_turn(block: Block, controller: Controller, known: Sequence[View]) -> Decision:
+def take_turn(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> Turn:
     """Have every environment of a block do what ``controller`` chooses for it, and end its epoch."""
     observations, legal = observe(known), make_masks([block.setting.rules.legal(view) for view in known])
     keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
     actions = tuple(controller.act(known, observations, legal, keys))
     block.act(actions)
-    return Decision(observations, legal, actions)
+    return Turn(observations, legal, actions)
 
 
-def _view_finals(block: Block) -> list[View]:
+def _view_finals(block: Block) -> list[EnvironmentView]:
     """The networks that stay, as the validation set judges them."""
     plan, finals = block.setting.plan, []
     for view, slots, judged in zip(block.views, block.slots, block.judge(test=False), strict=True):
@@ -276,7 +274,9 @@ def _view_finals(block: Block) -> list[View]:
     return finals
 
 
-def _compute_rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: GrowthConfig) -> Tensor:
+def _compute_rewards(
+    seen: Sequence[Sequence[EnvironmentView]], finals: Sequence[EnvironmentView], config: GrowthConfig
+) -> Tensor:
     """Of every action: float32 (T, B)."""
     last = len(seen) - 2
     rows = [
@@ -290,7 +290,7 @@ def _compute_rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], con
 
 
 def _make_results(
-    block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor
+    block: Block, finals: Sequence[EnvironmentView], decided: Sequence[Sequence[Action]], rewards: Tensor
 ) -> tuple[EpisodeResult, ...]:
     """What the episodes of a block came to, its slots closed."""
     right, ended = block.lessons.right, []
@@ -322,7 +322,7 @@ def _set_alpha(slot: SlotView, config: GrowthConfig) -> SlotView:
     """A slot with the weight that its stage gives it in the coming epoch."""
     if slot.stage is Stage.BLENDING:
         epochs = config.gates.blending_epochs
-        alpha = lifecycle.compute_alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
+        alpha = lifecycle.compute_alpha(slot.epochs_in_stage + 1, epochs + 1)
     else:
         alpha = 1.0 if slot.stage in VISIBLE else 0.0
     return slot if slot.alpha == alpha else replace(slot, alpha=alpha)

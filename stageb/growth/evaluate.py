@@ -13,11 +13,9 @@ from pathlib import Path
 from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
-from stageb.growth import courses, play
-from stageb.growth.baselines import STOPPED, tune
-from stageb.growth.compare import BY_NAME, OTHERS, Comparison, compare, to_plain
+from stageb.growth import play
+from stageb.growth.compare import OTHERS, Comparison, Found, average_across, average_course, compare, draw_courses
 from stageb.growth.config import GrowthConfig
-from stageb.growth.courses import Found
 from stageb.growth.deciding import (
     Decider,
     StoredController,
@@ -34,9 +32,8 @@ from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import short, wilson
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
-KNOWN = (*OTHERS, *BY_NAME)
 MOST = 1_000_000  # environments
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
 
@@ -50,7 +47,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         "--against",
         default="",
         metavar="NAMES",
-        help=f"of: {', '.join((*OTHERS, *BY_NAME))} (default: all but the last four)",
+        help=f"of: {', '.join(OTHERS)} (default: all)",
     )
     parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="more runs, which differ only in their seed")
     parser.add_argument("--out", metavar="FILE", help="write all results to FILE, as JSON Lines")
@@ -106,7 +103,7 @@ def _parse_names(against: str, config: GrowthConfig) -> list[str]:
     """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be here."""
     names = [name.strip() for name in against.split(",")] if against else [*OTHERS]
     for name in names:
-        require(name in KNOWN, "--against", name, f"of: {', '.join(KNOWN)}, with commas in between")
+        require(name in OTHERS, "--against", name, f"of: {', '.join(OTHERS)}, with commas in between")
         obstacle = config.obstacle(name)
         require(not obstacle or not against, "--against", name, obstacle)
     return [name for name in names if name != config.growth.controller and not config.obstacle(name)]
@@ -133,12 +130,11 @@ def _compare_on_ranks(
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
-    stopped = [name for name in others if name in STOPPED]
-    contestants = [(decider, tune(setting, decider, stopped)) for decider in deciders]
     mine = []
     for block in world.share(blocks):
         with world.at(name_environments(block)):
-            mine.append(to_plain(compare(setting, Places(tuple(block), held_out=True), contestants, others)))
+            places = Places(tuple(block), held_out=True)
+            mine.append([list(map(asdict, compare(setting, places, decider, others))) for decider in deciders])
     parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
     return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
 
@@ -160,7 +156,7 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
     mine = sorted((each for each in found[0] if each.controller == controller), key=lambda each: each.test_accuracy)
     names = dict.fromkeys(each.controller for each in found[0])
     title = f"{config.task.name}, {config.host.kind} hosts, {len(mine)} held-out environments"
-    drawn = {"accuracy.png": partial(courses.draw, {name: courses.average_course(found, name) for name in names}, title)}
+    drawn = {"accuracy.png": partial(draw_courses, {name: average_course(found, name) for name in names}, title)}
     for name, each in (("best.png", mine[-1]), ("worst.png", mine[0])):
         episode, _ = play_episode(config, Decider(controller, run.snapshot, greedy=True), each.environment)
         drawn[name] = partial(play.draw, episode)
@@ -205,7 +201,7 @@ def estimate_break_even(found: Found, controller: str, other: str, learning: flo
     if mean <= half:
         return "never" if mean < -half else "not shown"
     others = [each for outcomes in found for each in outcomes if each.controller == other]
-    enough = courses.average_course(found, controller).reaches(_mean(others, "accuracy"))
+    enough = average_course(found, controller).reaches(_mean(others, "accuracy"))
     saved = 0.0 if enough is None else _mean(others, "flops") - enough
     return f"{math.ceil(learning / saved):,} hosts" if saved > 0 else "not shown"
 
@@ -213,7 +209,7 @@ def estimate_break_even(found: Found, controller: str, other: str, learning: flo
 def measure_gain(found: Found, controller: str, other: str) -> tuple[float, float]:
     """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
     Differences are paired by environment."""
-    return courses.average_across([_pair_differences(outcomes, controller, other) for outcomes in found])
+    return average_across([_pair_differences(outcomes, controller, other) for outcomes in found])
 
 
 def _pair_differences(outcomes: Sequence[Comparison], controller: str, other: str) -> list[float]:

@@ -9,7 +9,7 @@ import inspect
 import re
 import runpy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from stageb.config import require
 from stageb.errors import InputError, StagebError
-from stageb.growth import blocks, layers, plain
+from stageb.growth import blocks, blueprints, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_controller, replace_authority
 from stageb.growth.environment import Block, Places, Setting, play
@@ -37,20 +37,16 @@ SEEDS = {
     "low_rank": plain.LowRank,
 }
 PARTS: tuple[Any, ...] = (  # what a file may need, each after what it needs itself
-    layers.attend,
+    blueprints.attend,
     plain.mix,
     plain.convolution,
-    plain.Causal,
     plain.PlaceNorm,
     *SEEDS.values(),
-    plain.Gated,
     plain.Network,
     plain.Dense,
     plain.DenseNetwork,
     plain.Halving,
     plain.ConvNetwork,
-    plain.Transformer,
-    plain.TransformerNetwork,
 )
 CLOSE = 1e-6  # how near the answers of both networks must be, in float64
 
@@ -117,19 +113,18 @@ def take_network(block: Block, member: int) -> Grown:
 def compare(grown: Grown, network: nn.Module, inputs: Tensor) -> float:
     """By how much the answers of the plain network differ from those of the grown one at most, of logits in float64.
 
-    Both compute in full, whatever precision the host was trained in. Raises ``ExportError`` where it is not rounding alone.
+    Raises ``ExportError`` where it is not rounding alone.
     """
     network = copy.deepcopy(network).double()
-    exact = replace(grown.plan, precision="32-true")
-    x = inputs if grown.plan.form.vocabulary else inputs.double()
-    held: blocks.Seeds = [[(index, False) if index >= 0 else None for index in grown.active]]
-    slots = blocks.group_members(exact, held, torch.device("cpu"))
+    plan = grown.plan
+    held: blocks.StandingSeeds = [[(index, False) if index >= 0 else None for index in grown.active]]
+    slots = blocks.group_members(plan, held, torch.device("cpu"))
     params = {group: grown.weights[group.segment].double()[None] for slot in slots for group in slot.groups}
     ones = torch.ones((1, 1, len(SLOTS)), dtype=torch.float64)
     host, most = grown.weights[HOST].double()[None], 0.0
     with torch.no_grad():
-        for part in torch.split(x, blocks.choose_batch_size(exact)):
-            expected = blocks.forward(exact, host, slots, params, part, ones)[0, 0]
+        for part in torch.split(inputs.double(), blocks.choose_batch_size(plan)):
+            expected = blocks.forward(plan, host, slots, params, part, ones)[0, 0]
             most = max(most, float((network(part) - expected).abs().max()))
     if not most <= CLOSE:
         raise ExportError(f"the plain network's logits differ from those of the grown one by {most:.1e}")
@@ -149,54 +144,42 @@ def describe(grown: Grown) -> str:
 def write_constructor(grown: Grown) -> str:
     """The expression that makes the plain network, its weights not yet loaded."""
     plan, form, width = grown.plan, grown.plan.form, grown.plan.width
-    axes, causal = len(plan.slots[0].places), form.vocabulary > 0
+    axes = len(plan.slots[0].places)
     seeds = ""
     for slot, index in zip(SLOTS, grown.active, strict=True):
         made = "None"
         if index >= 0:
-            made = f"{SEEDS[plan.blueprints[index]].__name__}({axes}, {width}{', causal=True' * causal})"
-            made = f"Gated({axes}, {width}, {made})" if plan.gated else made
+            made = f"{SEEDS[plan.blueprints[index]].__name__}({axes}, {width})"
         seeds += f", {slot}={made}"
     if plan.kind == "mlp":
         return f"DenseNetwork({prod(form.shape)}, {width}, {form.classes}{seeds})"
-    features = 0 if form.vocabulary else prod(form.shape[1:])
-    if plan.kind == "transformer":
-        sizes = f"{features}, {form.vocabulary}, {form.shape[0]}"
-        return f"TransformerNetwork({sizes}, {width}, {form.classes}{seeds})"
-    read = features if axes == 1 else form.shape[2]
+    read = prod(form.shape[1:]) if axes == 1 else form.shape[2]
     return f"ConvNetwork({axes}, {read}, {prod(plan.slots[2].places)}, {width}, {form.classes}{seeds})"
 
 
 def name_weights(grown: Grown) -> dict[str, Tensor]:
     """The weights by the plain network's names; those of a map at every place lack its kernel's axes, of one place each."""
-    plan, named = replace(grown.plan, precision="32-true"), dict[str, Tensor]()
+    named = dict[str, Tensor]()
     for name, flat in grown.weights.items():
         slot, _, blueprint = name.partition(".")
-        for part, tensor in blocks.open_segment(plan, name, flat).items():
-            key = _host_key(plan.kind, part) if name == HOST else f"{slot}.{_seed_key(plan, blueprint, part)}"
+        for part, tensor in blocks.open_segment(grown.plan, name, flat).items():
+            key = _host_key(part) if name == HOST else f"{slot}.{_seed_key(blueprint, part)}"
             named[key] = tensor
     return named
 
 
-def _seed_key(plan: Plan, blueprint: str, part: str) -> str:
+def _seed_key(blueprint: str, part: str) -> str:
     inner = {"in": "inner.weight", "in_bias": "inner.bias", "out": "outer.weight", "bias": "outer.bias"}
     if blueprint == "norm":
         inner = {"gain": "norm.weight", "bias": "norm.bias"}
-    if part in ("gate", "gate_bias"):
-        return "gate.bias" if part == "gate_bias" else "gate.weight"
-    return "seed." * plan.gated + inner.get(part, f"{part}.weight")
+    return inner.get(part, f"{part}.weight")
 
 
-def _host_key(kind: str, part: str) -> str:
-    if part == "positions":
-        return part
+def _host_key(part: str) -> str:
     layer, _, kind_of = part.rpartition("_") if part.endswith(("_bias", "_gain", "_shift")) else (part, "", "")
     tensor = "weight" if kind_of in ("", "gain") else "bias"
-    if layer in ("head", "end") or (kind == "transformer" and layer == "stem"):
+    if layer == "head":
         return f"{layer}.{tensor}"
-    if kind == "transformer":
-        body, _, name = layer.partition("_")
-        return f"{body}.{ {'in': 'inner', 'out': 'outer'}.get(name, name) }.{tensor}"
     return f"{layer}.{1 if kind_of in ('gain', 'shift') else 0}.{tensor}"
 
 
@@ -208,9 +191,8 @@ def write_source(grown: Grown, about: str) -> str:
     made = write_constructor(grown)
     needed = "\n\n\n".join(inspect.getsource(part).rstrip() for part in _list_needed(made))
     form = grown.plan.form
-    shape = f"(N, {', '.join(map(str, form.shape))})"
-    reads = f"int64 {shape}" if form.vocabulary else f"float32 {shape}"
-    answers = f"(N, {form.shape[0]}, {form.classes})" if form.vocabulary else f"(N, {form.classes})"
+    reads = f"float32 (N, {', '.join(map(str, form.shape))})"
+    answers = f"(N, {form.classes})"
     math = "import math\n" * ("math." in needed)
     functional = "from torch.nn import functional\n" * ("functional." in needed)
     needed = re.sub(r"  # type: ignore\[[a-z-]+\]", "", needed)

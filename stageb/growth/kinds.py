@@ -1,4 +1,4 @@
-"""The four kinds of hosts: a stem, two bodies and a head, with a slot after the stem and after each body.
+"""The three kinds of hosts: a stem, two bodies and a head, with a slot after the stem and after each body.
 
 Hidden states are (N, C, *places). Convolutional hosts normalise by groups: the running statistics of batch normalisation are
 buffers, which do not survive ``vmap``. They halve their places at every convolution, so that most work lies in the stem.
@@ -13,8 +13,7 @@ from math import prod
 from torch import Tensor
 from torch.nn import functional
 
-from stageb.growth.blueprints import Place, Spec, weight
-from stageb.growth.layers import attend, convolve, group_norm, layer_norm, mix
+from stageb.growth.blueprints import Place, Spec, convolve, group_norm, mix, weight
 
 Params = Mapping[str, Tensor]
 
@@ -23,10 +22,9 @@ Params = Mapping[str, Tensor]
 class Form:
     """What the examples of a task look like, and what is said of them."""
 
-    shape: tuple[int, ...]  # of one example: (features,), (places, features), (rows, columns, channels), or (tokens,)
+    shape: tuple[int, ...]  # of one example: (features,), (places, features) or (rows, columns, channels)
     classes: int
-    vocabulary: int = 0  # where examples are tokens: how many there are; every place is then to tell the next one
-    kinds: tuple[str, ...] = ("mlp", "conv1d", "conv2d", "transformer")  # the hosts that can read them
+    kinds: tuple[str, ...] = ("mlp", "conv1d", "conv2d")  # the hosts that can read them
     given: bool = False  # hosts are given as good as they can be without seeds, and do not learn themselves
 
 
@@ -38,7 +36,7 @@ class HostKind:
     specs: Callable[[Form, int], list[Spec]]  # of stem, bodies and head, from the width
     stem: Callable[[Form, Params, Tensor], Tensor]
     body: Callable[[Form, int, Params, Tensor], Tensor]  # number 1 or 2
-    head: Callable[[Form, Params, Tensor], Tensor]  # to logits, (N, classes) or (N, T, classes)
+    head: Callable[[Form, Params, Tensor], Tensor]  # to logits, (N, classes)
     products: Callable[[Form, int], tuple[int, int]]  # multiplications for one example: of the stem, of all that comes later
 
 
@@ -137,63 +135,6 @@ def _conv_products(form: Form, width: int, axes: int) -> tuple[int, int]:
     return taps * read * prod(places[0]), later
 
 
-# A transformer (Vaswani et al. 2017) of two blocks, norms first (Xiong et al. 2020). Of numbers it reads a sequence and says
-# one thing of it; of tokens it tells the next one at every place, and no place sees a later one.
-
-HEADS = 2
-
-
-def _tokens(form: Form) -> int:
-    return form.shape[0]
-
-
-def _block_specs(name: str, width: int) -> list[Spec]:
-    norms = [*_normed(f"{name}_first", width), *_normed(f"{name}_second", width)]
-    square = [weight(f"{name}_{part}", (width, width), 1.0) for part in ("queries", "keys", "values", "mixed")]
-    return [*norms, *square, *_affine(f"{name}_in", (2 * width, width)), *_affine(f"{name}_out", (width, 2 * width), 1.0)]
-
-
-def _transformer_specs(form: Form, width: int) -> list[Spec]:
-    if form.vocabulary:
-        stem = [Spec("stem", (form.vocabulary, width), 1.0)]
-    else:
-        stem = _affine("stem", (width, _rows(form)[1]), 1.0)
-    blocks = [spec for name in ("body1", "body2") for spec in _block_specs(name, width)]
-    ends = [*_normed("end", width), *_affine("head", (form.classes, width), 1.0)]
-    return [*stem, Spec("positions", (width, _tokens(form)), 0.5), *blocks, *ends]
-
-
-def _transformer_stem(form: Form, params: Params, x: Tensor) -> Tensor:
-    if form.vocabulary:
-        read = functional.embedding(x, params["stem"]).transpose(1, 2)
-    else:
-        read = _mix(params, "stem", x.flatten(2).transpose(1, 2))
-    return read + params["positions"][:, : x.shape[1]]
-
-
-def _transformer_body(form: Form, number: int, params: Params, h: Tensor) -> Tensor:
-    name, causal = f"body{number}", form.vocabulary > 0
-    normed = layer_norm(h, params[f"{name}_first_gain"], params[f"{name}_first_shift"])
-    queries, keys, values = (mix(normed, params[f"{name}_{part}"]) for part in ("queries", "keys", "values"))
-    h = h + mix(attend(queries, keys, values, HEADS, causal), params[f"{name}_mixed"])
-    normed = layer_norm(h, params[f"{name}_second_gain"], params[f"{name}_second_shift"])
-    return h + _mix(params, f"{name}_out", functional.relu(_mix(params, f"{name}_in", normed)))
-
-
-def _transformer_head(form: Form, params: Params, h: Tensor) -> Tensor:
-    h = layer_norm(h, params["end_gain"], params["end_shift"])
-    if form.vocabulary:
-        return _mix(params, "head", h).transpose(1, 2)
-    return _mix(params, "head", h.mean(2))
-
-
-def _transformer_products(form: Form, width: int) -> tuple[int, int]:
-    places = _tokens(form)
-    block = places * 8 * width * width + 2 * places * places * width
-    stem = 0 if form.vocabulary else places * _rows(form)[1] * width
-    return stem, 2 * block + width * form.classes * (places if form.vocabulary else 1)
-
-
 KINDS: Mapping[str, HostKind] = {
     "mlp": HostKind(lambda form, slot: (), _dense_specs, _dense_stem, _dense_body, _flat_head, _dense_products),
     "conv1d": HostKind(
@@ -212,17 +153,9 @@ KINDS: Mapping[str, HostKind] = {
         _flat_head,
         lambda form, width: _conv_products(form, width, 2),
     ),
-    "transformer": HostKind(
-        lambda form, slot: (_tokens(form),),
-        _transformer_specs,
-        _transformer_stem,
-        _transformer_body,
-        _transformer_head,
-        _transformer_products,
-    ),
 }
 
 
 def make_place(kind: HostKind, form: Form, width: int, slot: int) -> Place:
     """What a seed must know of ``slot`` of such a host."""
-    return Place(width, kind.places(form, slot), causal=form.vocabulary > 0)
+    return Place(width, kind.places(form, slot))

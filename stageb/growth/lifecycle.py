@@ -19,8 +19,8 @@ from enum import Enum, IntEnum
 from typing import cast
 
 from stageb.errors import StagebError
-from stageb.growth.config import Blend, GatesConfig
-from stageb.growth.types import SLOTS, Action, Op, Slots, SlotView, Stage, View
+from stageb.growth.config import GatesConfig
+from stageb.growth.types import SLOTS, Action, EnvironmentView, Op, Slots, SlotView, Stage
 
 SEEDED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # a seed is in the slot
 LEARNS = (Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # its parameters are updated
@@ -75,7 +75,7 @@ GATES: Mapping[str, Gate] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Transition:
     """A row of the table: through ``gates``, all of them, to a stage."""
 
     to: Stage
@@ -83,26 +83,26 @@ class Rule:
     effects: tuple[Effect, ...] = ()
 
 
-_CULL = Rule(Stage.CULLED, (), (Effect.REMOVE,))
-_STAY = {(stage, Event.EPOCH): Rule(stage) for stage in (Stage.DORMANT, Stage.PROBATIONARY, Stage.FOSSILIZED)}
+_CULL = Transition(Stage.CULLED, (), (Effect.REMOVE,))
+_STAY = {(stage, Event.EPOCH): Transition(stage) for stage in (Stage.DORMANT, Stage.PROBATIONARY, Stage.FOSSILIZED)}
 
-TABLE: Mapping[tuple[Stage, Event], Rule] = {
-    (Stage.DORMANT, Event.GERMINATE): Rule(Stage.GERMINATED, ("G0",), (Effect.MAKE,)),
-    (Stage.GERMINATED, Event.EPOCH): Rule(Stage.TRAINING, ("G1",)),
-    (Stage.TRAINING, Event.EPOCH): Rule(Stage.BLENDING, ("G2",)),
-    (Stage.BLENDING, Event.EPOCH): Rule(Stage.PROBATIONARY, ("G3",)),
-    (Stage.PROBATIONARY, Event.FOSSILIZE): Rule(Stage.FOSSILIZED, ("G4", "G5")),
+TABLE: Mapping[tuple[Stage, Event], Transition] = {
+    (Stage.DORMANT, Event.GERMINATE): Transition(Stage.GERMINATED, ("G0",), (Effect.MAKE,)),
+    (Stage.GERMINATED, Event.EPOCH): Transition(Stage.TRAINING, ("G1",)),
+    (Stage.TRAINING, Event.EPOCH): Transition(Stage.BLENDING, ("G2",)),
+    (Stage.BLENDING, Event.EPOCH): Transition(Stage.PROBATIONARY, ("G3",)),
+    (Stage.PROBATIONARY, Event.FOSSILIZE): Transition(Stage.FOSSILIZED, ("G4", "G5")),
     (Stage.GERMINATED, Event.CULL): _CULL,
     (Stage.TRAINING, Event.CULL): _CULL,
     (Stage.BLENDING, Event.CULL): _CULL,
     (Stage.PROBATIONARY, Event.CULL): _CULL,
-    (Stage.CULLED, Event.EPOCH): Rule(Stage.EMBARGOED),
-    (Stage.EMBARGOED, Event.EPOCH): Rule(Stage.RESETTING, ("embargo",)),
-    (Stage.RESETTING, Event.EPOCH): Rule(Stage.DORMANT),
+    (Stage.CULLED, Event.EPOCH): Transition(Stage.EMBARGOED),
+    (Stage.EMBARGOED, Event.EPOCH): Transition(Stage.RESETTING, ("embargo",)),
+    (Stage.RESETTING, Event.EPOCH): Transition(Stage.DORMANT),
     **_STAY,
-    **{(stage, Event.END): Rule(Stage.DORMANT) for stage in Stage if stage not in SEEDED},
+    **{(stage, Event.END): Transition(Stage.DORMANT) for stage in Stage if stage not in SEEDED},
     **{(stage, Event.END): _CULL for stage in SEEDED},
-    (Stage.FOSSILIZED, Event.END): Rule(Stage.FOSSILIZED),
+    (Stage.FOSSILIZED, Event.END): Transition(Stage.FOSSILIZED),
 }
 
 
@@ -139,7 +139,7 @@ class Rules:
     enabled: tuple[bool, bool, bool]  # slots in which seeds may germinate
     blueprints: int  # how many there are to choose from
 
-    def facts(self, view: View, slot: int, of: SlotView) -> Facts:
+    def facts(self, view: EnvironmentView, slot: int, of: SlotView) -> Facts:
         """What gates may know of a slot, as it is now."""
         return Facts(
             self.enabled[slot],
@@ -150,7 +150,7 @@ class Rules:
             not of.exploding,
         )
 
-    def legal(self, view: View) -> Legal:
+    def legal(self, view: EnvironmentView) -> Legal:
         """Which operations may be done in which slots; every blueprint may germinate where a seed may."""
 
         facts = [self.facts(view, slot, of) for slot, of in enumerate(view.slots)]
@@ -164,7 +164,7 @@ class Rules:
 
         return ((True, True, True), *(row(op) for op in (Op.GERMINATE, Op.FOSSILIZE, Op.CULL)))
 
-    def act(self, view: View, action: Action) -> tuple[Slots, list[tuple[int, Effect]]]:
+    def act(self, view: EnvironmentView, action: Action) -> tuple[Slots, list[tuple[int, Effect]]]:
         """What slots are in the next epoch, and what that asks of the tensors: first ``action``, then the epoch's end.
 
         A slot that enters a stage has been in it for 0 epochs. Raises ``LifecycleError`` for an illegal action.
@@ -183,13 +183,13 @@ class Rules:
             after.append(now)
         return cast(Slots, tuple(after)), effects
 
-    def end(self, view: View) -> tuple[Slots, list[tuple[int, Effect]]]:
+    def end(self, view: EnvironmentView) -> tuple[Slots, list[tuple[int, Effect]]]:
         """What stays at the end of the episode: fossils alone."""
         steps = [self._step(view, slot, before, Event.END) for slot, before in enumerate(view.slots)]
         kept = tuple(now if now.stage is Stage.FOSSILIZED else SlotView() for now, _ in steps)
         return cast(Slots, kept), [(slot, effect) for slot, (_, asked) in enumerate(steps) for effect in asked]
 
-    def _step(self, view: View, slot: int, before: SlotView, event: Event) -> tuple[SlotView, tuple[Effect, ...]]:
+    def _step(self, view: EnvironmentView, slot: int, before: SlotView, event: Event) -> tuple[SlotView, tuple[Effect, ...]]:
         stage, effects = transition(before.stage, event, self.facts(view, slot, before), self.gates)
         if stage == before.stage:
             return (replace(before, dwell=before.dwell - 1) if before.dwell else before), effects
@@ -211,15 +211,13 @@ class Rules:
 STEEPNESS = 6.0  # of the sigmoid: from its middle to an end, in units of its argument
 
 
-def compute_alpha(blend: Blend, epochs_in_stage: int, epochs: int) -> float:
+def compute_alpha(epochs_in_stage: int, epochs: int) -> float:
     """The weight after ``epochs_in_stage`` of ``epochs`` epochs of blending: 0 at none, 1 at all of them, never falling.
 
-    A sigmoid is cut to its middle and scaled, so that it does meet 0 and 1. Gated, the ramp is the linear one, and a gate
-    beside it, which is trained and stays with the seed, says at every place how much of the branch is let through: its
-    parameters are counted (``hosts.count_parameters``), and at the ramp's end the gate alone decides.
+    It is a sigmoid, cut to its middle and scaled, so that it does meet 0 and 1.
     """
     done = min(1.0, max(0.0, epochs_in_stage / max(1, epochs)))
-    if blend != "sigmoid" or done in (0.0, 1.0):
+    if done in (0.0, 1.0):
         return done
     low, high = 1 / (1 + math.exp(STEEPNESS)), 1 / (1 + math.exp(-STEEPNESS))
     return (1 / (1 + math.exp(STEEPNESS * (1 - 2 * done))) - low) / (high - low)

@@ -9,10 +9,9 @@ commit holds the learner and the number of updates, which names every random str
 from __future__ import annotations
 
 from stageb.growth.config import GrowthConfig
-from stageb.growth.data import FROM_FOLDERS
 from stageb.growth.environment import Setting
-from stageb.growth.ranks import Ranks
-from stageb.growth.run import Run, Start
+from stageb.growth.ranks import GrowthRanks
+from stageb.growth.run import GrowthRun, GrowthStart
 from stageb.job.world import World
 from stageb.training.run import launch
 
@@ -23,8 +22,6 @@ def check(config: GrowthConfig) -> int:
     fit, validation, test = (f"{len(part):,}" for part in (task.sets.fit, task.sets.validation, task.sets.test))
     counts = f"{fit} training, {validation} validation and {test} test examples"
     print(f"The keys are valid, and so is the data of task {task.name}: {counts}.")
-    if config.task.folder is not None and task.name not in FROM_FOLDERS:
-        print(f"task.folder is not used: task {task.name} reads no folder.")
     print("The loggers and the devices were not checked.")
     return 0
 
@@ -36,8 +33,8 @@ def fit(config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
 
 def main(world: World, config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
-    ranks = Ranks(config, world)  # reads the task, and refuses what cannot be, before anything is written
-    with Run(config, resolved_yaml, world.facts()) as run:
+    ranks = GrowthRanks(config, world)  # reads the task, and refuses what cannot be, before anything is written
+    with GrowthRun(config, resolved_yaml, world.facts()) as run:
         start = world.lead(run.begin, fresh, ranks.places())
         if start is None:
             return 0
@@ -46,7 +43,7 @@ def main(world: World, config: GrowthConfig, resolved_yaml: str, fresh: bool) ->
     return 0
 
 
-def updates(world: World, run: Run, ranks: Ranks, start: Start) -> None:
+def updates(world: World, run: GrowthRun, ranks: GrowthRanks, start: GrowthStart) -> None:
     """The updates that are not done yet."""
     schedule, snapshot = ranks.schedule, start.snapshot
     for update in range(start.done, schedule.updates):

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from stageb.growth.lifecycle import SEEDED
-from stageb.growth.types import SlotView, Stage, View
+from stageb.growth.types import EnvironmentView, SlotView, Stage
 
 SIZE = 80
 HOST = 23  # numbers of the host
@@ -50,13 +50,13 @@ HISTORY = 5  # epochs
 LAST = max(Stage)
 
 
-def observe(views: Sequence[View]) -> Tensor:
+def observe(views: Sequence[EnvironmentView]) -> Tensor:
     """The observation of every view: float32 (views, 80)."""
     rows = [_numbers(view) for view in views]
     return torch.tensor(rows, dtype=torch.float32).reshape(len(rows), SIZE)
 
 
-def _numbers(view: View) -> list[float]:
+def _numbers(view: EnvironmentView) -> list[float]:
     """The 80 numbers of a view, in the order of the table."""
     numbers = _of_host(view)
     for slot in view.slots:
@@ -66,7 +66,7 @@ def _numbers(view: View) -> list[float]:
     return numbers
 
 
-def _of_host(view: View) -> list[float]:
+def _of_host(view: EnvironmentView) -> list[float]:
     return [
         _share(view.epoch, view.epochs),
         _squashed(view.steps / 1000),
@@ -95,7 +95,7 @@ def _of_slot(slot: SlotView) -> list[float]:
     return numbers
 
 
-def _telemetry(slot: SlotView, view: View) -> list[float]:
+def _telemetry(slot: SlotView, view: EnvironmentView) -> list[float]:
     if slot.stage not in SEEDED:
         return [0.0] * TELEMETRY
     return [

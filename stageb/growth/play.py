@@ -15,9 +15,9 @@ from stageb.errors import InputError
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_controller, replace_authority
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Stage, View
+from stageb.growth.types import SLOTS, Action, EnvironmentView, EpisodeResult, Op, Stage
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
 COLOURS = {  # of stages; an empty slot stays white
     Stage.GERMINATED: "#d9d9d9",
@@ -38,7 +38,7 @@ class Episode:
 
     title: str
     blueprints: tuple[str, ...]  # names, by index
-    views: tuple[View, ...]  # at each epoch's end, before the action
+    views: tuple[EnvironmentView, ...]  # at each epoch's end, before the action
     actions: tuple[Action, ...]  # what was decided then; nothing at the last
     test_accuracy: float  # at the end
     kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays

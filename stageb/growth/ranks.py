@@ -15,8 +15,8 @@ import torch
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider, Snapshot
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.learner import Rollout
-from stageb.growth.schedule import Schedule, cut_blocks
+from stageb.growth.policy import Rollout
+from stageb.growth.schedule import GrowthSchedule, cut_blocks
 from stageb.growth.types import EpisodeResult
 from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.training import run
@@ -31,14 +31,14 @@ class RoundResult:
     ranks: tuple[dict[str, Any], ...]  # what each rank did, for timings
 
 
-class Ranks:
+class GrowthRanks:
     """The ranks of a run, as the loop sees them."""
 
     def __init__(self, config: GrowthConfig, world: World) -> None:
         """Reads the task. Raises ``ConfigError`` and ``InputError``, the same on every rank."""
         torch.backends.cudnn.deterministic = True
         run.keep_freed(world.device)
-        self.config, self.schedule, self.world = config, Schedule(config), world
+        self.config, self.schedule, self.world = config, GrowthSchedule(config), world
         self.setting = Setting.of(config, world.device)
 
     def places(self) -> list[str]:

@@ -9,19 +9,107 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from stageb.growth import rows
 from stageb.growth.config import GrowthConfig, GrowthSection
 from stageb.growth.deciding import WEIGHTS, Snapshot, take_snapshot
-from stageb.growth.learner import Learner, Rollout
+from stageb.growth.policy import PolicyLearner, Rollout
 from stageb.growth.ranks import RoundResult
-from stageb.growth.schedule import Schedule
-from stageb.runs.figures import short
-from stageb.runs.run import METRICS
+from stageb.growth.schedule import GrowthSchedule
+from stageb.growth.types import SLOTS, EpisodeResult
+from stageb.runs.figures import rounded, short
+from stageb.runs.folder import METRICS
+from stageb.runs.logs import Curves, RowView
 from stageb.training.ppo import Figures
 from stageb.training.run import LearningRun
+from stageb.training.schedules import entropy_weight, learning_rate
+
+MEANS = ("objective", "accuracy", "reward", "extra", "germinated", "fossilized", "culled")
+LEARNT = "policy_loss value_loss entropy approx_kl clip_frac grad_norm explained_variance skipped epochs".split()
+GROUPS = {  # how TensorBoard groups what rows call plainly
+    **dict.fromkeys((*MEANS, "right", "none"), "episodes"),
+    **dict.fromkeys(("flops", "flops_so_far", "host_skipped_so_far"), "hosts"),
+    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
+    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
+    **dict.fromkeys(("skipped", "learning_rate", "entropy_weight"), "ppo"),
+}
+CURVES = Curves(
+    step="episodes",
+    axis="episodes",
+    panels=(
+        ("objective", "objective J (validation)"),
+        ("accuracy", "validation accuracy at episodes' ends"),
+        ("fossilized", "seeds kept an episode"),
+        ("entropy", "entropy (nats)"),
+        ("explained_variance", "explained variance"),
+        ("approx_kl", "KL(old, new)"),
+    ),
+    tested={"objective": "eval/objective", "accuracy": "eval/accuracy", "fossilized": "eval/fossilized"},
+    apart="held-out environments",
+)
 
 
-def describe_start(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+VIEW = RowView(CURVES, GROUPS)
+
+
+def make_row(
+    schedule: GrowthSchedule,
+    update: int,
+    ended: Sequence[EpisodeResult],
+    so_far: Mapping[str, float],
+    figures: Figures | None,
+    evaluation: Sequence[EpisodeResult],
+) -> dict[str, Any]:
+    """The row after an update, whose episodes have ``ended``: ``so_far`` are FLOPs and skipped steps since the run began,
+    ``figures`` what was learnt, if anything learns, ``evaluation`` the episodes of an evaluation."""
+    ppo, done, learns = schedule.config.ppo, schedule.done(update), figures is not None
+    return {
+        "update": update + 1,
+        "episodes": (update + 1) * schedule.config.growth.environments,
+        **average_episodes(ended),
+        "flops": rounded(sum(each.flops for each in ended)),
+        "flops_so_far": rounded(so_far["flops"]),
+        "host_skipped_so_far": so_far["skipped"],
+        **list_learning_figures(asdict(figures) if figures else None),
+        "learning_rate": rounded(learning_rate(ppo, done)) if learns else None,
+        "entropy_weight": rounded(entropy_weight(ppo, done)) if learns else None,
+        "eval/episodes": len(evaluation),
+        **average_episodes(evaluation, "eval/"),
+    }
+
+
+def average_episodes(ended: Sequence[EpisodeResult], prefix: str = "") -> dict[str, float | int | None]:
+    """Means over episodes, by name; None for each if there are no episodes.
+
+    ``right`` is the share of those whose right slot and blueprint are known that kept exactly this one seed; ``none`` the
+    share that kept no seed.
+    """
+    known = [each for each in ended if each.truth is not None]
+    means: dict[str, float | None] = dict.fromkeys((*MEANS, "right", "none"))
+    if ended:
+        means = {name: sum(getattr(each, name) for each in ended) / len(ended) for name in MEANS}
+        means["none"] = sum(not each.kept for each in ended) / len(ended)
+        means["right"] = sum(each.kept == each.truth for each in known) / len(known) if known else None
+    return {f"{prefix}{name}": rounded(value) for name, value in means.items()}
+
+
+def make_episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str]) -> dict[str, Any]:
+    """A row of episodes.jsonl."""
+    plain = {name: rounded(value) if isinstance(value, float) else value for name, value in ended.plain().items()}
+    named = {"kept": [_name_seed(each, blueprints) for each in ended.kept]}
+    truth = [_name_seed(each, blueprints) for each in ended.truth or ()]
+    return {"update": update + 1, **plain, **named, "truth": truth if len(truth) > 1 else next(iter(truth), None)}
+
+
+def list_learning_figures(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """The figures of an update of the controller, by name; None for each if it does not learn."""
+    return {name: rounded(figures[name]) if figures else None for name in LEARNT}
+
+
+def _name_seed(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, str]:
+    slot, blueprint = seed
+    return {"slot": SLOTS[slot], "blueprint": blueprints[blueprint]}
+
+
+def describe_start(config: GrowthConfig, schedule: GrowthSchedule, done: int, last: Mapping[str, Any] | None) -> str:
     """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
@@ -70,24 +158,24 @@ EPISODES = "episodes.jsonl"
 
 
 @dataclass(frozen=True)
-class Start:
+class GrowthStart:
     """Where a run starts or resumes."""
 
     done: int  # updates
     snapshot: Snapshot  # what decides in the next
 
 
-class Run(LearningRun):
+class GrowthRun(LearningRun):
     """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: GrowthConfig
-    view, unit, limits = rows.VIEW, "update", ("growth.updates",)
+    view, unit, limits = VIEW, "update", ("growth.updates",)
 
     def __init__(self, config: GrowthConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
-        self.config, self.schedule = config, Schedule(config)
-        self.learner: Learner | None = None  # from when it begins on, where the controller learns
+        self.config, self.schedule = config, GrowthSchedule(config)
+        self.learner: PolicyLearner | None = None  # from when it begins on, where the controller learns
         self._so_far: dict[str, Any] = {"flops": 0.0, "skipped": 0}  # since the run began
         self._figures: Figures | None = None  # what was learnt in the last update
         self._learn_s = 0.0  # seconds that this took
@@ -104,7 +192,7 @@ class Run(LearningRun):
         """See ``LearningRun``."""
         return describe_result(row)
 
-    def begin(self, fresh: bool, places: Sequence[str]) -> Start | None:
+    def begin(self, fresh: bool, places: Sequence[str]) -> GrowthStart | None:
         """Open the folder; None where nothing is left to do. ``places`` are the ranks' devices."""
         if self.is_finished(fresh):
             return None
@@ -113,7 +201,7 @@ class Run(LearningRun):
             self.journal.replace("config.yaml", self._yaml)
         self._so_far = self._state("so_far", self._so_far)
         if self.config.growth.controller == "ppo":
-            self.learner = Learner(self.config, places[0])
+            self.learner = PolicyLearner(self.config, places[0])
             if checkpoint := self._checkpoint():
                 self.learner.load(checkpoint)
         shares = self.schedule.shares(len(places))
@@ -122,7 +210,7 @@ class Run(LearningRun):
         opening = describe_start(self.config, self.schedule, done, held[-1] if held else None)
         also = describe_assignment(places, shares, self.config.growth)
         self._show(self.schedule.updates, done, opening, also)
-        return Start(done, self._snapshot())
+        return GrowthStart(done, self._snapshot())
 
     def learn(self, update: int, result: RoundResult) -> Snapshot:
         """Learn from an update's episodes, if anything learns; what decides in the next."""
@@ -137,9 +225,9 @@ class Run(LearningRun):
         for name in ("flops", "skipped"):
             self._so_far = {**self._so_far, name: self._so_far[name] + sum(getattr(each, name) for each in result.results)}
         held_out = evaluation.results if evaluation else ()
-        row = rows.make_row(self.schedule, update, result.results, self._so_far, self._figures, held_out)
+        row = make_row(self.schedule, update, result.results, self._so_far, self._figures, held_out)
         blueprints = self.config.host.blueprints
-        self.journal.append(EPISODES, [rows.make_episode_row(update, each, blueprints) for each in result.results])
+        self.journal.append(EPISODES, [make_episode_row(update, each, blueprints) for each in result.results])
         seconds = self._lap()
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
         took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}

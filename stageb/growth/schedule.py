@@ -9,7 +9,7 @@ from stageb.training.schedules import is_due, share_done
 
 
 @dataclass(frozen=True)
-class Schedule:
+class GrowthSchedule:
     """The same on every rank, and at every world size."""
 
     config: GrowthConfig

@@ -11,7 +11,7 @@ from torch import Tensor
 from stageb import draws, seeds
 from stageb.config import require
 from stageb.growth import blocks, data
-from stageb.growth.blocks import Seeds, choose_batch_size, forward, group_members, open_segment
+from stageb.growth.blocks import StandingSeeds, choose_batch_size, forward, group_members, open_segment
 from stageb.growth.config import HostConfig, TaskConfig
 from stageb.growth.data import Sets, Split
 from stageb.growth.hosts import HOST, Plan
@@ -59,7 +59,7 @@ def choose_seeds(plan: Plan, key: int, count: int, slot: int | None, blueprint: 
 
 
 class Teachers:
-    """The teachers of a block, on a device. Gates they have none, and they compute in float32."""
+    """The teachers of a block, on a device."""
 
     def __init__(
         self, plan: Plan, keys: Sequence[int], right: Sequence[Sequence[Right]] | None, inputs: Tensor, known: bool = True
@@ -69,10 +69,10 @@ class Teachers:
 
         The last layer is scaled by ``inputs``, (N, *shape), so that logits have mean 0 for every class and one deviation.
         """
-        self.plan, self.keys, self.drawn = replace(plan, gated=False, precision="32-true"), keys, right is None
+        self.plan, self.keys, self.drawn = plan, keys, right is None
         self.host = blocks.draw(plan, HOST, keys).float().to(inputs.device)  # (B, size)
         has = [dict(each) for each in right or [()] * len(keys)]
-        held: Seeds = [[(its[slot], False) if slot in its else None for slot in range(len(SLOTS))] for its in has]
+        held: StandingSeeds = [[(its[slot], False) if slot in its else None for slot in range(len(SLOTS))] for its in has]
         self.slots, self.params = group_members(plan, held, inputs.device), {}
         for group in (group for slot in self.slots for group in slot.groups):
             whose = [_teaching_key(keys[member], known) for member in group.rows.tolist()]
@@ -108,21 +108,11 @@ class Teachers:
 TEACHER_SIZES = {"fit": 1024, "validation": 512, "test": 1024}  # examples
 TEACHER_CLASSES = 8
 
-_ROWS = ("mlp", "conv1d", "transformer")
-FORMS = {
-    "digits": Form((8, 8, 1), 10),
-    "mnist1d": Form((40, 1), 10, kinds=_ROWS),
-    "mnist1d-shuffled": Form((40, 1), 10, kinds=_ROWS),
-    "mnist5k": Form((28, 28, 1), 10),
-    "fashion_mnist": Form((28, 28, 1), 10),
-    "cifar10": Form((32, 32, 3), 10),
-    "tinystories": Form((data.CONTEXT,), 256, vocabulary=256, kinds=("transformer",)),
-}
+FORMS = {"digits": Form((8, 8, 1), 10), "mnist1d": Form((40, 1), 10, kinds=("mlp", "conv1d"))}
 TEACHER_FORMS = {  # what a teacher of that kind reads
     "mlp": Form((16,), TEACHER_CLASSES, kinds=("mlp",), given=True),
     "conv1d": Form((24, 2), TEACHER_CLASSES, kinds=("conv1d",), given=True),
     "conv2d": Form((8, 8, 2), TEACHER_CLASSES, kinds=("conv2d",), given=True),
-    "transformer": Form((8, 4), TEACHER_CLASSES, kinds=("transformer",), given=True),
 }
 TAUGHT = ("teacher", "futile")
 
@@ -138,7 +128,6 @@ class Task:
     blueprint: int | None = None  # likewise
     seeds: int = 1  # of each teacher
     inner: str = "teacher"  # weights with which the right seed germinates: the teacher's, or its own
-    own: tuple[int, int] | None = None  # examples of the fit and the validation part that each draws for itself
 
     def to(self, device: torch.device | str) -> Task:
         """The same on ``device``, where its lessons will lie too."""
@@ -166,30 +155,23 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
     shape, able = find_form(task, host), host.blueprints
     remedy = f"one of host.blueprints: {', '.join(able)}"
     require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, remedy)
-    sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.read(task.name, task.folder)
+    sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.read(task.name)
     for key, most in (("fit_examples", len(sets.fit)), ("validation_examples", len(sets.validation))):
         wanted = getattr(task, key)
         require(wanted is None or 1 <= wanted <= most, f"task.{key}", wanted, f"1 to {most} for {task.name}")
     counts = task.fit_examples or len(sets.fit), task.validation_examples or len(sets.validation)
-    if own := task.validation == "own":
-        both = (sets.fit, sets.validation)
-        pool = Split(torch.cat([each.inputs for each in both]), torch.cat([each.targets for each in both]))
-        sets = replace(sets, fit=pool, validation=pool)
-    else:
-        fit, validation = (
-            Split(each.inputs[:count], each.targets[:count])
-            for each, count in zip((sets.fit, sets.validation), counts, strict=True)
-        )
-        sets = replace(sets, fit=fit, validation=validation)
+    fit, validation = (
+        Split(each.inputs[:count], each.targets[:count])
+        for each, count in zip((sets.fit, sets.validation), counts, strict=True)
+    )
     return Task(
         name=task.name,
         form=shape,
-        sets=sets,
+        sets=replace(sets, fit=fit, validation=validation),
         slot=None if task.slot is None else SLOTS.index(task.slot),
         blueprint=None if task.blueprint is None else able.index(task.blueprint),
         seeds=task.seeds,
         inner=task.inner,
-        own=counts if own else None,
     )
 
 
@@ -204,8 +186,7 @@ def _unanswered(name: str, shape: Form) -> Sets:
 def make_lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     """What the environments that ``keys`` name learn from, where the task lies."""
     if task.name not in TAUGHT:
-        sets = task.sets.stacked(len(keys))
-        return BlockTask(_draw_parts(sets, keys, *task.own) if task.own else sets, blocks.draw(plan, HOST, keys), None)
+        return BlockTask(task.sets.stacked(len(keys)), blocks.draw(plan, HOST, keys), None)
     right = (
         None
         if task.name == "futile"
@@ -215,15 +196,6 @@ def make_lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]
     return BlockTask(Sets(*answered), teachers.host, right)
-
-
-def _draw_parts(sets: Sets, keys: Sequence[int], fit: int, validation: int) -> Sets:
-    """``sets``, whose fit and validation parts are one pool, with parts that each member draws from it, without overlap."""
-    device = sets.fit.inputs.device
-    streams = torch.tensor([draws.signed(seeds.stream(key, "parts")) for key in keys], device=device)
-    order = draws.bits(streams[:, None], torch.arange(len(sets.fit.inputs), device=device)).argsort(1)
-    held = replace(sets.validation, own=order[:, :validation])
-    return replace(sets, fit=replace(sets.fit, own=order[:, validation : validation + fit]), validation=held)
 
 
 def draw_batches(

@@ -1,4 +1,6 @@
-"""Training a block of hosts as one batch: Adam (Kingma and Ba 2015, algorithm 1) on parameters stacked over its members.
+"""Training and judging a block of hosts as one batch.
+
+Adam (Kingma and Ba 2015, algorithm 1) on parameters stacked over its members.
 
 Members share no number, so the gradient of the sum of their losses is every member's own gradient, taken by autograd through
 ``vmap``. That takes half the time of ``vmap`` over ``torch.func.grad``, where autograd runs on wrapped tensors.
@@ -9,7 +11,7 @@ trains beside the same host: each has a network of its own in that pass. (Lettin
 through in the host's own pass, with its output held back, would never tell it what it already adds: it would grow without
 bound.) A host that is given does not learn, and no gradient of its parameters is made.
 
-A *part* of a member (its host, or a slot's seed with its gate) whose gradients are not finite is not updated in that step,
+A *part* of a member (its host, or a slot's seed) whose gradients are not finite is not updated in that step,
 and the step is counted. The host's own three in a row end the run. A seed's do not: its gradient norm is infinite in the
 figures, which is for the lifecycle to answer, and it cannot reach its host meanwhile. Of a given host the loss says what its
 gradients would: whether they are finite.
@@ -24,27 +26,24 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from stageb.draws import wide
 from stageb.growth import blocks
-from stageb.growth.blocks import Seeds, SlotGroups, forward, group_members
+from stageb.growth.blocks import SlotGroups, StandingSeeds, choose_batch_size, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, name_segment
 from stageb.growth.types import SLOTS
-from stageb.training import nonfinite
-from stageb.training.cuda_graphs import Recorder
+from stageb.training.step import IN_A_ROW, REASON, NonFiniteError, Recorder
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-SCALE, LARGEST_SCALE = 1024.0, 65536.0  # of 16-mixed losses: at first, and at most
-SHRINK, GROW, GROW_AFTER = 0.125, 2.0, 200  # three steps left out take it from 1024 to 2: then it is not to blame
 RECORDED_FROM = 3  # steps of an epoch: to record one takes as long as to take one plainly
 
 
-class BrokenHostsError(nonfinite.NonFiniteError):
+class BrokenHostsError(NonFiniteError):
     """Hosts whose losses are no numbers any more."""
 
     def __init__(self, members: Sequence[int]) -> None:
         super().__init__(
-            f"{nonfinite.REASON} in members {', '.join(map(str, members))} of the block. Try host.precision 32-true, or a "
-            "smaller host.learning_rate"
+            f"{REASON} in members {', '.join(map(str, members))} of the block. Try a smaller host.learning_rate"
         )
         self.members = tuple(members)  # of the block, from 0
 
@@ -61,8 +60,6 @@ class Hosts:
     counts: Tensor  # int64 (B, 4): updates of each part since it began
     skipped: Tensor  # int64 (B, 4): steps that were left out, all in all
     broken: Tensor  # int64 (B,): steps of the host left out in a row
-    scale: Tensor  # (B,): of the loss, in 16-mixed; else 1
-    since: Tensor  # int64 (B,): steps since it last changed
     recorder: Recorder = field(default_factory=Recorder)  # of steps, on a GPU
 
     @property
@@ -79,7 +76,7 @@ class Hosts:
         """Everything, by name; the tensors themselves, no copies."""
         tables = {"weights": self.weights, "first": self.first, "second": self.second}
         state = {f"{table}.{name}": tensor for table, held in tables.items() for name, tensor in held.items()}
-        return state | {name: getattr(self, name) for name in ("counts", "skipped", "broken", "scale", "since")}
+        return state | {name: getattr(self, name) for name in ("counts", "skipped", "broken")}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a ``state``, whose tensors are copied."""
@@ -106,9 +103,8 @@ def make_hosts(plan: Plan, start: Tensor, device: torch.device | str, dtype: tor
     def zeros(*shape: int) -> Tensor:
         return torch.zeros((members, *shape), dtype=torch.int64, device=device)
 
-    scale = torch.full((members,), SCALE if plan.precision == "16-mixed" else 1.0, device=device)
     rates = torch.tensor(plan.learning_rates, dtype=dtype, device=device)
-    return Hosts(plan, rates, weights, first, second, zeros(4), zeros(4), zeros(), scale, zeros())
+    return Hosts(plan, rates, weights, first, second, zeros(4), zeros(4), zeros())
 
 
 def germinate(hosts: Hosts, member: int, slot: int, blueprint: int, key: int) -> None:
@@ -184,7 +180,7 @@ def _passes(hosts: Hosts, active: Tensor, alphas: Tensor, learning: Tensor) -> l
 
 def _pass(hosts: Hosts, rows: Tensor | None, active: Tensor, alphas: Tensor, learning: Tensor) -> _Pass:
     """A pass of networks whose every row says what it is."""
-    seeds: Seeds = [
+    seeds: StandingSeeds = [
         [(index, learns) if index >= 0 and alpha > 0 else None for index, alpha, learns in zip(*network, strict=True)]
         for network in zip(active.tolist(), alphas.tolist(), learning.tolist(), strict=True)
     ]
@@ -207,11 +203,11 @@ def _gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tenso
 
 def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
     """What one pass comes to. The host's parameters learn in their own pass alone."""
-    (x, y), host, scale = batch, hosts.weights[HOST].detach(), hosts.scale
+    (x, y), host = batch, hosts.weights[HOST].detach()
     if of.rows is not None:
-        x, y, host, scale = x[of.rows], y[of.rows], host[of.rows], scale[of.rows]
+        x, y, host = x[of.rows], y[of.rows], host[of.rows]
     leaves: list[Gradient] = []
-    if of.rows is None and hosts.plan.host_differentiated:
+    if of.rows is None and not hosts.plan.form.given:
         leaves.append((HOST, None, host.requires_grad_()))
     params = {}
     for group in (group for slot in of.slots for group in slot.groups):
@@ -220,16 +216,15 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
         if group.learns:
             leaves.append((group.segment, rows, params[group].requires_grad_()))
     losses, accuracies = judge_logits(forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y)
-    gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves]) if leaves else ()
+    gradients = torch.autograd.grad(losses.sum(), [leaf for _, _, leaf in leaves]) if leaves else ()
     figures = torch.stack([losses.detach(), accuracies], 1)
     return figures, [(name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)]
 
 
 def judge_logits(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross entropies and accuracies (B,) of logits (B, ..., classes) for targets int64 (B, ...), float32 or wider."""
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    losses = -logits.log_softmax(-1).gather(-1, y[..., None])
-    return losses.flatten(1).mean(1), (logits.detach().argmax(-1) == y).to(losses.dtype).flatten(1).mean(1)
+    """Mean cross entropies and accuracies (B,) of logits (B, N, classes) for targets int64 (B, N)."""
+    losses = -logits.log_softmax(-1).gather(-1, y[..., None])[..., 0]
+    return losses.mean(1), (logits.detach().argmax(-1) == y).to(losses.dtype).mean(1)
 
 
 def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses: Tensor) -> Tensor:
@@ -239,17 +234,15 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
     """
     squares, squared = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device), []
     for name, rows, gradient in gradients:
-        if hosts.plan.precision == "16-mixed":
-            gradient.div_(_of(hosts.scale, rows)[:, None])
         squared.append(gradient.square())
         squares[_all(rows), blocks.find_part(name)] = squared[-1].sum(1)
     finite = squares.isfinite()
-    if not hosts.plan.host_differentiated:
+    if hosts.plan.form.given:
         finite[:, 0] = losses.isfinite()
     hosts.counts += updated & finite
     hosts.skipped += updated & ~finite
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
-    hosts.broken.copy_(torch.where(hosts.broken >= nonfinite.IN_A_ROW, hosts.broken, in_a_row))
+    hosts.broken.copy_(torch.where(hosts.broken >= IN_A_ROW, hosts.broken, in_a_row))
     counts = hosts.counts.clamp(min=1).to(squares.dtype)
     rates = hosts.learning_rates * finite / -torch.expm1(counts * math.log(BETAS[0]))
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
@@ -266,8 +259,6 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
         if rows is not None:
             for table, new in zip(tables, (first, second, weights), strict=True):
                 table[rows] = new
-    if hosts.plan.precision == "16-mixed":
-        _rescale(hosts, finite[:, 0])
     return torch.where(updated, torch.where(finite, squares.sqrt(), torch.inf), 0.0)
 
 
@@ -275,19 +266,55 @@ def _all(rows: Tensor | None) -> Tensor | slice:
     return slice(None) if rows is None else rows
 
 
-def _of(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    return tensor if rows is None else tensor[rows]
-
-
-def _rescale(hosts: Hosts, finite: Tensor) -> None:
-    """Losses are scaled less after a step that was left out, and more after many that were not."""
-    hosts.since.copy_((hosts.since + 1) * finite)
-    grows = hosts.since >= GROW_AFTER
-    hosts.scale.mul_(torch.where(finite, torch.where(grows, GROW, 1.0), SHRINK)).clamp_(1.0, LARGEST_SCALE)
-    hosts.since.mul_(~grows)
-
-
 def _raise_if_broken(hosts: Hosts) -> None:
-    broken = (hosts.broken >= nonfinite.IN_A_ROW).nonzero().flatten().tolist()
+    broken = (hosts.broken >= IN_A_ROW).nonzero().flatten().tolist()
     if broken:
         raise BrokenHostsError(broken)
+
+
+# What each slot contributes: the network judged as it is, and with seeds turned out or in, in one batched forward.
+#
+# Nothing changes by asking: no gradient is made, no state is held, nothing is drawn. What comes before the first slot is the
+# same in all settings, and is computed once.
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """How members do on a set in each setting, on the CPU."""
+
+    loss: Tensor  # float64 (B, S): mean cross entropy
+    accuracy: Tensor  # float64 (B, S)
+
+
+def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> SetScores:
+    """Loss and accuracy on ``split``, whose targets are stacked over members, in S settings of ``alphas``, floats (B, S, 3).
+
+    ``active`` is int64 (B, 3), as of ``training.train_epoch``.
+    """
+    plan, device, count = hosts.plan, hosts.device, len(split)
+    seen = (alphas > 0).any(1).tolist()  # in one setting at least
+    seeds: StandingSeeds = [
+        [(index, False) if index >= 0 and any_at_all else None for index, any_at_all in zip(indices, its, strict=True)]
+        for indices, its in zip(active.tolist(), seen, strict=True)
+    ]
+    slots = group_members(plan, seeds, device)
+    params = {group: hosts.weights[group.segment][group.rows] for slot in slots for group in slot.groups}
+    alphas = alphas.to(device, hosts.weights[HOST].dtype)
+    total = torch.zeros((2, *alphas.shape[:2]), dtype=wide(device), device=device)
+    with torch.no_grad():
+        for start in range(0, count, choose_batch_size(plan)):
+            chunk = slice(start, start + choose_batch_size(plan))
+            inputs, targets = split.part(chunk)
+            logits = forward(plan, hosts.weights[HOST], slots, params, inputs, alphas)
+            total += _sums(logits, targets[:, None])
+    losses, right = total.cpu().double() / count
+    return SetScores(losses, right)
+
+
+def _sums(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropies and right answers, (2, B, S), of (B, S, N, classes) for (B, 1, N), summed."""
+    targets = targets.expand(logits.shape[:-1])
+    log_probs = logits.log_softmax(-1)
+    losses = -log_probs.gather(-1, targets[..., None])[..., 0]
+    right = log_probs.argmax(-1) == targets
+    return torch.stack([each.to(wide(logits.device)).sum(2) for each in (losses, right)])

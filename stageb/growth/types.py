@@ -68,7 +68,7 @@ Slots = tuple[SlotView, SlotView, SlotView]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class EnvironmentView:
     """All that a controller may know of one environment at the end of an epoch: fit and validation figures, never test."""
 
     epoch: int  # done so far, from 1

@@ -1,4 +1,7 @@
-"""Views: what is known of an environment after each epoch, from measurements. Only the standard library is imported."""
+"""What is known of an environment after each epoch, and what its controller is paid. Only the standard library is imported.
+
+Only the standard library is imported.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from stageb.growth.config import GatesConfig
+from stageb.growth.config import GatesConfig, RewardConfig
 from stageb.growth.lifecycle import SEEDED, VISIBLE
-from stageb.growth.types import Slots, SlotView, Stage, View
+from stageb.growth.types import EnvironmentView, Slots, SlotView, Stage
+
+# What a controller is paid: for the network that an episode leaves, and on the way for what brings it about.
+#
+# An episode ends with the objective J = accuracy - lambda ln(1 + extra / host), of the network that stays: the host and its
+# fossils. Shaping pays what J changes by from epoch to epoch: a potential (Ng, Harada & Russell 1999, "Policy invariance
+# under reward transformations", theorem 1), of 0 at the end, so that no policy gains by it that did not before.
+#
+# All figures are of the validation set.
+
+
+def compute_objective(view: EnvironmentView, config: RewardConfig) -> float:
+    """J: accuracy less the price of its size."""
+    return view.accuracy - config.size_price * measure_growth(view)
+
+
+def measure_growth(view: EnvironmentView) -> float:
+    """ln(1 + extra / host parameters): 0 for the bare host."""
+    return math.log1p(view.extra_parameters / view.host_parameters)
+
+
+def compute_reward(
+    before: EnvironmentView, after: EnvironmentView, final: EnvironmentView | None, config: RewardConfig, gamma: float
+) -> float:
+    """Of what was done on seeing ``before``: it led to ``after``, an epoch later.
+
+    ``final`` is the network that stays, judged once the episode is over; None where it goes on.
+    """
+    potential = config.shaping * compute_objective(after, config) if final is None else 0.0
+    paid = gamma * potential - config.shaping * compute_objective(before, config)
+    if final is not None:
+        paid += compute_objective(final, config)
+    return config.scale * paid
+
 
 REMEMBERED = 5  # epochs of which a view holds the validation figures
 
@@ -36,14 +72,16 @@ class Sizes:
     extra_parameters: int
 
 
-def view_after_epoch(before: View | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig) -> View:
+def view_after_epoch(
+    before: EnvironmentView | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig
+) -> EnvironmentView:
     """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the epoch before."""
     losses = (*(before.loss_history if before else ()), measured.loss)[-REMEMBERED:]
     accuracies = (*(before.accuracy_history if before else ()), measured.accuracy)[-REMEMBERED:]
     best, plateau = (before.best_loss, before.plateau) if before else (math.inf, 0)
     better = measured.loss < best
     germinated = max((slot.seed_id + 1 for slot in slots), default=0)
-    return View(
+    return EnvironmentView(
         epoch=before.epoch + 1 if before else 1,
         epochs=sizes.epochs,
         steps=(before.steps if before else 0) + sizes.steps,
@@ -65,7 +103,7 @@ def view_after_epoch(before: View | None, slots: Slots, measured: Measurements, 
     )
 
 
-def view_at_end(view: View, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> View:
+def view_at_end(view: EnvironmentView, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> EnvironmentView:
     """The network that stays: ``judged`` is its loss and accuracy on the validation set."""
     loss, accuracy = judged
     return replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra_parameters)

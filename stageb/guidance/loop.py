@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stageb.engines.outline import rank_bytes
 from stageb.guidance.commands.fit.inputs import Inputs
-from stageb.guidance.commands.fit.run import Run
+from stageb.guidance.commands.fit.run import FitRun
 from stageb.guidance.judging import selection
 from stageb.guidance.judging.questions import Dialogue, add_reasons
 from stageb.guidance.judging.ranks import Ranks
@@ -43,7 +43,7 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
     world.agree("the digest of the ticket files", inputs.digest)
     inputs = replace(inputs, digest=inputs.digest + check_images(world, inputs.tickets))
     ranks = Ranks(config, inputs.tickets, world)
-    with Run(config, resolved_yaml, inputs, ranks) as run:
+    with FitRun(config, resolved_yaml, inputs, ranks) as run:
         if not world.lead(run.show_if_finished, fresh):
             ranks.load()
             state = epochs(world, run, ranks, world.alone(run.begin, fresh))
@@ -51,7 +51,7 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
     return 0
 
 
-def epochs(world: World, run: Run, ranks: Ranks, state: State) -> State:
+def epochs(world: World, run: FitRun, ranks: Ranks, state: State) -> State:
     """Judge val and test (an audit: all splits, and nothing more), learn for some epochs, choose by val, judge test again.
 
     Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is rank
@@ -77,7 +77,7 @@ def epochs(world: World, run: Run, ranks: Ranks, state: State) -> State:
     return state
 
 
-def roll_out(world: World, run: Run, ranks: Ranks, state: State, round_: Round) -> State:
+def roll_out(world: World, run: FitRun, ranks: Ranks, state: State, round_: Round) -> State:
     """One round: every rank answers its share of the tickets under rank 0's guidance; rank 0 selects and commits."""
     guidance = world.lead(guidance_for, state, round_, run.config)
     if guidance is None:
@@ -93,12 +93,12 @@ def guidance_for(state: State, round_: Round, config: LoopConfig) -> Guidance | 
     return state.missions[round_.mission].guidance
 
 
-def skip(run: Run, state: State, round_: Round) -> State:
+def skip(run: FitRun, state: State, round_: Round) -> State:
     """Go past a round that needs no rollout."""
     return state if round_.place <= state.done else run.skip(state, round_, transitions.why_skip(round_, state, run.config))
 
 
-def select(run: Run, state: State, round_: Round, answers: Sequence[Answers]) -> Dialogue[State]:
+def select(run: FitRun, state: State, round_: Round, answers: Sequence[Answers]) -> Dialogue[State]:
     """Select a verdict for each ticket of a round, ask for the reasons that are wanted and not written yet, and record."""
     run.check_first_answers(state, answers)
     mission, agreement = state.missions[round_.mission], run.config.manual_review.min_verdict_agreement
@@ -119,7 +119,7 @@ def select(run: Run, state: State, round_: Round, answers: Sequence[Answers]) ->
     return run.record_round(state, round_, records, transitions.after_round(mission, round_, records))
 
 
-def prepare(run: Run, state: State, name: str) -> Dialogue[State]:
+def prepare(run: FitRun, state: State, name: str) -> Dialogue[State]:
     """Before a mission learns, give the guidance that it starts with demonstrations, and calibrate it; then learn by code
     what can be learnt at once. Once, and only for models that need that."""
     before = state.missions[name]
@@ -132,7 +132,7 @@ def prepare(run: Run, state: State, name: str) -> Dialogue[State]:
     return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state)
 
 
-def learn(run: Run, state: State, name: str, size: int) -> Dialogue[State]:
+def learn(run: FitRun, state: State, name: str, size: int) -> Dialogue[State]:
     """Reflect on a mission's records, ``size`` or more of them; apply and commit what the gate accepts.
 
     If several bundles are drawn at once, all proposals are made under one snapshot of the guidance, and each is tested under
@@ -143,7 +143,7 @@ def learn(run: Run, state: State, name: str, size: int) -> Dialogue[State]:
     return state
 
 
-def learn_from_bundles(run: Run, state: State, name: str) -> Dialogue[State]:
+def learn_from_bundles(run: FitRun, state: State, name: str) -> Dialogue[State]:
     """Reflect on a mission's next bundles, and apply what the gate accepts."""
     tools = run.tools(name)
     run.progress.show_activity(f"{name}: what is judged wrong?")
@@ -161,7 +161,7 @@ def learn_from_bundles(run: Run, state: State, name: str) -> Dialogue[State]:
     return state
 
 
-def learn_whole(run: Run, state: State, name: str) -> Dialogue[State]:
+def learn_whole(run: FitRun, state: State, name: str) -> Dialogue[State]:
     """Learn a mission's whole guidance at once, from all of its train tickets; apply what may stay."""
     before, tools = state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: learning from {len(tools.splits.train)} tickets")
@@ -170,7 +170,7 @@ def learn_whole(run: Run, state: State, name: str) -> Dialogue[State]:
     return run.record_reflection(state, bundle, reflection, learnt, mission)
 
 
-def prune(run: Run, state: State, name: str) -> Dialogue[State]:
+def prune(run: FitRun, state: State, name: str) -> Dialogue[State]:
     """Search for a rule of a mission that earns nothing, and remove it."""
     before, tools = state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
@@ -178,7 +178,7 @@ def prune(run: Run, state: State, name: str) -> Dialogue[State]:
     return run.record_removal(state, removal, learnt, steps.apply_removal(before, removal, learnt, tools))
 
 
-def end_epoch(run: Run, state: State, epoch: int, name: str) -> Dialogue[State]:
+def end_epoch(run: FitRun, state: State, epoch: int, name: str) -> Dialogue[State]:
     """End a mission's epoch: learn from the remaining records, search for an idle rule, count idle epochs."""
     if run.schedule.close(epoch, name) <= state.done:
         return state
@@ -188,7 +188,7 @@ def end_epoch(run: Run, state: State, epoch: int, name: str) -> Dialogue[State]:
     return run.record_epoch(state, epoch, transitions.after_epoch(state.missions[name]))
 
 
-def choose(run: Run, state: State, name: str) -> State:
+def choose(run: FitRun, state: State, name: str) -> State:
     """Choose the final guidance of a mission; an audit (``jump_reflection``) has none to choose."""
     if run.config.jump_reflection or run.schedule.choice(name) <= state.done:
         return state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stageb.guidance.commands.fit.inputs import check_folder, read_inputs
 from stageb.guidance.words.config import LoopConfig
 from stageb.job.process import collector_off
-from stageb.runs import log_level
+from stageb.runs.progress import set_log_level
 
 
 def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -13,7 +13,7 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
     Raises ``InputError`` before anything is started where the input cannot be used.
     """
-    log_level.at(config.log_level)
+    set_log_level(config.log_level)
     if config.loggers:
         from stageb.runs import loggers  # brings Lightning
 

@@ -1,15 +1,21 @@
-"""Numbers as records hold them and as people read them."""
+"""Numbers as records hold them and as people read them; what a command prints at its end."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Column, Table
 
 Z = 1.959964  # 97.5 % of a standard normal distribution lie below
 
 
 def rounded(value: float | None) -> float | None:
-    """Six significant digits are enough for a record, and what is no number is none."""
+    """Six significant digits, which are enough for a record; None for a value that is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
@@ -56,3 +62,66 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     quantile += (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / (384 * freedom**3)
     variance = sum((value - mean) ** 2 for value in values) / freedom
     return mean, quantile * math.sqrt(variance / count)
+
+
+# What a command prints at its end, on standard output: plain text and tables, as wide as the terminal.
+#
+# A table is never cut: where the terminal is too narrow for its headings and figures, each row is told in words instead.
+
+
+WIDTH = 1000  # where it goes to a file: as wide as it takes
+GAP = 2  # between two columns
+
+
+def make_console() -> Console:
+    """Where it is printed, every text as it stands."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+def make_table(title: str, names: Sequence[str], figures: Sequence[str], text: str = "") -> Table:
+    """An empty table with columns of names, which may be cut, of figures, and perhaps one of ``text``, which may wrap."""
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    if text:
+        table.add_column(text)
+    return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table of ``make_table``, or in words where there is no room for it."""
+    if sum(map(_least_width, table.columns)) + GAP * (len(table.columns) - 1) <= console.width:
+        console.print(table)
+        return
+    for line in _tell_rows(table, console.width):
+        console.print(line)
+
+
+def _least_width(column: Column) -> int:
+    """Cells that a column takes at least: all of its text, or the longest word where that wraps."""
+    from rich.cells import cell_len
+
+    texts = [str(cell) for cell in (column.header, *column.cells)]
+    words = texts if column.no_wrap else [word for text in texts for word in text.split()]
+    return min(max(map(cell_len, words), default=0), column.max_width or WIDTH)
+
+
+def _tell_rows(table: Table, width: int) -> Iterator[str]:
+    """The title; then for each row its names, and below them its figures, each behind its heading."""
+    if table.title:
+        yield str(table.title)
+    named = next(place for place, column in enumerate(table.columns) if column.justify == "right")
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        texts = [" ".join(str(cell).split()) for cell in cells]
+        yield ", ".join(texts[:named])
+        figures = [f"{column.header} {text}" for column, text in zip(table.columns, texts, strict=True) if text][named:]
+        yield from textwrap.wrap(", ".join(figures), width, initial_indent="  ", subsequent_indent="  ")

@@ -1,17 +1,26 @@
-"""A run's folder, as commands read it that look at runs. Nothing is locked and nothing is written: the run may go on
-meanwhile, and another program may have changed any file."""
+"""A run's folder: opened and recorded by the loop that runs, read by commands that look at runs.
+
+Nothing is locked and nothing is written: the run may go on
+meanwhile, and another program may have changed any file.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import stageb
+from stageb.config import OutputConfig
 from stageb.errors import BadInputError, BadLine, JournalError
+from stageb.runs.loggers import Loggers
 from stageb.store import disk
 from stageb.store.commits import REMEDY, read_commit
+from stageb.store.journal import Journal
 from stageb.store.trust import file_of
 from stageb.untrusted import strict_json
 
@@ -79,3 +88,54 @@ class RunFolder:
 
     def _place(self, file: str) -> Path:
         return file_of(self.path, self.path / file)
+
+
+# What the runs of all loops share: opening their folder, recording what they run on, and releasing it all at the end.
+#
+# Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``).
+
+
+METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the folder holds a finished run; whether it is this run, ``open_journal`` checks."""
+    state = read_commit(folder)["state"]
+    return isinstance(state, dict) and bool(state.get("finished"))
+
+
+def open_journal(
+    output: OutputConfig, shaping: Mapping[str, Any], ignored: tuple[str, ...], limits: tuple[str, ...], fresh: bool
+) -> Journal:
+    """Open the run's folder, new or to resume: ``Journal.open`` with ``shaping`` as the config that results depend on."""
+    return Journal.open(output.root, output.run_name, shaping, fresh=fresh, ignored=ignored, limits=limits)
+
+
+def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]) -> None:
+    """Write config.yaml and run.json: the run's config, versions (those of ``packages`` included), and ``facts`` about the
+    devices; nothing from the environment. A finished run, which is only shown again, stays as it is."""
+    if (journal.state or {}).get("finished"):
+        return
+    if journal.number == 0 or journal.raised:
+        journal.replace("config.yaml", resolved_yaml)
+    python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}
+    machine = {**python, "packages": {name: version(name) for name in packages}, **facts}
+    journal.replace("run.json", json.dumps(machine, indent=2) + "\n")
+
+
+class RecordedRun:
+    """A run's resources, released when it ends or fails."""
+
+    journal: Journal  # once it has begun, as this
+    loggers: Loggers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release what the run holds. A run that finished has already closed its loggers as successful."""
+        if hasattr(self, "loggers"):
+            self.loggers.close("aborted")
+        for held in ("logs", "progress", "journal"):
+            if hasattr(self, held):
+                getattr(self, held).close()

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, or tickets are judged: a bar on a terminal, plain lines elsewhere.
+"""What reaches the terminal of a run: its progress, and what libraries and warnings say.
 
 On standard error,
 rank 0 alone.
@@ -6,7 +6,10 @@ rank 0 alone.
 
 from __future__ import annotations
 
+import logging
+import os
 import time
+import warnings
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -14,13 +17,38 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.config import Level, OutputConfig
+from stageb.job import lifetime
 from stageb.runs.figures import clock
+
+# What reaches the terminal beside what a loop says itself: Python's warnings, records of loggers, libraries' included.
+#
+# A library's warning is shown where a user may be able to act on it. Notes that one developer writes to another
+# (deprecations, coming changes), and what a rank beside rank 0 would say once more, are shown at level debug alone.
+
+
+SPEAKERS = ("lightning", "lightning.fabric", "lightning.pytorch", "stageb", "torch", "transformers")
+
+
+def set_log_level(level: Level) -> None:
+    """From now on this process says what is of ``level`` or worse."""
+    if level == "debug":
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.DEBUG)
+        return
+    least = "error" if level == "error" or not lifetime.leads() else "warning"
+    for name in SPEAKERS:
+        logging.getLogger(name).setLevel(least.upper())
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", least)  # which it asks as it is imported
+    for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
+        warnings.simplefilter("ignore", category)
+    if least == "error":
+        warnings.simplefilter("ignore")
+
 
 PAUSE_S = 10.0  # between two plain lines
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunLength:
     """How far a run goes."""
 
     unit: str  # what it counts: "update", "step"
@@ -31,7 +59,7 @@ class Plan:
 class Progress:
     """Counts the updates, or whatever the plan counts, of this process's part of the run, and says how it goes."""
 
-    def __init__(self, opening: str, plan: Plan, level: Level) -> None:
+    def __init__(self, opening: str, plan: RunLength, level: Level) -> None:
         """``opening`` is the first line."""
         self._console, self._plan, self._level = console(), plan, level
         self._began, self._said = time.monotonic(), 0.0

@@ -20,9 +20,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stageb.snake import picture
 from stageb.snake.config import GameConfig
-from stageb.snake.game import ACTIONS, Game
+from stageb.snake.game import ACTIONS, Game, draw_image, write_text
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -156,9 +155,7 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         if self.game is None or self.render_mode is None:
             return None
         grid = self.game.grids()[0].tolist()
-        return (
-            picture.write_text(grid) if self.render_mode == "ansi" else np.asarray(picture.draw_image(grid).convert("RGB"))
-        )
+        return write_text(grid) if self.render_mode == "ansi" else np.asarray(draw_image(grid).convert("RGB"))
 
     def _seen(self, game: Game) -> Floats:
         found: Floats = make_observations(game)[0]

@@ -22,12 +22,11 @@ from stageb.job.world import World, decode, encode
 from stageb.runs.figures import wilson
 from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
-from stageb.snake.game import Game
+from stageb.snake.game import Game, GameTotals
 from stageb.snake.rollout import Autocast
-from stageb.snake.types import GameTotals
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
-from stageb.training.nonfinite import check_finite
+from stageb.training.step import check_finite
 
 WEIGHTS = "weights/agent.safetensors"
 

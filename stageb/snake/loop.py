@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from stageb.job.world import World
 from stageb.snake.config import SnakeConfig
-from stageb.snake.ranks import Ranks, count_games
-from stageb.snake.rows import UpdateResult
-from stageb.snake.run import Run
+from stageb.snake.ranks import SnakeRanks, count_games
+from stageb.snake.run import SnakeRun, UpdateResult
 from stageb.training.run import launch
 
 
@@ -23,18 +22,18 @@ def fit(config: SnakeConfig, resolved_yaml: str, fresh: bool) -> int:
 def main(world: World, config: SnakeConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
     games = count_games(config, world)
-    with Run(config, resolved_yaml, world.facts()) as run:
+    with SnakeRun(config, resolved_yaml, world.facts()) as run:
         start = world.lead(run.begin, fresh, games, world.world_size)
         if start is None:
             return 0
-        ranks = Ranks(config, start.schedule, world)
+        ranks = SnakeRanks(config, start.schedule, world)
         ranks.take_up(start.checkpoint)
         updates(world, run, ranks, start.done)
         world.lead(run.end)
     return 0
 
 
-def updates(world: World, run: Run, ranks: Ranks, done: int) -> None:
+def updates(world: World, run: SnakeRun, ranks: SnakeRanks, done: int) -> None:
     """The updates that are not done yet."""
     schedule = ranks.schedule
     for update in range(done, schedule.updates):

@@ -19,13 +19,12 @@ import torch
 from stageb import seeds
 from stageb.config import require
 from stageb.errors import InputError, StagebError, shown
-from stageb.snake import picture
 from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.evaluate import load_agent, play_out
-from stageb.snake.game import Game
+from stageb.snake.game import PALETTE, Game, draw_image, write_text
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -91,10 +90,10 @@ def show(replay: Replay, config: GameConfig, delay: float) -> None:
     if sys.stdout.isatty():
         print("\n" * lines, end="")
         for grid in replay.grids[:-1]:
-            print(f"\x1b[{lines}A{picture.write_text(grid)}", flush=True)
+            print(f"\x1b[{lines}A{write_text(grid)}", flush=True)
             time.sleep(delay)
         print(f"\x1b[{lines}A", end="")
-    print(picture.write_text(replay.grids[-1]))
+    print(write_text(replay.grids[-1]))
     most = config.cells - START_LENGTH
     print(f"{replay.score} of {most} foods in {len(replay.grids) - 1} steps; {replay.how}")
 
@@ -104,10 +103,10 @@ def draw(replay: Replay, place: Path) -> list[Path]:
     if place.suffix.lower() != ".gif":
         raise InputError(f"--out {place}: give a name that ends in .gif")
     every = -(-len(replay.grids) // MOST_FRAMES)
-    frames = [picture.draw_image(grid) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
+    frames = [draw_image(grid) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
     frames += [frames[-1]] * FRAMES_PER_SECOND  # a second to see the end
     film: dict[str, Any] = {"append_images": frames[1:], "duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
-    film |= {"palette": picture.PALETTE, "optimize": True}  # one palette for all frames, which hold what changed
+    film |= {"palette": PALETTE, "optimize": True}  # one palette for all frames, which hold what changed
     with disk.reporting(place):
         disk.place(place, lambda path: frames[0].save(path, save_all=True, **film))
     ffmpeg = shutil.which("ffmpeg")

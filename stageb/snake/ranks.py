@@ -1,32 +1,102 @@
-"""What every rank does for the loop: play its share of the games, learn from them, and bring together what only all know.
+"""What every rank does for the loop: play, and learn from its share of what was played.
 
 Every method is for all ranks, in the same order. Rank 0 alone decides and writes: ``run.py``.
 """
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stageb import seeds
+from stageb import draws, seeds
 from stageb.config import require
 from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import ACCELERATORS, SnakeConfig
-from stageb.snake.game import Game
-from stageb.snake.learner import Learner
+from stageb.snake.game import Game, GameTotals, Rollout
 from stageb.snake.rollout import Player
-from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
-from stageb.snake.types import GameTotals, Rollout
+from stageb.snake.schedule import MOST_GAMES, SnakeSchedule, fit_games
 from stageb.training import ppo, run
 from stageb.training.ppo import Batch
 from stageb.training.run import digest_of
-from stageb.training.step import WARM_UP_DDP, Step
+from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
+
+# Learning from a rollout: passes over it in equal minibatches, on every rank alike.
+#
+# A minibatch takes equally many steps of every game, chosen for each game by a stream that its global number names. So every
+# rank has as many minibatches, and the union of what ranks learn from at a step of the optimiser is the same at every world
+# size. Where one rank has a game more than another its means count for so much more (``SnakeSchedule.weight``).
+
+
+class SnakeLearner:
+    """What a rank does with its rollouts."""
+
+    def __init__(self, world: World, schedule: SnakeSchedule, step: Step, numbers: Sequence[int]) -> None:
+        """``numbers`` are those of this rank's games."""
+        self.world, self.schedule, self.step = world, schedule, step
+        self.config = schedule.config.ppo
+        self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
+        self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller ppo.learning_rate")
+
+    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
+        """One update. Raises ``NonFiniteError``, on all ranks alike."""
+        with self.world.at(f"advantages of update {update}"):
+            advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
+            total = ppo.sum_moments(rollout, advantages)
+        mean, deviation, explained = ppo.compute_moments(self.world.sum(total))
+        returns, advantages = advantages + rollout.values, ppo.normalise(advantages, mean, deviation)
+        self.step.set_hyperparameters(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
+        whole = make_batch(rollout, advantages, returns)
+
+        def take(epoch: int) -> Tensor:
+            batches = self._minibatches(whole, len(advantages), (update, epoch))
+            with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, as it lays them out
+                return self.step.take_all(batches)
+
+        steps, epochs = ppo.take_passes(self.config, take, self._mean)
+        return self._figures(steps, explained, epochs, update)
+
+    def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
+        """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
+        means = self._mean(ppo.average_steps(steps))
+        with self.world.together(f"figures of update {update}"):
+            *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
+        finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps
+        for each in finite:
+            self._skipped_steps.count(each, f"update {update}: {REASON}")
+        return ppo.Figures.of(read[: len(means)], variance, finite.count(False), epochs)
+
+    def _minibatches(self, whole: Batch, steps: int, names: tuple[int, int]) -> Iterator[Batch]:
+        """The minibatches of one pass over so many ``steps`` of every game; ``names`` are the update's and the pass's."""
+        games = len(self._numbers)
+        places = self._order(steps, names) * games + torch.arange(games, device=self._numbers.device)
+        for some in places.chunk(self.schedule.minibatches):
+            yield whole.rows(some.flatten())
+
+    def _order(self, steps: int, names: tuple[int, int]) -> Tensor:
+        """The order in which a pass takes the steps of every game: int64 (steps, games)."""
+        key = draws.signed(seeds.stream(self.schedule.config.seed, "snake", "minibatches", *names))
+        keys = draws.bits(torch.full_like(self._numbers, key), self._numbers)
+        return draws.bits(keys[None], torch.arange(steps, device=keys.device)[:, None]).argsort(0)
+
+    def _mean(self, mine: Tensor) -> Tensor:
+        """Means over the games of all ranks, from those over this rank's games."""
+        return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
+
+
+def make_batch(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
+    """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N)."""
+    columns = (rollout.grids, rollout.actions, rollout.log_probs, advantages, returns)
+    grids, actions, log_probs, advantages, returns = (column.flatten(0, 1) for column in columns)
+    return Batch((grids, actions), log_probs, advantages, returns)
+
 
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
@@ -51,10 +121,10 @@ def find_device_kind(device: str) -> str:
     return kind
 
 
-class Ranks:
+class SnakeRanks:
     """The ranks of a run, as the loop sees them."""
 
-    def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
+    def __init__(self, config: SnakeConfig, schedule: SnakeSchedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
         run.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
         numbers = schedule.share(world.rank)
@@ -73,7 +143,7 @@ class Ranks:
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         if config.runner.compile:
             self.player.compile_agent()
-        self.learner = Learner(world, schedule, self.step, numbers)
+        self.learner = SnakeLearner(world, schedule, self.step, numbers)
         self._ended = GameTotals()  # since they were last gathered
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:

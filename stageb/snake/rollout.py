@@ -17,9 +17,8 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.snake.agent import Agent
-from stageb.snake.game import Game
-from stageb.snake.types import GameTotals, Rollout
-from stageb.training import cuda_graphs
+from stageb.snake.game import Game, GameTotals, Rollout
+from stageb.training import step
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 AT_ONCE = 65_536  # final observations that the agent reads at a time
@@ -125,7 +124,7 @@ class Player:
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
         kept = self.game.state()
-        self._replay = cuda_graphs.recorded(self._one_step, self._warm_up)
+        self._replay = step.recorded(self._one_step, self._warm_up)
         self.game.load(kept)
         self._begin(first_step)
 

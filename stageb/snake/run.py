@@ -3,23 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from safetensors.torch import save_file
 
-from stageb.runs.figures import short
-from stageb.runs.run import METRICS
+from stageb.runs.figures import rounded, short
+from stageb.runs.folder import METRICS
+from stageb.runs.logs import Curves, RowView
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.evaluate import WEIGHTS
+from stageb.snake.game import GameTotals
 from stageb.snake.ranks import Checkpoint
-from stageb.snake.rows import VIEW, UpdateResult, make_row
-from stageb.snake.schedule import Schedule
+from stageb.snake.schedule import SnakeSchedule
 from stageb.store.commits import read_commit
+from stageb.training.ppo import Figures
 from stageb.training.run import NOT_SHAPING, LearningRun
 
+GROUPS = {  # how TensorBoard groups what rows call plainly
+    **dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length", "games"), "games"),
+    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
+    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
+    **dict.fromkeys(("skipped", "skipped_so_far", "learning_rate", "entropy_weight"), "ppo"),
+}
+CURVES = Curves(
+    step="steps",
+    axis="steps of all environments",
+    panels=(
+        ("score", "foods a game"),
+        ("win_rate", "games won"),
+        ("length", "steps a game"),
+        ("entropy", "entropy (nats)"),
+        ("explained_variance", "explained variance"),
+        ("approx_kl", "KL(old, new)"),
+    ),
+    tested={"score": "eval/score", "win_rate": "eval/win_rate", "length": "eval/length"},
+    apart="most probable actions",
+)
+VIEW = RowView(CURVES, GROUPS)
 
-def describe_start(config: SnakeConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """The result of an update, over all ranks."""
+
+    figures: Figures
+    ended: GameTotals  # games, since the last row
+    divergence: float | None  # how far replicas are apart; None where they were not compared
+    evaluation: GameTotals | None  # games of an evaluation
+
+
+def make_row(schedule: SnakeSchedule, update: int, result: UpdateResult, skipped: int) -> dict[str, Any]:
+    """The row after an update; ``skipped`` are steps of the optimiser since the run began."""
+    cells = schedule.config.game.cells
+    return {
+        "update": update + 1,
+        "steps": (update + 1) * schedule.steps,
+        **average_games(result.ended, cells, ""),
+        **{name: rounded(value) for name, value in asdict(result.figures).items()},
+        "skipped_so_far": skipped,
+        "learning_rate": rounded(schedule.learning_rate(update)),
+        "entropy_weight": rounded(schedule.entropy_weight(update)),
+        "ddp/replica_divergence": result.divergence,
+        **average_games(result.evaluation or GameTotals(), cells, "eval/"),
+    }
+
+
+def average_games(played: GameTotals, cells: int, prefix: str) -> dict[str, float | int | None]:
+    """Means over games, by name; None for each if there are no games."""
+    games = played.games
+    figures: dict[str, float | None] = dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length"))
+    if games:
+        figures = {
+            "score": played.score / games,
+            "fill": (played.score / games + START_LENGTH) / cells,
+            "win_rate": played.won / games,
+            "cut_rate": played.cut / games,
+            "length": played.steps / games,
+        }
+    return {f"{prefix}games": games} | {f"{prefix}{name}": rounded(value) for name, value in figures.items()}
+
+
+def describe_start(config: SnakeConfig, schedule: SnakeSchedule, done: int, last: Mapping[str, Any] | None) -> str:
     """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
@@ -47,19 +112,19 @@ def describe_result(row: Mapping[str, Any], config: SnakeConfig) -> str:
 
 
 @dataclass(frozen=True)
-class Start:
+class SnakeStart:
     """Where a run starts or resumes."""
 
-    schedule: Schedule
+    schedule: SnakeSchedule
     done: int  # updates
     checkpoint: Checkpoint | None  # None: from the beginning
 
 
-class Run(LearningRun):
+class SnakeRun(LearningRun):
     """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: SnakeConfig
-    schedule: Schedule  # from ``begin`` on
+    schedule: SnakeSchedule  # from ``begin`` on
     view, unit = VIEW, "update"
     not_shaping = (*NOT_SHAPING, "runner.per_rank_num_envs")
 
@@ -79,7 +144,7 @@ class Run(LearningRun):
         """See ``LearningRun``."""
         return describe_result(row, self.config)
 
-    def begin(self, fresh: bool, games: int, world_size: int) -> Start | None:
+    def begin(self, fresh: bool, games: int, world_size: int) -> SnakeStart | None:
         """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is
         left to the loop and the run has begun with another number."""
         self._games = read_commit(self.config.output.folder)["config"].get("games", 0)
@@ -87,14 +152,14 @@ class Run(LearningRun):
             return None
         if fresh or not self._games or self.config.runner.per_rank_num_envs != "auto":
             self._games = games
-        self.schedule = schedule = Schedule.of(self.config, world_size, self._games)
+        self.schedule = schedule = SnakeSchedule.of(self.config, world_size, self._games)
         done = self._recorded = self._open(fresh)
         self._skipped = self._state("skipped", 0)
         self._describe({"games": schedule.all_games, "per_rank_num_envs": schedule.games})
         rows = self.journal.rows(METRICS)
         opening = describe_start(self.config, schedule, done, rows[-1] if rows else None)
         self._show(schedule.updates, done, opening)
-        return Start(schedule, done, self._checkpoint())
+        return SnakeStart(schedule, done, self._checkpoint())
 
     def record(self, update: int, result: UpdateResult) -> None:
         """Write down what an update came to, and the games that ended since the last row."""

@@ -14,7 +14,7 @@ BYTES_PER_CELL = 64  # of memory that a step of a game takes in a rollout and wh
 
 
 @dataclass(frozen=True)
-class Schedule:
+class SnakeSchedule:
     """The same on every rank."""
 
     world_size: int
@@ -25,7 +25,7 @@ class Schedule:
     config: SnakeConfig
 
     @classmethod
-    def of(cls, config: SnakeConfig, world_size: int, all_games: int) -> Schedule:
+    def of(cls, config: SnakeConfig, world_size: int, all_games: int) -> SnakeSchedule:
         """Raises ``ConfigError`` where a rank has no game, or rollouts cannot be cut into equal minibatches."""
         runner = config.runner
         require(world_size <= all_games, "fabric.devices", world_size, f"at most {all_games}, a rank for every game")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from stageb.training.cuda_graphs import recorded
+from stageb.training.step import recorded
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5

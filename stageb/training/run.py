@@ -22,11 +22,11 @@ from stageb.errors import StagebError
 from stageb.job import lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
-from stageb.runs import log_level, loggers, run
+from stageb.runs import loggers
+from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.logs import Logs, RowView
-from stageb.runs.progress import Plan, Progress, finished_already
-from stageb.runs.run import METRICS, TIMINGS
+from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level
 
 # Keeps freed CPU memory in the process for the next allocation.
 #
@@ -84,7 +84,7 @@ NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys tha
 MIXED = ("bf16-mixed", "16-mixed")
 
 
-class Settings(Protocol):
+class LoopSettings(Protocol):
     """What the configs of loops that learn weights have in common."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -101,17 +101,17 @@ class Settings(Protocol):
     def log_level(self) -> Level: ...
 
 
-def launch(config: Settings, main: Callable[[World], int]) -> int:
+def launch(config: LoopSettings, main: Callable[[World], int]) -> int:
     """Run ``main`` on every rank; returns its exit code. Raises ``ConfigError`` before any rank starts."""
-    log_level.at(config.log_level)
+    set_log_level(config.log_level)
     loggers.check(config.loggers)
     return worlds.run(config.fabric, main)
 
 
-class LearningRun(run.Run):
+class LearningRun(RecordedRun):
     """One run: its state, its files and its messages."""
 
-    config: Settings
+    config: LoopSettings
     progress: Progress  # set once the run has begun, as are these
     logs: Logs
     view: ClassVar[RowView]  # how its rows are shown; defined by the loop, as are these
@@ -143,7 +143,7 @@ class LearningRun(run.Run):
 
     def is_finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run and it is finished: then its result is shown again."""
-        if fresh or not run.is_finished(self.config.output.folder):
+        if fresh or not is_finished(self.config.output.folder):
             return False
         done = self._open(fresh=False)
         if done < self.total():
@@ -165,7 +165,7 @@ class LearningRun(run.Run):
         """Open the folder; returns the number of updates (or steps) done."""
         precision = self.config.fabric.precision
         shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision in MIXED else "32"}
-        self.journal = run.open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
+        self.journal = open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
         done: int = self._state(self.unit, 0)
         return done
 
@@ -180,13 +180,13 @@ class LearningRun(run.Run):
 
     def _describe(self, facts: Mapping[str, Any]) -> None:
         """Write config.yaml and run.json, with ``facts`` besides those about the machine."""
-        run.describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
+        describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
 
     def _show(self, total: int, done: int, opening: str, also: Sequence[str] = ()) -> None:
         """Start the logs and the progress display, whose first lines are ``opening`` and ``also``."""
         folder = self.journal.folder
         self.logs = Logs(self.config.log, self.view, folder, self.journal.rows(METRICS))
-        self.progress = Progress(opening, Plan(self.unit, total, done), self.config.log_level)
+        self.progress = Progress(opening, RunLength(self.unit, total, done), self.config.log_level)
         for line in also:
             self.progress.tells(line)
         lifetime.set_resume("", commit=self.journal.commit_file)

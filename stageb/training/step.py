@@ -1,4 +1,4 @@
-"""One step of PPO's optimiser: forward, backward, clipping, Adam.
+"""One step of an optimiser: taken, skipped where its gradient is not finite, recorded as a CUDA graph.
 
 On a GPU it is recorded once for each size of minibatch and replayed as a CUDA graph, NCCL's reductions included, as torch's
 notes on CUDA graphs have it for DistributedDataParallel. Networks are so small that the processor would take longer to
@@ -11,17 +11,105 @@ not finite on one rank leaves no finite gradient on any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from stageb.config import PpoConfig
+from stageb.errors import StagebError
 from stageb.job import heartbeat
-from stageb.training import cuda_graphs, ppo
+from stageb.job.process import collector_off
+from stageb.training import ppo
 from stageb.training.ppo import Batch
+
+# Optimiser steps whose gradients are not finite: each is skipped, and three in a row end a run. Weights that are not finite
+# are refused where they are read: what plays or decides by them would do something all the same.
+
+
+IN_A_ROW = 3  # skipped steps after which a run ends
+REASON = f"the gradients of {IN_A_ROW} steps in a row are not finite"
+
+
+class NonFiniteError(StagebError):
+    """Gradients were not finite for too many steps in a row."""
+
+
+class SkippedSteps:
+    """Counts skipped steps in a row."""
+
+    def __init__(self, remedy: str) -> None:
+        """``remedy``: what the error message tells the user to try."""
+        self.remedy = remedy
+        self.in_a_row = 0
+
+    def count(self, finite: bool, told: str = REASON) -> None:
+        """Count one step, whose gradients were ``finite`` or not.
+
+        Raises ``NonFiniteError`` with ``told`` and the remedy at the last of ``IN_A_ROW`` skipped steps.
+        """
+        self.in_a_row = 0 if finite else self.in_a_row + 1
+        if self.in_a_row == IN_A_ROW:
+            raise NonFiniteError(f"{told}; the last commit is intact. Try {self.remedy}")
+
+
+def check_finite(weights: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where one of the tensors by name holds what is no finite number."""
+    for name, weight in weights.items():
+        if not bool(weight.isfinite().all()):
+            raise ValueError(f"{name} holds NaN or infinity")
+
+
+T = TypeVar("T")
+
+
+class Recorder:
+    """Records functions one after the other in the same memory pool. Once the next is recorded, an earlier one may be
+    replayed only if all are, in the order of recording. A result that a later one reads stays valid while something holds
+    it.
+
+    Unlike ``torch.cuda.graph``, this does not empty the allocator's cache before each recording: with many recordings a
+    second, processes on one machine were seen to block each other by that.
+    """
+
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None  # memory is held by stream
+        self._newest: torch.cuda.CUDAGraph | None = None  # keeps the memory
+
+    def record(self, act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
+        """Record ``act``. Returns a function that replays it and returns its tensors: the same ones each time, rewritten.
+
+        ``act`` must work on tensors that stay in place and never wait for the device. ``ready`` is called first to warm up:
+        it calls ``act`` a few times, so that every kernel is loaded. Recording itself computes nothing.
+        """
+        stream = self._stream = self._stream or torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            ready()
+            pool = self._newest.pool() if self._newest else None
+            with collector_off():  # it could free tensors of the GPU, or another graph, in the middle of the recording
+                graph.capture_begin(pool, capture_error_mode="thread_local")  # NCCL's own threads go on meanwhile
+                try:
+                    left = act()
+                finally:
+                    graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._newest = graph
+
+        def again() -> T:
+            graph.replay()
+            return left
+
+        return again
+
+
+def recorded(act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
+    """``Recorder.record`` in memory of its own."""
+    return Recorder().record(act, ready)
+
 
 WARM_UP = 3  # steps before one is recorded
 WARM_UP_DDP = 11  # DDP times its first ten, and lays gradients out anew after the first
@@ -96,7 +184,7 @@ class Step:
         # Fabric makes DDP on a stream of its own, as recording wants it; torch warns that it is not the one worked on.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         held = _make_nan_batch(like)
-        return held, cuda_graphs.recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(self._warm_up)])
+        return held, recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(self._warm_up)])
 
     def _take(self, batch: Batch) -> Tensor:
         losses = ppo.ppo_loss(self.model(*batch.inputs), batch, self.config, self._entropy_weight)

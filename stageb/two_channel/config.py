@@ -57,7 +57,7 @@ class SmallConfig(Section, at="model.small"):
 
 
 @dataclass(frozen=True)
-class ModelConfig(Section, at="model"):
+class DetectorConfig(Section, at="model"):
     """The model to train."""
 
     model_name_or_path: str | None = setting(None, trust=CHECKPOINT)
@@ -68,9 +68,8 @@ class ModelConfig(Section, at="model"):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass to save memory."""
     compile: bool = False
-    """Compile the trained layers with torch.compile, and on a GPU record them as CUDA graphs, unless tuner.kind is lora or
-    channel_a.n_softctx_iter is above 1. Takes a minute at the start and halves the step time of a small model; needs a C
-    compiler."""
+    """Compile the trained layers with torch.compile, and on a GPU record them as CUDA graphs, unless tuner.kind is lora.
+    Takes a minute at the start and halves the step time of a small model; needs a C compiler."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +84,8 @@ class TunerConfig(Section, at="tuner"):
     """The output of an adapter is scaled by alpha / rank."""
     dropout: float = setting(0.0, SHARE_BELOW_1)
     """Dropout of an adapter's input during training."""
-    use_dora: bool = False
-    """Train the magnitude and the direction of weights separately (DoRA, Liu et al. 2024)."""
     target_modules: str = setting("all-linear", trust=DATA)
     """The layers that get an adapter: all-linear, or a regular expression over their names."""
-
-    def check(self) -> None:
-        self.require(self.kind == "lora" or not self.use_dora, "use_dora", "tuner.kind lora, or false")
 
 
 FACTORS = Check(
@@ -99,9 +93,7 @@ FACTORS = Check(
     "least and greatest factor, from 0.1 to 10, such as [1.0, 3.0]",
 )
 Channel = Literal["A", "B"]
-FalsePositives = Literal["cut", "neutral", "duplicates", "all", "noise"]
 Polygons = Literal["refuse", "box"]
-Order = Literal["top_down", "random"]
 
 
 @dataclass(frozen=True)
@@ -152,8 +144,6 @@ class AnswerConfig(Section, at="answer"):
 
     box_first: bool = False
     """Write an object's box before its name, so that the name is conditioned on the box (Chen et al. 2022, Pix2Seq)."""
-    order: Order = "top_down"
-    """The order of the objects in training answers: by their upper left corners, or drawn anew for every view."""
     object_budget: int = setting(0, at_least(0))
     """Fewest objects in a training answer: after the true objects come boxes that show none, named noise, whose coordinates
     are not trained. Objects that the model names noise are not reported. 0: true objects only; above 0 needs box_first."""
@@ -164,8 +154,8 @@ class AnswerConfig(Section, at="answer"):
 
 @dataclass(frozen=True)
 class LossConfig(Section, at="losses"):
-    """Weights of the terms of the loss. The text term is a mean over the text tokens of the step's true answers, every other
-    term a mean over its objects, on both channels."""
+    """Weights of the terms of the loss. The text term is a mean over the text tokens of the step's true answers, that of
+    coordinates a mean over its objects, on both channels."""
 
     text: float = setting(1.0, at_least(0))
     """Weight of the cross-entropy of text tokens."""
@@ -173,12 +163,6 @@ class LossConfig(Section, at="losses"):
     """Weight of the cross-entropy of coordinate tokens, over the whole vocabulary."""
     soft_width: float = setting(0.0, at_least(0))
     """Standard deviation, in bins, of the Gaussian target of a coordinate; 0: the true bin only."""
-    l1: float = setting(0.0, at_least(0))
-    """Weight of the L1 distance between expected and true coordinates, as fractions of the image."""
-    giou: float = setting(0.0, at_least(0))
-    """Weight of 1 - generalised IoU (Rezatofighi et al. 2019) of the expected boxes."""
-    against: float = setting(1.0, at_least(0))
-    """Weight of the unlikelihood loss (Welleck et al. 2019) of repeated or false objects."""
 
     def check(self) -> None:
         self.require(self.text + self.coordinates > 0, "text", "above 0 if losses.coordinates is 0")
@@ -190,14 +174,12 @@ class ChannelAConfig(Section, at="channel_a"):
 
     samples_per_step: int = setting(16, at_least(1))
     """Images per step, over all ranks."""
-    n_softctx_iter: int = setting(1, at_least(1))
-    """Forward passes. From the second on, the input at a coordinate is the embedding that the pass before expected there;
-    losses.l1 and losses.giou, one of which must then be above 0, are taken on the last pass. 1: plain teacher forcing."""
 
 
 @dataclass(frozen=True)
 class ChannelBConfig(Section, at="channel_b"):
-    """Steps that train on the model's own answers, corrected."""
+    """Steps that train on the model's own answers, corrected: kept up to the first box that matches no object, or, with
+    `answer.object_budget`, kept whole, such boxes named noise and every other one as the object that it overlaps."""
 
     rollouts_per_step: int = setting(16, at_least(1))
     """Images that the model answers per step, over all ranks."""
@@ -209,11 +191,6 @@ class ChannelBConfig(Section, at="channel_b"):
     """Nucleus sampling: tokens are drawn from the smallest set with at least this probability."""
     min_iou: float = setting(0.5, SHARE_ABOVE_0)
     """Smallest IoU with an object of the same name at which a box counts as found."""
-    false_positives: FalsePositives = "cut"
-    """What to do with boxes that match no object. cut: keep the answer up to the first of them. noise, required if
-    answer.object_budget is above 0 and refused otherwise: keep them, named noise, and give every other box the name of the
-    object that it overlaps. neutral, duplicates, all: keep them, and apply the unlikelihood loss to none of them, to
-    near-duplicates of earlier boxes, or to all."""
 
 
 @dataclass(frozen=True)
@@ -237,9 +214,6 @@ class ScheduleConfig(Section, at="schedule"):
     """Weight decay of matrices; vectors and embeddings have none."""
     max_grad_norm: float = setting(1.0, ABOVE_0)
     """Gradients with a larger norm are scaled down to this norm."""
-    average_weights: float = setting(0.0, Check(SHARE_BELOW_1.holds, "0 to below 1, such as 0.999"))
-    """Decay of an exponential moving average of the weights, such as 0.999 (Polyak and Juditsky 1992). Evaluation uses the
-    average, and `model` and `best` hold it; training and its rollouts use the weights themselves. 0: no average."""
     commit_every: int = setting(50, at_least(1))
     """Steps from one commit to the next."""
 
@@ -295,7 +269,7 @@ class EvaluationConfig(Section, at="evaluation"):
     views: int = setting(1, Check(lambda views: views >= 1, "1 or more"))
     """Views of each image to answer and fuse (test-time augmentation), also in `stageb predict`: the image as it is, and as
     ``augmentation`` mirrors, upends and turns training images. Boxes found in at least half of the views count
-    (``fusion.py``). Every view costs as much time as the first."""
+   . Every view costs as much time as the first."""
 
     def check(self) -> None:
         self.require(not self.patience or self.every > 0, "patience", "0, or evaluation.every above 0")
@@ -312,7 +286,7 @@ class TwoChannelConfig(Section, at=""):
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     answer: AnswerConfig = field(default_factory=AnswerConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: DetectorConfig = field(default_factory=DetectorConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
     losses: LossConfig = field(default_factory=LossConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -332,14 +306,6 @@ class TwoChannelConfig(Section, at=""):
     def check(self) -> None:
         precision, known = self.fabric.precision, (None, "32-true", "32", "bf16-mixed")
         require(precision in known, "fabric.precision", precision, "32-true or bf16-mixed for this loop, or null")
-        passes = self.channel_a.n_softctx_iter
-        remedy = "1, or losses.l1 or losses.giou above 0: no other loss uses later passes"
-        require(passes == 1 or self.losses.l1 + self.losses.giou > 0, "channel_a.n_softctx_iter", passes, remedy)
-        treated = self.channel_b.false_positives
-        noisy = self.answer.object_budget > 0
-        remedy = "noise if answer.object_budget is above 0, and only then"
-        sound = (treated == "noise") == noisy or "B" not in self.schedule.pattern
-        require(sound, "channel_b.false_positives", treated, remedy)
         ways = [name for name in ("mirror", "upend", "turn") if getattr(self.augmentation, name)]
         remedy = f"1 to {2 ** len(ways)}: as many views as augmentation.mirror, upend and turn give"
         require(self.evaluation.views <= 2 ** len(ways), "evaluation.views", self.evaluation.views, remedy)

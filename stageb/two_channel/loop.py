@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from stageb.job.world import World
 from stageb.training.run import launch
-from stageb.two_channel.boxes.data import Inputs, read_inputs
-from stageb.two_channel.commands.run import Run
+from stageb.two_channel.boxes.data import DetectorData, read_inputs
+from stageb.two_channel.commands.run import DetectorRun
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning.ranks import Ranks
+from stageb.two_channel.learning.ranks import DetectorRanks
 
 
 def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -22,14 +22,14 @@ def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
     return launch(config, lambda world: main(world, config, inputs, resolved_yaml, fresh))
 
 
-def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, fresh: bool) -> int:
+def main(world: World, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
     world.agree("the data", inputs.digest)
-    with Run(config, inputs, resolved_yaml, world.facts()) as run:
+    with DetectorRun(config, inputs, resolved_yaml, world.facts()) as run:
         start = world.lead(run.begin, fresh)
         if start is None:
             return 0
-        ranks = Ranks(config, inputs, world, start.model)
+        ranks = DetectorRanks(config, inputs, world, start.model)
         ranks.take_up(start.checkpoint)
         world.lead(run.ready, ranks, start.done)
         if not start.ended:
@@ -38,7 +38,7 @@ def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: 
     return 0
 
 
-def steps(world: World, run: Run, ranks: Ranks, done: int) -> None:
+def steps(world: World, run: DetectorRun, ranks: DetectorRanks, done: int) -> None:
     """The steps that follow the first ``done``."""
     schedule = ranks.schedule
     for step in range(done, schedule.steps):

@@ -78,7 +78,6 @@ class Match:
     pairs: tuple[tuple[int, int], ...]  # (predicted, true), in the order of predicted
     false_positives: tuple[int, ...]  # predicted, unpaired
     missed: tuple[int, ...]  # true, unpaired
-    duplicates: tuple[int, ...]  # of false_positives: IoU >= .9 with an earlier predicted object of the same desc
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,6 @@ class Target:
     ids: tuple[int, ...]  # the answer's tokens, including the end
     taught: tuple[bool, ...]  # per token: whether it has text cross-entropy; never for a coordinate
     slots: tuple[CoordinateSlot, ...]  # every true object exactly once, matched or appended
-    against: tuple[int, ...] = ()  # positions with unlikelihood loss: coordinates of false positives
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,3 +157,33 @@ def test_boxes_are_written_over_no_labels_and_into_no_run(
     Path("a.jsonl").write_text("")
     check_refused(["boxes", *words, "--to", "a.jsonl"], HOLDS.format("labels"), capsys)
     check_refused(["boxes", *words, "--to", "out/run/timings.jsonl"], "belongs to a run", capsys)
+
+
+LONG = "x" * 5000  # no file can have such a name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "--guidance", LONG, *OF_TICKETS],
+        ["evaluate", "--guidance", "rules.json", "--compare", LONG, "--by", "rules", *OF_TICKETS],
+        ["evaluate", LONG],
+        ["report", LONG],
+        ["fit", "--config", LONG],
+        ["fit", "--guidance.path", LONG, *OF_TICKETS],
+        ["validate", "--model.model_name_or_path", f"./{LONG}", *OF_TICKETS],
+        ["guidance", "show", LONG],
+        ["guidance", "history", LONG],
+        ["guidance", "promote", "rules.json", "--to", LONG, "--yes"],
+        ["boxes", "coco", LONG, "--images", LONG, "--to", LONG],
+    ],
+    ids=lambda words: " ".join(word[:20] for word in words[:3]),
+)
+def test_a_name_that_no_file_can_have_is_told_in_one_line(
+    place: Path, words: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "File name too long" in line
+    assert len(line) < 500
+    assert sorted(path.name for path in place.iterdir()) == ["rules.json", "t.csv"]

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageb.engines.native.attention import GROUP_LINES, TILE, PromptStore, Reading, Stepping, group_rows, tiles_of
+from stageb.engines.native.attention import GROUP_LINES, TILE, Prefill, PromptStore, Stepping, group_rows, tiles_of
 
 HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 12), (5, 5, 6)]  # heads, key heads, dim
 
@@ -25,7 +25,7 @@ def test_reading_is_causal_attention_to_the_stem_and_the_own_text(
     query, (key, value) = torch.randn(11, heads, dim), torch.randn(2, key_heads, 11, dim)
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
     store, tiles = torch.zeros(1, 2, key_heads, 20, dim), torch.tensor(tiles_of(edges))
-    found = Reading(stems, edges, tiles, PromptStore(store), 6).attend(0, query, key, value, scaling)
+    found = Prefill(stems, edges, tiles, PromptStore(store), 6).attend(0, query, key, value, scaling)
     before = [part[0] for part in stems[0]] if stems else [key[:, :0], value[:, :0]]
     for start, end in ((0, 3), (3, 4), (4, 11)):
         for place in range(start, end):

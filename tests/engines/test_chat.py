@@ -177,3 +177,9 @@ def test_a_template_that_would_fill_the_memory_or_not_end_is_refused(template: s
     with pytest.raises(EngineError, match=r"chat template can render none of: .*; correct its chat_template"):
         Chat(tokenizer, {}).encode(Prompt("rules", "words"))
     assert max(map(len, Chat(tiny_models.bpe(template="**{{ messages[-1].content }}**"), {}).encode(Prompt("", "words"))))
+
+
+def test_a_tokenizer_that_cannot_encode_a_text_is_told() -> None:
+    strange = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordPiece({"a": 0, "\n": 1}, unk_token="[UNK]")))
+    with pytest.raises(EngineError, match=r"tokenizer cannot encode a text: .*\[UNK\].*; take the one that belongs"):
+        Chat(strange, {}).encode(Prompt("rules", "words"))

@@ -12,7 +12,7 @@ from torch import nn
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import products
-from stageb.engines.native.attention import PromptStore, Reading, Stepping, tiles_of
+from stageb.engines.native.attention import Prefill, PromptStore, Stepping, tiles_of
 from stageb.engines.native.products import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantized
 from stageb.engines.native.transformers import TransformersEngine, build
 from stageb.engines.protocol import Question
@@ -102,7 +102,7 @@ def test_prompts_are_kept_nearly_as_they_were() -> None:
     exact = PromptStore(torch.zeros(1, 2, 2, 20, 8))
     small = PromptStore(torch.zeros(1, 2, 2, 20, 8, dtype=FLOAT8), torch.zeros(1, 2, 2, 20))
     for kept in (exact, small):
-        Reading(None, [0, 7], torch.tensor(tiles_of([0, 7])), kept, 6).attend(0, query, key, value, 0.3)
+        Prefill(None, [0, 7], torch.tensor(tiles_of([0, 7])), kept, 6).attend(0, query, key, value, 0.3)
     for before, after in zip(exact.read(0, torch.float32), small.read(0, torch.float32), strict=True):
         assert (after - before).abs().max() < 0.1 * before.abs().max()
         assert torch.equal(before == 0, after == 0)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from stageb.engines.native.attention import PromptStore, Reading, Stepping, stem_attention, tiles_of
-from stageb.engines.native.sampling import BLOCK
+from stageb.engines.native.attention import Prefill, PromptStore, Stepping, stem_attention, tiles_of
+from stageb.engines.native.rows import BLOCK
 
 pytestmark = [
     pytest.mark.gpu,
@@ -70,20 +70,21 @@ def test_reading_on_a_gpu_is_the_plain_one(
     query, (key, value) = some(tokens, heads, dim), some(2, tokens, key_heads, dim).transpose(1, 2)
     stems = [(some(1, key_heads, stem, dim), some(1, key_heads, stem, dim))] if stem else None
     wide = [(one.float(), other.float()) for one, other in stems] if stems else None
-    expected = Reading(wide, edges, tiles).attend(0, query.float(), key.float(), value.float(), 0.1)
-    found = Reading(stems, edges, tiles).attend(0, query, key, value, 0.1).float()
+    expected = Prefill(wide, edges, tiles).attend(0, query.float(), key.float(), value.float(), 0.1)
+    found = Prefill(stems, edges, tiles).attend(0, query, key, value, 0.1).float()
     assert torch.all((found - expected).norm(dim=-1) < tolerance * expected.norm(dim=-1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [BLOCK + 1, 3 * BLOCK, 151936])
 def test_block_sums_on_a_gpu_are_the_plain_ones(vocabulary: int, dtype: torch.dtype) -> None:
-    from stageb.engines.native import kernels, sampling
+    from stageb.engines.native import kernels
+    from stageb.engines.native.rows import _block_sums
 
     logits = (torch.randn(7, vocabulary, device="cuda") * 5).to(dtype)
     logits[2, : BLOCK + 5] = -torch.inf
     scale = torch.linspace(0.2, 3, 7, device="cuda")
     tops, sums = kernels.block_sums(logits, scale, BLOCK)
-    plain_tops, plain_sums = sampling._block_sums(logits.cpu(), scale.cpu())
+    plain_tops, plain_sums = _block_sums(logits.cpu(), scale.cpu())
     torch.testing.assert_close(tops.cpu(), plain_tops)
     torch.testing.assert_close(sums.cpu(), plain_sums)

@@ -16,8 +16,8 @@ from transformers.generation.logits_process import (
 
 from stageb import seeds
 from stageb.draws import uniforms
-from stageb.engines.native.sampling import (
-    Settings,
+from stageb.engines.native.rows import (
+    RowSettings,
     _least_kept,
     invert_cdf,
     next_tokens,
@@ -32,8 +32,8 @@ KEYS = st.integers(0, 2**64 - 1)
 FREE = Decode(temperature=1.0)
 
 
-def settings_of(*decodes: Decode, vocabulary: int = 50, keys: list[int] | None = None) -> Settings:
-    return Settings.of(decodes, keys or list(range(len(decodes))), vocabulary, CPU)
+def settings_of(*decodes: Decode, vocabulary: int = 50, keys: list[int] | None = None) -> RowSettings:
+    return RowSettings.of(decodes, keys or list(range(len(decodes))), vocabulary, CPU)
 
 
 def some_logits(rows: int, vocabulary: int = 50, seed: int = 0) -> torch.Tensor:

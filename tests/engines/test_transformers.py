@@ -20,8 +20,7 @@ from transformers.generation.logits_process import (
 
 from stageb import seeds
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build
-from stageb.engines.checkpoint import find_code
-from stageb.engines.config import ModelConfig
+from stageb.engines.config import ModelConfig, find_code
 from stageb.engines.native import decoding
 from stageb.engines.native.products import has_half_products, use_half_products
 from stageb.engines.native.transformers import TransformersEngine

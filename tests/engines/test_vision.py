@@ -16,7 +16,7 @@ from PIL import Image
 from stageb.engines import Decode, Prompt, Question, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import decoding, vision
-from stageb.engines.native.sampling import Settings, next_tokens
+from stageb.engines.native.rows import RowSettings, next_tokens
 from stageb.engines.protocol import Scorer, enable_images, without_images
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
@@ -91,7 +91,7 @@ class Plain:
     def sampled(self, prompt: Prompt, decode: Decode, key: int) -> str:
         """An answer, drawn token by token from what the model says of all before."""
         given, drawn = self.inputs(prompt), list[int]()
-        settings = Settings.of([decode], [key], self.model.config.text_config.vocab_size, torch.device("cpu"))
+        settings = RowSettings.of([decode], [key], self.model.config.text_config.vocab_size, torch.device("cpu"))
         while len(drawn) < decode.max_new_tokens and self.tokenizer.eos_token_id not in drawn:
             assert self.model.config.image_token_id not in drawn, (
                 "take another key: read whole, it would be an image's place"

@@ -19,8 +19,6 @@ FORMS = {
     "mlp": Form((5,), 3),
     "conv1d": Form((9, 2), 3),
     "conv2d": Form((5, 6, 2), 3),
-    "transformer": Form((7, 3), 3),
-    "tokens": Form((7,), 11, vocabulary=11, kinds=("transformer",)),
 }
 NAMES = ["mlp", *(f"{form}{half}" for form in list(FORMS)[1:] for half in ("", " second"))]
 KEYS = [seeds.stream("test", member) for member in range(7)]
@@ -28,20 +26,16 @@ Grown = tuple[training.Hosts, tuple[Tensor, Tensor, Tensor]]
 
 
 def plan_of(name: str, **more: Any) -> hosts.Plan:
-    """A small host of one of ``NAMES``, with gates. Those of many blueprints come in two halves, the second one named so."""
+    """A small host of one of ``NAMES``. Those of many blueprints come in two halves, the second one named so."""
     form, _, half = name.partition(" ")
-    kind = "transformer" if form == "tokens" else form
-    able = holds(len(KINDS[kind].places(FORMS[form], 0)))
-    keys: dict[str, Any] = {"kind": kind, "width": 6, "blueprints": able[4:] if half else able[:4], "blend": "gated"}
+    able = holds(len(KINDS[form].places(FORMS[form], 0)))
+    keys: dict[str, Any] = {"kind": form, "width": 6, "blueprints": able[4:] if half else able[:4]}
     return hosts.make_plan(HostConfig(**keys | more), FORMS[form])
 
 
 def examples(form: Form, count: int, members: int) -> Split:
     """Random examples and answers, own ones for each member."""
     stream = torch.Generator().manual_seed(5)
-    if form.vocabulary:
-        inputs = torch.randint(form.vocabulary, (count, *form.shape), generator=stream)
-        return Split(inputs, torch.randint(form.classes, (members, count, *form.shape), generator=stream))
     inputs = torch.randn((count, *form.shape), generator=stream, dtype=torch.float64)
     return Split(inputs, torch.randint(form.classes, (members, count), generator=stream))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stageb import seeds
 from stageb.growth.lifecycle import SEEDED, VISIBLE, Rules
-from stageb.growth.types import Action, Slots, SlotView, Stage, View
+from stageb.growth.types import Action, EnvironmentView, Slots, SlotView, Stage
 
 HOST_PARAMETERS, SEED_PARAMETERS = 1000, (60, 250, 120, 200, 90)
 Answer = tuple[int, int] | None
@@ -46,10 +46,12 @@ class Environment:
         self.base = 0.55 + 0.2 * self._uniform()
         self.learnt = [0.0, 0.0, 0.0]
         nothing = SlotView()
-        start = View(0, made.epochs, 0, 2.3, 0.1, 2.3, 0.1, (), (), math.inf, 0.0, 0, HOST_PARAMETERS, 0, (nothing,) * 3)
+        start = EnvironmentView(
+            0, made.epochs, 0, 2.3, 0.1, 2.3, 0.1, (), (), math.inf, 0.0, 0, HOST_PARAMETERS, 0, (nothing,) * 3
+        )
         self.view = self._epoch(start)
 
-    def step(self, action: Action) -> View:
+    def step(self, action: Action) -> EnvironmentView:
         """The epoch after an action; raises what the lifecycle raises."""
         slots, effects = self.rules.act(self.view, action)
         for slot, _ in effects:
@@ -58,12 +60,12 @@ class Environment:
         self.view = self._epoch(replace(self.view, slots=slots, germinated=germinated))
         return self.view
 
-    def final(self) -> View:
+    def final(self) -> EnvironmentView:
         """The network that stays, judged once more."""
         slots, _ = self.rules.end(self.view)
         return self._judged(replace(self.view, slots=slots), self.made.noise)
 
-    def _epoch(self, view: View) -> View:
+    def _epoch(self, view: EnvironmentView) -> EnvironmentView:
         view = replace(view, epoch=view.epoch + 1, steps=view.steps + 8)
         slots = []
         for at, slot in enumerate(view.slots):
@@ -78,7 +80,7 @@ class Environment:
             slots.append(now)
         return self._judged(replace(view, slots=slots_of(slots)), self.made.noise)
 
-    def _judged(self, view: View, noise: float) -> View:
+    def _judged(self, view: EnvironmentView, noise: float) -> EnvironmentView:
         """``view`` with the figures of the validation set."""
         values = [self.learnt[at] * self._worth(at, slot) for at, slot in enumerate(view.slots)]
         seen = [value * slot.alpha if slot.stage in VISIBLE else 0.0 for value, slot in zip(values, view.slots, strict=True)]
@@ -170,7 +172,7 @@ def answers(count: int, blueprints: int, key: int, futile: float = 0.0) -> list[
     return [of(number) for number in range(count)]
 
 
-def kept(view: View) -> set[tuple[int, int]]:
+def kept(view: EnvironmentView) -> set[tuple[int, int]]:
     """The slots and blueprints that stay."""
     return {(at, slot.blueprint) for at, slot in enumerate(view.slots) if slot.stage is Stage.FOSSILIZED}
 

@@ -27,7 +27,7 @@ from stageb.growth.controllers import (
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import Normaliser, observe
 from stageb.growth.policy import Policy, decode_action, encode_action, make_masks
-from stageb.growth.types import Action, Op, SlotView, Stage, View
+from stageb.growth.types import Action, EnvironmentView, Op, SlotView, Stage
 
 BLUEPRINTS = 3
 RULES = Rules(GatesConfig(), (True, True, True), BLUEPRINTS)
@@ -74,7 +74,7 @@ def test_both_controllers_fill_two_slots_and_keep_one_seed_at_least(controller: 
 
 def test_the_heuristic_keeps_before_it_culls_before_it_grows_and_ties_go_to_the_earliest() -> None:
     trial = SlotView(Stage.PROBATIONARY, 0, 0, 1.0, 3, 9, 0.05)
-    view = View(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, (SlotView(),) * 3, 4)
+    view = EnvironmentView(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, (SlotView(),) * 3, 4)
     adds = [0.02, 0.05, 0.05]
 
     def chosen(*slots: SlotView) -> Action:
@@ -183,7 +183,9 @@ def test_random_is_as_good_as_a_policy_that_has_not_learnt() -> None:
     seen = seen_by(RULES, count)
     keys = [seeds.stream("drawn", each) for each in range(count)]
     trial = SlotView(Stage.PROBATIONARY, 0, 0, 1.0, 3, 9, 0.05)
-    view = View(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, (SlotView(), trial, SlotView()), 1)
+    view = EnvironmentView(
+        9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, (SlotView(), trial, SlotView()), 1
+    )
     one = Counter(each.op for each in policy.decide(seen, keys))
     other = Counter(each.op for each in Random(RULES).act([view] * count, seen[0], seen[2], keys))
     assert all(one[op] == pytest.approx(other[op], abs=0.02 * count) for op in Op)
@@ -193,7 +195,7 @@ def seen_by(rules: Rules, count: int) -> tuple[torch.Tensor, torch.Tensor, torch
     """A situation with several legal operations, ``count`` times."""
     trial = SlotView(Stage.PROBATIONARY, 0, 0, 1.0, 3, 9, 0.05)
     slots = (SlotView(), trial, SlotView())
-    view = View(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, slots, 1)
+    view = EnvironmentView(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, slots, 1)
     observations = observe([view]).expand(count, -1)
     return observations, torch.zeros(count, 3, 5, 2), make_masks([rules.legal(view)] * count)
 

@@ -1,4 +1,4 @@
-"""Hosts and seeds as functions: what reaches the output, what is counted, what is refused."""
+"""Hosts, their layers and seeds, one network at a time and many at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import pytest
 import torch
 from docs.pages import DOCS
 from growth.grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
+from torch.func import grad, vmap
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench import one_host
 from stageb.errors import ConfigError
-from stageb.growth import blocks, flops, hosts, kinds, lifecycle
-from stageb.growth.config import Blend, GrowthConfig, HostConfig
+from stageb.growth import blocks, hosts, kinds, lifecycle
+from stageb.growth.blueprints import convolve_as_product
+from stageb.growth.config import GrowthConfig, HostConfig
+from stageb.growth.tasks import FORMS as FORMS_OF_TASKS
 from stageb.growth.types import SLOTS
 
 sys.path.append(str(DOCS / "examples"))
@@ -67,14 +71,13 @@ def test_a_seed_that_blew_up_reaches_neither_output_nor_gradients(name: str, val
                 assert torch.equal(found, gradient), (blueprint, alpha)
 
 
-def test_parameters_are_those_of_the_active_seeds_with_their_gates() -> None:
+def test_parameters_are_those_of_the_active_seeds() -> None:
     plan = plan_of("mlp")  # 5 inputs, 6 features, 3 classes; norm, mlp, low_rank
     host = (5 * 6 + 6) + 2 * (6 * 6 + 6) + (6 * 3 + 3)
-    gate, norm, mlp, low_rank = 7, 12, 2 * (6 * 6 + 6), 2 * 6
+    norm, mlp, low_rank = 12, 2 * (6 * 6 + 6), 2 * 6
     assert hosts.count_parameters(plan, [-1, -1, -1]) == (host, 0)
-    assert hosts.count_parameters(plan, [0, 1, 2]) == (host, norm + mlp + low_rank + 3 * gate)
-    assert hosts.count_parameters(plan, [1, 1, -1]) == (host, 2 * (mlp + gate))
-    assert hosts.count_parameters(plan_of("mlp", blend="linear"), [-1, -1, 0]) == (host, norm)
+    assert hosts.count_parameters(plan, [0, 1, 2]) == (host, norm + mlp + low_rank)
+    assert hosts.count_parameters(plan, [1, 1, -1]) == (host, 2 * mlp)
     for name in NAMES:
         plan = plan_of(name)
         for index in range(len(plan.blueprints)):
@@ -91,49 +94,35 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         active = [index, -1, index]
         with FlopCounterMode(display=False) as counter:
             one_host.forward(plan, params, x, [1, 1, 1], active)
-        assert counter.get_total_flops() == 4 * flops.count_forward(plan, active), plan.blueprints[index]
-    stem = 2 * flops.count_evaluation(plan, active, 1) - flops.count_evaluation(plan, active, 2)
-    assert flops.count_evaluation(plan, active, 1) == flops.count_forward(plan, active)
-    assert (stem > 0) == (plan.form.vocabulary == 0)
-    assert flops.count_training(plan, active, [False] * 3) == 3 * flops.count_forward(plan, active)
-    without = flops.count_forward(plan, [index, -1, -1])
-    assert flops.count_training(plan, active, [False, False, True]) == 3 * (without + flops.count_forward(plan, active))
-    bare, alone = flops.count_forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
-    each = sum(flops.count_forward(plan, network) for network in alone)
-    assert flops.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
-
-
-@pytest.mark.parametrize("name", ["tokens", "tokens second"])
-def test_nothing_said_of_a_token_depends_on_a_later_one(name: str) -> None:
-    plan = plan_of(name)
-    params, x = params_of(plan, KEYS[0], teaching=True), examples(plan.form, 6, 1).inputs
-    changed = x.clone()
-    changed[:, 4:] = (changed[:, 4:] + 1) % plan.form.vocabulary
-    for index, blueprint in enumerate(plan.blueprints):
-        one, other = (one_host.forward(plan, params, each, [1, 1, 1], [index] * 3) for each in (x, changed))
-        torch.testing.assert_close(one[:, :4], other[:, :4], rtol=0, atol=1e-12, msg=blueprint)
-        assert not torch.allclose(one[:, 4:], other[:, 4:])
+        assert counter.get_total_flops() == 4 * hosts.count_forward(plan, active), plan.blueprints[index]
+    stem = 2 * hosts.count_evaluation(plan, active, 1) - hosts.count_evaluation(plan, active, 2)
+    assert hosts.count_evaluation(plan, active, 1) == hosts.count_forward(plan, active)
+    assert stem > 0
+    assert hosts.count_training(plan, active, [False] * 3) == 3 * hosts.count_forward(plan, active)
+    without = hosts.count_forward(plan, [index, -1, -1])
+    assert hosts.count_training(plan, active, [False, False, True]) == 3 * (without + hosts.count_forward(plan, active))
+    bare, alone = hosts.count_forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
+    each = sum(hosts.count_forward(plan, network) for network in alone)
+    assert hosts.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
 
 
 def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
     with pytest.raises(ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"):
         hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
-    with pytest.raises(ConfigError, match=r"host.kind: 'mlp'.*read by: transformer"):
-        hosts.make_plan(HostConfig(kind="mlp"), FORMS["tokens"])
+    with pytest.raises(ConfigError, match=r"host.kind: 'conv2d'.*read by: mlp, conv1d"):
+        hosts.make_plan(HostConfig(kind="conv2d"), FORMS_OF_TASKS["mnist1d"])
     wrong: dict[str, Any] = {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}
     for key, value in wrong.items():
         with pytest.raises(ConfigError, match=rf"host\.{key}"):
             HostConfig(**{key: value})
 
 
-@pytest.mark.parametrize("blend", ["linear", "sigmoid", "gated"])
-def test_a_blend_rises_from_0_to_1(blend: Blend) -> None:
+def test_a_blend_rises_from_0_to_1() -> None:
     for epochs in (1, 2, 5, 10):
-        weights = [lifecycle.compute_alpha(blend, done, epochs) for done in range(epochs + 3)]
+        weights = [lifecycle.compute_alpha(done, epochs) for done in range(epochs + 3)]
         assert weights[0] == 0 and weights[epochs:] == [1, 1, 1]
         assert all(low < high for low, high in pairwise(weights[: epochs + 1]))
-    assert lifecycle.compute_alpha(blend, 5, 10) == pytest.approx(0.5)
-    assert (lifecycle.compute_alpha(blend, 2, 10) < 0.15) == (blend == "sigmoid")
+    assert lifecycle.compute_alpha(5, 10) == pytest.approx(0.5) and lifecycle.compute_alpha(2, 10) < 0.15
 
 
 # Hosts of a user's own
@@ -179,10 +168,38 @@ def test_a_host_of_ones_own_grows_and_is_counted() -> None:
     x, params = examples(plan.form, 6, 1).inputs, params_of(plan, KEYS[0], teaching=True)
     logits = [one_host.forward(plan, params, x, [1, 1, 1], active) for active in ([-1] * 3, [0, 1, 2])]
     assert logits[0].shape == (6, 3) and not torch.allclose(logits[0], logits[1])
-    assert flops.count_forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
+    assert hosts.count_forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
     with pytest.raises(ConfigError, match=r"host.blueprints: 'attention': a host of kind own_host:build can hold: norm"):
         hosts.make_plan(HostConfig(make="own_host:build", blueprints=["attention"]), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.make: 'own_host:built'.*cannot be imported"):
         hosts.make_plan(HostConfig(make="own_host:built"), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.make: 'own_host:build': null; the teachers of task.name teacher"):
         GrowthConfig(host=HostConfig(make="own_host:build"))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("inputs", "outputs", "groups"), [(3, 4, 1), (4, 4, 4), (1, 2, 1)])
+@pytest.mark.parametrize(("places", "kernel"), [((9,), 3), ((9,), 1), ((6, 7), 3)])
+def test_the_form_for_gpus_is_a_convolution(
+    places: tuple[int, ...], kernel: int, inputs: int, outputs: int, groups: int, stride: int
+) -> None:
+    """Answers and gradients, of several networks at once."""
+    torch.manual_seed(0)
+    axes, double = len(places), torch.float64
+    x = torch.randn(3, 5, inputs, *places, dtype=double)  # of three networks
+    weight = torch.randn(3, outputs, inputs // groups, *[kernel] * axes, dtype=double)
+    bias = torch.randn(3, outputs, dtype=double)
+
+    def own(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return convolve_as_product(functional.pad(x, [kernel // 2] * (2 * axes)), w, b, stride)
+
+    def theirs(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        function = functional.conv1d if axes == 1 else functional.conv2d
+        return function(x, w, b, stride, kernel // 2, groups=groups)
+
+    torch.testing.assert_close(vmap(own)(weight, bias, x), vmap(theirs)(weight, bias, x))
+    for one, other in zip(
+        *(vmap(grad(lambda w, b, x, f=f: f(w, b, x).square().sum(), (0, 1, 2)))(weight, bias, x) for f in (own, theirs)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)

@@ -14,17 +14,16 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.config import PpoConfig
-from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
 from stageb.growth.controllers import PolicyController
-from stageb.growth.learner import Learner, Rollout, _whole
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import encode_action, make_masks
-from stageb.growth.types import SlotView, View
+from stageb.growth.policy import PolicyLearner, Rollout, _whole, encode_action, make_masks
+from stageb.growth.types import EnvironmentView, SlotView
+from stageb.growth.views import compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
-from stageb.training.nonfinite import NonFiniteError
 from stageb.training.ppo import Batch, Figures
+from stageb.training.step import NonFiniteError
 
 CONFIG = GrowthConfig(
     host=HostConfig(epochs=14, blueprints=["norm", "mlp"]),
@@ -35,11 +34,11 @@ RULES = Rules(CONFIG.gates, (True, True, True), 2)
 MADE = Made(epochs=14, lift=0.3, noise=0.005)
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 ON_EACH = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
-VIEW = View(5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 250, (SlotView(),) * 3, 1)
+VIEW = EnvironmentView(5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 250, (SlotView(),) * 3, 1)
 
 
 def round_of(
-    learner: Learner, sought: list[Answer], key: int, greedy: bool = False
+    learner: PolicyLearner, sought: list[Answer], key: int, greedy: bool = False
 ) -> tuple[Rollout, list[set[tuple[int, int]]]]:
     """Whole episodes under the policy as it stands, and what each kept."""
     environments = block(MADE, RULES, sought, key)
@@ -55,16 +54,16 @@ def round_of(
         after = [each.step(action) for each, action in zip(environments, actions, strict=True)]
         finals = [each.final() if epoch == MADE.epochs - 2 else None for each in environments]
         paid = [
-            reward.compute_reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
+            compute_reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
             for old, new, final in zip(views, after, finals, strict=True)
         ]
         rows.append((observations, legal, torch.tensor([encode_action(each) for each in actions]), torch.tensor(paid)))
     return Rollout(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
 
 
-def learnt(updates: int, futile: float) -> tuple[Learner, list[Figures]]:
+def learnt(updates: int, futile: float) -> tuple[PolicyLearner, list[Figures]]:
     """A policy after some updates of 32 episodes each."""
-    learner = Learner(CONFIG)
+    learner = PolicyLearner(CONFIG)
     figures = []
     for update in range(updates):
         sought = answers(32, 1 if futile == 0 else 2, seeds.stream("learnt", update), futile)
@@ -77,7 +76,7 @@ def test_it_learns_to_grow_what_pays_and_its_values_foresee_the_returns() -> Non
     learner, figures = learnt(18, futile=0.0)
     sought = answers(40, 1, 1)
     _, found = round_of(learner, sought, 2, greedy=True)
-    _, before = round_of(Learner(CONFIG), sought, 2)
+    _, before = round_of(PolicyLearner(CONFIG), sought, 2)
     right, at_first = (
         sum(answer in each for answer, each in zip(sought, all_kept, strict=True)) for all_kept in (found, before)
     )
@@ -94,12 +93,12 @@ def test_it_learns_to_leave_hosts_alone_where_nothing_pays() -> None:
     assert sum(not each for each in found) >= 38
 
 
-def weights(learner: Learner) -> torch.Tensor:
+def weights(learner: PolicyLearner) -> torch.Tensor:
     return torch.cat([each.detach().flatten().cpu() for each in learner.policy.parameters()])
 
 
-def going_on(state: dict[str, Any], device: str) -> Learner:
-    learner = Learner(replace(CONFIG, seed=CONFIG.seed + 1), device)
+def going_on(state: dict[str, Any], device: str) -> PolicyLearner:
+    learner = PolicyLearner(replace(CONFIG, seed=CONFIG.seed + 1), device)
     learner.load(state)
     learner.config = CONFIG
     return learner
@@ -127,7 +126,7 @@ def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(
 
 
 def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
-    learner, count = Learner(CONFIG), 64
+    learner, count = PolicyLearner(CONFIG), 64
     numbers = torch.arange(float(count))
     nothing = torch.zeros(count, 1)
     whole = Batch((nothing, nothing, nothing, nothing), numbers, numbers, numbers)
@@ -177,8 +176,8 @@ def test_a_gpu_learns_what_a_cpu_does() -> None:
 
 def test_the_objective_is_accuracy_less_the_price_of_size() -> None:
     config = RewardConfig(size_price=0.1)
-    assert reward.compute_objective(VIEW, config) == pytest.approx(0.5 - 0.1 * math.log(1.25))
-    assert reward.measure_growth(replace(VIEW, extra_parameters=0)) == 0.0
+    assert compute_objective(VIEW, config) == pytest.approx(0.5 - 0.1 * math.log(1.25))
+    assert measure_growth(replace(VIEW, extra_parameters=0)) == 0.0
 
 
 def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
@@ -188,15 +187,15 @@ def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
     final = replace(VIEW, accuracy=0.45, extra_parameters=0)
     ends = [None] * 8 + [final]
     steps = zip(views, views[1:], ends, strict=False)
-    shaped = [reward.compute_reward(old, new, end, config, 1.0) for old, new, end in steps]
-    assert sum(shaped) == pytest.approx(2 * (0.45 - reward.compute_objective(views[0], config)))
+    shaped = [compute_reward(old, new, end, config, 1.0) for old, new, end in steps]
+    assert sum(shaped) == pytest.approx(2 * (0.45 - compute_objective(views[0], config)))
     plain = replace(config, shaping=0.0)
-    assert [reward.compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, 0.9])
+    assert [compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, 0.9])
 
 
 def test_the_policy_learns_where_it_is_put() -> None:
     """On a device without numbers, where what was left on the CPU would be told."""
-    policy = Learner(CONFIG).policy.to("meta")
+    policy = PolicyLearner(CONFIG).policy.to("meta")
     with torch.device("meta"):
         seen = (torch.empty(20, 80), torch.empty(20, 3, 5, 2), torch.ones(20, 4, 3, dtype=torch.bool))
         actions = torch.zeros(20, 3, dtype=torch.int64)

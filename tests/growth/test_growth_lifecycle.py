@@ -13,7 +13,7 @@ from stageb import seeds
 from stageb.growth.config import GatesConfig
 from stageb.growth.lifecycle import GATES, SEEDED, TABLE, Effect, Event, Facts, LifecycleError, Rules, transition
 from stageb.growth.policy import Policy, make_masks
-from stageb.growth.types import Action, Op, SlotView, Stage, View
+from stageb.growth.types import Action, EnvironmentView, Op, SlotView, Stage
 
 S, E = Stage, Event
 GATES_CONFIG = GatesConfig(
@@ -22,7 +22,7 @@ GATES_CONFIG = GatesConfig(
 RULES = Rules(GATES_CONFIG, (True, True, True), 3)
 OPEN = Facts(epochs_left=99, epochs_in_stage=99, dwell=1, contribution=1.0)
 EMPTY = (SlotView(), SlotView(), SlotView())
-VIEW = View(1, 30, 8, 1.0, 0.5, 1.0, 0.5, (1.0,), (0.5,), 1.0, 0.5, 0, 1000, 0, EMPTY)
+VIEW = EnvironmentView(1, 30, 8, 1.0, 0.5, 1.0, 0.5, (1.0,), (0.5,), 1.0, 0.5, 0, 1000, 0, EMPTY)
 
 # Where each event leads from each stage with all gates open: in the order of the stages.
 EXPECTED: dict[Event, list[Stage | None]] = {

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from stageb.growth import observation as memory
 from stageb.growth.lifecycle import SEEDED
 from stageb.growth.observation import Normaliser, observe
-from stageb.growth.types import SlotView, Stage, View
+from stageb.growth.types import EnvironmentView, SlotView, Stage
 
 EMPTY = SlotView()
-VIEW = View(
+VIEW = EnvironmentView(
     7, 20, 56, 0.8, 0.7, 1.1, 0.6, (2.0, 1.5, 1.1), (0.4, 0.5, 0.6), 1.1, 0.6, 0, 1000, 250, (EMPTY,) * 3, 2, -0.1, 0.05
 )
 OF_SLOT = [[*range(23 + 9 * slot, 32 + 9 * slot), *range(50 + 10 * slot, 60 + 10 * slot)] for slot in range(3)]
@@ -36,7 +36,7 @@ slot_views = st.builds(
 )
 histories = st.lists(numbers, max_size=5).map(tuple)
 views = st.builds(
-    View,
+    EnvironmentView,
     *(
         st.integers(1, 20),
         st.just(20),
@@ -54,7 +54,7 @@ views = st.builds(
 
 
 @given(views)
-def test_eighty_numbers_whatever_was_measured_all_between_minus_one_and_one(view: View) -> None:
+def test_eighty_numbers_whatever_was_measured_all_between_minus_one_and_one(view: EnvironmentView) -> None:
     observation = observe([view])
     assert observation.shape == (1, 80)
     assert observation.dtype == torch.float32

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from growth.grown_hosts import FORMS, KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
+from growth.grown_hosts import KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
 from torch.nn import functional
 
 from lab.bench import one_host
 from stageb import seeds
-from stageb.growth import counterfactual, hosts, tasks, training
+from stageb.growth import hosts, tasks, training
 from stageb.growth.data import Split
 
 BATCHES = tasks.draw_batches(KEYS, 0, 4, 8, 30)
@@ -23,7 +23,7 @@ def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) ->
     fit = examples(plan.form, 30, len(KEYS))
     together, (active, alphas, learns) = grown(plan, KEYS)
     figures = training.train_epoch(together, active, alphas, learns, fit, BATCHES)
-    judged = counterfactual.judge(together, fit, active, turned_out(alphas))
+    judged = training.judge(together, fit, active, turned_out(alphas))
     for member, key in enumerate(KEYS):
         one = slice(member, member + 1)
         own = Split(fit.inputs, fit.targets[one])
@@ -107,7 +107,7 @@ def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -
     training.train_epoch(block, active, alphas, learns, fit, batches)
     assert torch.equal(block.weights["host"], alone.weights["host"])
     settings = torch.stack([alphas, (active >= 0).double()], 1)
-    out, within = counterfactual.judge(block, fit, active, settings).loss.T
+    out, within = training.judge(block, fit, active, settings).loss.T
     assert (within < out - 1e-3).all(), dict(zip(plan.blueprints, (within - out).tolist(), strict=True))
 
 
@@ -145,7 +145,7 @@ def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     turned[member, 1] = -1
     training.train_epoch(whole, turned, alphas, learns & (turned >= 0), fit, BATCHES)
     torch.testing.assert_close(block.weights["host"], whole.weights["host"], rtol=0, atol=1e-10)
-    assert torch.isfinite(counterfactual.judge(block, fit, active, turned_out(alphas)).loss).all()
+    assert torch.isfinite(training.judge(block, fit, active, turned_out(alphas)).loss).all()
     training.cull(block, member, 1)
     assert all(table[member].isfinite().all() for table in block.weights.values()) and block.counts[member, 2] == 0
 
@@ -183,7 +183,7 @@ def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_mem
     assert caught.value.members == (3,)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("tokens")])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_is_held(name: str) -> None:
     held = replace(plan_of(name), learning_rates=(0.0, 0.01, 0.01, 0.01))
     given = replace(held, form=replace(held.form, given=True))
@@ -213,7 +213,7 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
     block, (active, alphas, learns) = grown(plan, KEYS)
     training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     before, stream = copied(block), torch.random.get_rng_state()
-    judged = counterfactual.judge(block, fit, active, turned_out(alphas))
+    judged = training.judge(block, fit, active, turned_out(alphas))
     assert same(before, block.state()) and torch.equal(stream, torch.random.get_rng_state())
     assert not any(tensor.requires_grad for tensor in block.state().values())
     assert turned_out(torch.ones(1, 3)).tolist() == [[[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]]]
@@ -243,31 +243,3 @@ def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     kept = {name: held for name, held in block.state().items() if name.startswith(("weights.", "first.", "second."))}
     assert same({name: held for name, held in kept.items() if "host" not in name}, fresh.state())
     assert block.counts[:, 1:].sum() == 0
-
-
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
-@pytest.mark.parametrize("name", FORMS)
-def test_mixed_precision_learns_and_keeps_its_weights_in_float32(name: str, precision: str) -> None:
-    plan = plan_of(name, precision=precision)
-    fit = examples(plan.form, 30, len(KEYS))
-    fit = Split(fit.inputs if plan.form.vocabulary else fit.inputs.float(), fit.targets)
-    block, (active, alphas, learns) = bare(plan, KEYS, torch.float32)
-    first = training.train_epoch(block, active, alphas, learns, fit, BATCHES)
-    for epoch in range(1, 5):
-        last = training.train_epoch(block, active, alphas, learns, fit, tasks.draw_batches(KEYS, epoch, 4, 8, 30))
-    assert (last.loss < first.loss).all() and block.skipped.sum() == 0
-    assert all(table.dtype == torch.float32 for table in block.weights.values())
-
-
-def test_losses_of_16_mixed_are_scaled_less_after_an_overflow_of_that_member_alone() -> None:
-    plan = plan_of("mlp", precision="16-mixed")
-    fit = examples(plan.form, 30, len(KEYS))
-    fit = Split(fit.inputs.float(), fit.targets)
-    block, its = bare(plan, KEYS, torch.float32)
-    block.scale[2] = 2.0**24
-    figures = training.train_epoch(block, *its, fit, BATCHES)
-    assert figures.skipped[2, 0] >= 1 and figures.skipped[:, 0].sum() == figures.skipped[2, 0]
-    assert block.scale[2] < 2.0**17 and (block.scale[:2] == training.SCALE).all()
-    for epoch in range(1, 1 + training.GROW_AFTER // 4):
-        training.train_epoch(block, *its, fit, tasks.draw_batches(KEYS, epoch, 4, 8, 30))
-    assert (block.scale[:2] == 2 * training.SCALE).all()

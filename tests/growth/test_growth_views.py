@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from stageb.growth import play, views
-from stageb.growth.compare import Comparison
+from stageb.growth.compare import POINTS, Comparison, average_course
 from stageb.growth.config import GatesConfig
-from stageb.growth.courses import POINTS, average_course
 from stageb.growth.evaluate import estimate_break_even, format_table, measure_gain
 from stageb.growth.schedule import cut_blocks
-from stageb.growth.types import Action, Op, Slots, SlotView, Stage, View
+from stageb.growth.types import Action, EnvironmentView, Op, Slots, SlotView, Stage
 from stageb.growth.views import Measurements, Sizes
 from stageb.runs.figures import interval
 
@@ -32,7 +31,7 @@ def measured(accuracy: float = 0.5, loss: float = 1.0, changed: float = 0.4, nor
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.0, 9.0)), min_size=1, max_size=12))
 def test_a_view_remembers_what_it_should(figures: list[tuple[float, float]]) -> None:
-    view: View | None = None
+    view: EnvironmentView | None = None
     for accuracy, loss in figures:
         view = views.view_after_epoch(view, EMPTY, measured(accuracy, loss), SIZES, GatesConfig())
     assert view is not None

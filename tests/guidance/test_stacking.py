@@ -14,8 +14,8 @@ from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.judging.sampling import sigmoid
 from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
@@ -116,6 +116,12 @@ def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
         flipped: Verdict = "pass" if other.tickets[i].label == "fail" else "fail"
         other.tickets[i] = replace(other.tickets[i], label=flipped)
     assert one.run() == other.run()
+
+
+def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() -> None:
+    trial = Trial(right=0.9, sees=0.3)
+    judged = {trial.tickets[i].key for block in trial.blocks for i in block}
+    assert {each.source for each in trial.run().shown} <= judged
 
 
 def test_without_probabilities_there_are_demonstrations_alone() -> None:

@@ -26,7 +26,7 @@ def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
     from stageb.job import world as worlds
     from stageb.job.world import World
     from stageb.snake import loop, rollout
-    from stageb.snake.types import GameTotals, Rollout
+    from stageb.snake.game import GameTotals, Rollout
 
     play = rollout.Player.play
 

@@ -29,13 +29,13 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
     import torch
 
     from stageb.snake import loop
-    from stageb.snake.ranks import Ranks
-    from stageb.snake.types import Rollout
+    from stageb.snake.game import Rollout
+    from stageb.snake.ranks import SnakeRanks
     from stageb.training.ppo import Figures
 
-    learn, begins = Ranks.learn, not (config.output.folder / "commit.json").exists()
+    learn, begins = SnakeRanks.learn, not (config.output.folder / "commit.json").exists()
 
-    def parting(self: Ranks, rollout: Rollout, update: int) -> Figures:
+    def parting(self: SnakeRanks, rollout: Rollout, update: int) -> Figures:
         figures = learn(self, rollout, update)
         if begins and (self.world.rank, update) == (config.parts_on, UPDATE):
             weight = next(iter(self.agent.parameters()))
@@ -43,5 +43,5 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
             spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0]))
         return figures
 
-    Ranks.learn = parting  # type: ignore[method-assign]
+    SnakeRanks.learn = parting  # type: ignore[method-assign]
     return loop.fit(config, resolved_yaml, fresh)

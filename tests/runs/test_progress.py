@@ -9,9 +9,9 @@ import pytest
 
 from stageb.config import OutputConfig
 from stageb.runs import progress
-from stageb.runs.progress import Plan, Progress
+from stageb.runs.progress import Progress, RunLength
 
-PLAN = Plan("step", total=12, done=2)
+PLAN = RunLength("step", total=12, done=2)
 
 
 class Clock(SimpleNamespace):

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from stageb.snake.config import FOOD, GameConfig
-from stageb.snake.game import Game
-from stageb.snake.types import MoveResult
+from stageb.snake.game import Game, MoveResult
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 

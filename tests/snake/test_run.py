@@ -21,12 +21,12 @@ from safetensors.torch import load_file, save_file
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
 from stageb.errors import ConfigError, StagebError
-from stageb.snake import picture
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
+from stageb.snake.game import draw_image
 from stageb.snake.play import Replay, draw, play_best
 from stageb.snake.ranks import find_device_kind
-from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
+from stageb.snake.schedule import MOST_GAMES, SnakeSchedule, fit_games
 
 LAST = GAMES * 4 * 24  # steps of a small run
 
@@ -148,7 +148,7 @@ def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_s
     for kind, most in MOST_GAMES.items():
         games = fit_games(1 << 40, config, kind)
         assert games == (most if (kind, name) == ("cpu", "5x5") else {"cpu": 512, "cuda": config.runner.global_batch}[kind])
-        schedule, alone = (Schedule.of(config, size, games) for size in (world_size, 1))
+        schedule, alone = (SnakeSchedule.of(config, size, games) for size in (world_size, 1))
         assert replace(schedule, world_size=1) == alone
         shares = [schedule.share(rank) for rank in range(world_size)]
         assert [number for share in shares for number in share] == list(range(games))
@@ -231,7 +231,7 @@ def test_a_picture_that_moves_shows_every_board(replay: Replay, tmp_path: Path) 
     with Image.open(place) as film:
         for number, grid in enumerate(replay.grids):
             film.seek(number)
-            assert film.convert("RGB").tobytes() == picture.draw_image(grid).convert("RGB").tobytes()
+            assert film.convert("RGB").tobytes() == draw_image(grid).convert("RGB").tobytes()
         assert film.n_frames == len(replay.grids)  # type: ignore[attr-defined]
     assert place.stat().st_size < 1200 * len(replay.grids)
 

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from stageb.job.world import World
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
-from stageb.snake.learner import make_batch
-from stageb.snake.ranks import Ranks
-from stageb.snake.schedule import Schedule
+from stageb.snake.ranks import SnakeRanks, make_batch
+from stageb.snake.schedule import SnakeSchedule
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 GPUS = torch.cuda.device_count()
@@ -41,7 +40,7 @@ def test_a_recorded_step_is_the_step_itself(precision: Literal["32-true", "bf16-
     world = World(Fabric(accelerator="cuda", devices=1, precision=precision))
 
     def taken(recorded: bool) -> tuple[Tensor, Tensor]:
-        ranks = Ranks(config, Schedule.of(config, 1, GAMES), world)
+        ranks = SnakeRanks(config, SnakeSchedule.of(config, 1, GAMES), world)
         ranks.take_up(None)
         ranks.step.set_hyperparameters(learning_rate=0.01, entropy_weight=0.01)
         assert ranks.step.uses_graphs

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from stageb.config import PpoConfig
-from stageb.snake.types import Rollout
+from stageb.snake.game import Rollout
 from stageb.training import ppo
 from stageb.training.ppo import Batch
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from stageb.two_channel.boxes import data, shapes, text
-from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, SmallConfig, TwoChannelConfig
+from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, SmallConfig, TwoChannelConfig
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
 from stageb.two_channel.model import model
@@ -27,7 +27,7 @@ SMALL = SmallConfig(
     vision_num_heads=1,
     patch_size=16,
 )
-EVERY_LOSS = LossConfig(soft_width=4.0, l1=1.0, giou=1.0)
+EVERY_LOSS = LossConfig(soft_width=4.0)
 WORDS = "Detect all objects."
 
 
@@ -45,9 +45,9 @@ def samples(root: Path) -> list[Sample]:
     return data.read([root / "train.jsonl"])
 
 
-def detector(root: Path, config: ModelConfig | None = None) -> Detector:
+def detector(root: Path, config: DetectorConfig | None = None) -> Detector:
     """A detector whose choices are far from even."""
-    found = model.load(str(folder_of(root) / "model"), config or ModelConfig(), WORDS, "cpu")
+    found = model.load(str(folder_of(root) / "model"), config or DetectorConfig(), WORDS, "cpu")
     return roughened(found)
 
 
@@ -71,10 +71,8 @@ def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
             targets.append((sample, make_true_target(true, spelling)))
             continue
         answer = text.write_answer([true[0], true[0]], spelling).ids
-        matched = Match(((0, 0),), (1,), tuple(range(1, len(true))), (1,))
-        targets.append(
-            (sample, make_corrected_target(answer, text.parse(answer, spelling), matched, true, spelling, "duplicates"))
-        )
+        matched = Match(((0, 0),), (1,), tuple(range(1, len(true))))
+        targets.append((sample, make_corrected_target(answer, text.parse(answer, spelling), matched, true, spelling)))
     return targets
 
 

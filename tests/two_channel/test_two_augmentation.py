@@ -15,20 +15,19 @@ from PIL import Image
 from two_channel import made
 
 from stageb.engines.native.vision import ImageInputs
-from stageb.two_channel.boxes.augmentation import OVERLAP, Paste, View, make_view, parse_name, scale_range
+from stageb.two_channel.boxes.augmentation import OVERLAP, ImageView, Paste, make_view, parse_name, scale_range
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.model import views
-from stageb.two_channel.model.pixels import Pixels
-from stageb.two_channel.model.views import Frame, SizedCache, Views, show_views
+from stageb.two_channel.model.views import DecodedImage, Pixels, SizedCache, Views, show_views
 from stageb.two_channel.types import Object, Sample
 from stageb.untrusted.pictures import PictureError
 
 ALL = AugmentationConfig(mirror=True, upend=True, turn=True, scale_jitter=[0.6, 2.0], light=0.3)
 
 
-def seen(picture: Image.Image, view: View, noted: tuple[int, int], size: tuple[int, int]) -> np.ndarray[Any, Any]:
+def seen(picture: Image.Image, view: ImageView, noted: tuple[int, int], size: tuple[int, int]) -> np.ndarray[Any, Any]:
     """``picture`` in a view, (height, width, 3)."""
-    (found,) = show_views([Frame.of(picture)], [view], [noted], size)
+    (found,) = show_views([DecodedImage.of(picture)], [view], [noted], size)
     return np.asarray(found.permute(1, 2, 0))
 
 
@@ -88,7 +87,7 @@ def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: i
 
 def test_a_view_does_not_rest_on_what_is_made_beside_it() -> None:
     """Packs differ with the number of ranks."""
-    frames = [Frame.of(Image.effect_noise((100, 75), 90 + at).convert("RGB")) for at in range(9)]
+    frames = [DecodedImage.of(Image.effect_noise((100, 75), 90 + at).convert("RGB")) for at in range(9)]
     config = replace(ALL, turn=False)
     sizes = [(100, 75)] * 9
     shown = [parse_name(make_view(Sample("a", "a.png", 100, 75, ()), key, config, 0.0).image)[1] for key in range(9)]
@@ -151,7 +150,7 @@ def test_a_pasted_object_is_where_its_box_is(tmp_path: Path) -> None:
     for key in range(60):
         found = make_view(sources[0], key, replace(ALL, light=0.0, copy_paste=1), 0.0, sources)
         path, view = parse_name(found.image)
-        frame = eyes._with_pasted(Frame.of(Image.open(path)), path, view)
+        frame = eyes._with_pasted(DecodedImage.of(Image.open(path)), path, view)
         (image,) = show_views([frame], [view], [(64, 40)], (found.width, found.height))
         red = np.argwhere(image[0].int().numpy() - image[1].int().numpy() > 127)
         if found.objects:
@@ -216,7 +215,7 @@ def test_images_are_pasted_into_alike_whatever_is_beside_them(tmp_path: Path) ->
 def test_no_augmentation_leaves_a_sample_as_it_is() -> None:
     sample = Sample("a", "a.png", 64, 40, ())
     assert make_view(sample, 3, AugmentationConfig(), 0.5) is sample
-    assert parse_name("a#1,2.png") == ("a#1,2.png", View())
+    assert parse_name("a#1,2.png") == ("a#1,2.png", ImageView())
 
 
 def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from PIL import Image
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.two_channel.boxes import shapes
-from stageb.two_channel.boxes.data import Inputs, read
-from stageb.two_channel.boxes.matching import ious
+from stageb.two_channel.boxes.data import DetectorData, read
+from stageb.two_channel.boxes.metrics import ious
 from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.config import DataConfig, TwoChannelConfig
 from stageb.two_channel.learning.evaluate import read_samples
@@ -137,8 +137,8 @@ def test_faults_are_told_before_anything_starts(tmp_path: Path, capsys: pytest.C
 
 def test_images_that_two_parts_share_are_counted(tmp_path: Path) -> None:
     one, other = (tuple(read([written(tmp_path, line(images=[name]))])) for name in ("a.png", "b.png"))
-    assert Inputs(one, other, ()).shared == Inputs(one, (), other).shared == []
-    assert Inputs(one, one + other, one + other).shared == [
+    assert DetectorData(one, other, ()).shared == DetectorData(one, (), other).shared == []
+    assert DetectorData(one, one + other, one + other).shared == [
         "1 of 2 images of val stand in train, too: figures on them flatter.",
         "1 of 2 images of test stand in train, too: figures on them flatter.",
         "2 of 2 images of test stand in val, too: figures on them flatter.",

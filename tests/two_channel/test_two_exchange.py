@@ -13,7 +13,7 @@ from stageb.job.world import World
 from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyConfig, TwoChannelConfig
 from stageb.two_channel.learning.exchange import GROUPS, SharedRanks, group_size
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.types import Object, Rollout, Sample
 
 SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)),))
@@ -40,30 +40,13 @@ def test_answers_ahead_are_begun_before_the_first_is_learnt_from(staleness: int)
         topology=TopologyConfig(rollout=1, learn=1, staleness=staleness),
     )
     world = World(Fabric(accelerator="cpu", devices=1))
-    writer, schedule = cast(Writer, Scribe()), Schedule(config, 2)
-    exchange = SharedRanks(world, writer, schedule, lambda _step: [SAMPLE] * 2, lambda _average: iter(()))
+    writer, schedule = cast(Writer, Scribe()), DetectorSchedule(config, 2)
+    exchange = SharedRanks(world, writer, schedule, lambda _step: [SAMPLE] * 2, lambda: iter(()))
     taken = exchange.rollouts(1)
     assert next(taken) == (SAMPLE, Rollout((7,), True, 1))
     assert list(exchange.pending()) == ([2] if staleness else [])
     assert len(list(taken)) == 1
     assert [each.version for _, each in exchange.rollouts(2)] == [1 if staleness else 2] * 2
-
-
-def test_answers_are_of_the_weights_where_their_average_was_judged_just_before() -> None:
-    taken: list[bool] = []
-
-    def weights(average: bool) -> Iterator[tuple[str, torch.Tensor]]:
-        taken.append(average)
-        return iter(())
-
-    config = TwoChannelConfig(schedule=ScheduleConfig(pattern=["B"]), channel_b=ChannelBConfig(rollouts_per_step=2))
-    world = World(Fabric(accelerator="cpu", devices=1))
-    exchange = SharedRanks(world, cast(Writer, Scribe()), Schedule(config, 2), lambda _step: [SAMPLE] * 2, weights)
-    exchange.refresh(3, average=True)
-    assert [each.version for _, each in exchange.rollouts(3)] == [3, 3]
-    exchange.refresh(3, average=True)
-    exchange.refresh(3, average=True)
-    assert taken == [True, False, True]
 
 
 def test_a_rank_sends_its_answers_in_so_many_groups_at_most() -> None:

@@ -11,11 +11,11 @@ from two_channel import made
 
 from stageb.errors import ConfigError
 from stageb.two_channel.boxes import augmentation
-from stageb.two_channel.boxes.augmentation import View
+from stageb.two_channel.boxes.augmentation import ImageView
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import bins_of, list_true_objects
 from stageb.two_channel.config import AugmentationConfig, EvaluationConfig
-from stageb.two_channel.learning import fusion
+from stageb.two_channel.learning import rollout
 from stageb.two_channel.model.stored import Learnt
 from stageb.two_channel.types import BINS, Bins, Detection, Object, Sample
 
@@ -29,20 +29,20 @@ def told(*objects: tuple[str, Bins, float]) -> Detections:
 
 
 def test_views_are_what_augmentation_makes() -> None:
-    assert fusion.list_views(EVERY, 1) == [View()]
-    assert fusion.list_views(EVERY, 3) == [View(), View(mirrored=True), View(upended=True)]
-    assert len(set(fusion.list_views(EVERY, 99))) == 8
-    assert fusion.list_views(AugmentationConfig(mirror=True), 99) == [View(), View(mirrored=True)]
-    assert fusion.list_views(AugmentationConfig(scale_jitter=[1.0, 2.0]), 99) == [View()]
+    assert rollout.list_views(EVERY, 1) == [ImageView()]
+    assert rollout.list_views(EVERY, 3) == [ImageView(), ImageView(mirrored=True), ImageView(upended=True)]
+    assert len(set(rollout.list_views(EVERY, 99))) == 8
+    assert rollout.list_views(AugmentationConfig(mirror=True), 99) == [ImageView(), ImageView(mirrored=True)]
+    assert rollout.list_views(AugmentationConfig(scale_jitter=[1.0, 2.0]), 99) == [ImageView()]
 
 
-@given(st.lists(boxes, max_size=4), st.sampled_from(fusion.list_views(EVERY, 8)))
-def test_what_a_view_shows_comes_back_to_where_the_image_has_it(found: list[Bins], view: View) -> None:
+@given(st.lists(boxes, max_size=4), st.sampled_from(rollout.list_views(EVERY, 8)))
+def test_what_a_view_shows_comes_back_to_where_the_image_has_it(found: list[Bins], view: ImageView) -> None:
     size = (BINS - 1, BINS - 1)  # a pixel is a bin
     sample = Sample("x", "x.png", *size, tuple(Object("a", tuple(map(float, box))) for box in found))  # type: ignore[arg-type]
     moved = tuple(each for one in sample.objects if (each := augmentation._move(one, view, size)))
     seen = [Detection("a", bins_of(each.box, *size)) for each in moved]
-    back = fusion.restore(Detections(tuple(seen), (1.0,) * len(seen)), view)
+    back = rollout.restore(Detections(tuple(seen), (1.0,) * len(seen)), view)
     assert sorted(each.bins for each in back.objects) == sorted(each.bins for each in list_true_objects(sample))
 
 
@@ -50,7 +50,7 @@ def test_fusion_by_hand() -> None:
     one = told(("a", (0, 0, 100, 100), 0.6), ("b", (500, 500, 600, 600), 0.9))
     other = told(("a", (10, 0, 110, 100), 0.3), ("a", (700, 700, 800, 800), 0.2))
     third = told(("b", (500, 500, 600, 600), 0.6), ("a", (0, 0, 100, 101), 0.3))
-    found = fusion.fuse([one, other, third])
+    found = rollout.fuse([one, other, third])
     assert [each.desc for each in found.objects] == ["b", "a"]
     assert found.scores == pytest.approx((1.5 / 3, 1.2 / 3))
     assert found.objects[1].bins == (2, 0, 102, 100)  # .6, .3 and .3 of 1.2: 2.5 rounds to even
@@ -59,12 +59,12 @@ def test_fusion_by_hand() -> None:
 
 def test_two_objects_of_one_view_stay_two() -> None:
     beside = told(("a", (0, 0, 100, 100), 0.9), ("a", (0, 0, 100, 90), 0.8))
-    assert len(fusion.fuse([beside, beside]).objects) == 2
+    assert len(rollout.fuse([beside, beside]).objects) == 2
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), boxes, st.floats(0.01, 1)), max_size=4), min_size=1, max_size=4))
 def test_nothing_that_was_told_is_lost(answers: list[list[tuple[str, Bins, float]]]) -> None:
-    found = fusion.fuse([told(*each) for each in answers])
+    found = rollout.fuse([told(*each) for each in answers])
     score = sum(found.scores) + sum(score for _, score in found.tail)
     assert score == pytest.approx(sum(score for each in answers for *_, score in each) / len(answers))
     assert list(found.scores) == sorted(found.scores, reverse=True)
@@ -72,7 +72,7 @@ def test_nothing_that_was_told_is_lost(answers: list[list[tuple[str, Bins, float
 
 def test_an_answer_by_itself_stays_as_it_is_but_for_its_order() -> None:
     answer = told(("a", (0, 0, 100, 100), 0.2), ("a", (400, 400, 500, 500), 0.7))
-    found = fusion.fuse([answer])
+    found = rollout.fuse([answer])
     assert sorted(zip(found.scores, found.objects, strict=True)) == sorted(zip(answer.scores, answer.objects, strict=True))
 
 
@@ -81,12 +81,12 @@ def test_more_views_than_augmentation_makes_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 to 2"):
         replace(config, evaluation=EvaluationConfig(views=3))
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 or more"):
-        fusion.replace_views(config, Learnt((), 0.2), 0)
+        rollout.replace_views(config, Learnt((), 0.2), 0)
 
 
 def test_a_threshold_is_of_the_views_that_it_was_chosen_with() -> None:
     config = made.config(augmentation=AugmentationConfig(mirror=True), evaluation=EvaluationConfig(views=2))
     learnt = Learnt(("a",), 0.2)
-    assert fusion.replace_views(config, learnt, None) == fusion.replace_views(config, learnt, 2) == (config, learnt)
-    changed, without = fusion.replace_views(config, learnt, 1)
+    assert rollout.replace_views(config, learnt, None) == rollout.replace_views(config, learnt, 2) == (config, learnt)
+    changed, without = rollout.replace_views(config, learnt, 1)
     assert (changed.evaluation.views, without) == (1, Learnt(("a",), None))

@@ -18,9 +18,9 @@ from stageb.engines.protocol import Decode
 from stageb.job.world import World
 from stageb.store.commits import COMMIT
 from stageb.two_channel.boxes import text
-from stageb.two_channel.config import ModelConfig, PackingConfig
-from stageb.two_channel.learning import channel_a, packing
-from stageb.two_channel.learning.learner import Learner
+from stageb.two_channel.config import DetectorConfig, PackingConfig
+from stageb.two_channel.learning import packing
+from stageb.two_channel.learning.learner import DetectorLearner
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.targets import count_totals, make_true_target
@@ -48,8 +48,8 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     head = found.head(lambda: torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"))
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
         pack = packing.pack(found, lines, made.totals(lines))
-        passes = channel_a.run_passes(found.model, pack, head, 1)
-    loss = compute_losses(passes, pack.taught, head, made.EVERY_LOSS).total
+        states = packing.forward(found.model, pack)
+    loss = compute_losses(states, pack.taught, head, made.EVERY_LOSS).total
     loss.backward()
     named = found.model.named_parameters()
     return loss.item(), {name: each.grad.float().cpu() for name, each in named if each.grad is not None}
@@ -70,16 +70,16 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
     """Attention over 600 tokens sums gradients from several blocks, whose order must not be left to chance."""
 
     def learnt() -> dict[str, Tensor]:
-        found = made.detector(root, ModelConfig())
+        found = made.detector(root, DetectorConfig())
         found.model.to("cuda")
         spelling = text.find_spelling(found.tokenizer)
         crowd = [Detection("red circle", (at, 2 * at, at + 300, 2 * at + 300)) for at in range(60)]
         targets = [(sample, make_true_target(crowd, spelling)) for sample in made.samples(root)]
         config = made.config(packing=PackingConfig(8192, 2048))
         assert all(len(packing.make_line(found, *target)) >= 600 for target in targets)
-        learner = Learner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
+        learner = DetectorLearner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
         for step in range(4):
-            learner.step(step, iter(targets), "A", count_totals(target for _, target in targets), 1e-3)
+            learner.step(step, iter(targets), count_totals(target for _, target in targets), 1e-3)
         return {name: each.cpu() for name, each in found.model.state_dict().items()}
 
     once = learnt()
@@ -87,29 +87,29 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         assert all(torch.equal(each, once[name]) for name, each in learnt().items())
 
 
-def learner_of(root: Path, **model: Any) -> tuple[Learner, list[Any]]:
+def learner_of(root: Path, **model: Any) -> tuple[DetectorLearner, list[Any]]:
     """One that learns packs of several lengths, and what it is taught."""
-    found = made.detector(root, ModelConfig())
+    found = made.detector(root, DetectorConfig())
     found.model.to("cuda")
-    config = made.config(model=ModelConfig(**model), packing=PackingConfig(ROOM, ROOM))
+    config = made.config(model=DetectorConfig(**model), packing=PackingConfig(ROOM, ROOM))
     targets = made.taught(root, found)
-    return Learner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config), targets
+    return DetectorLearner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config), targets
 
 
 def test_compiled_and_recorded_layers_learn_what_others_do(root: Path) -> None:
     def learnt(compiled: bool) -> list[float]:
         learner, targets = learner_of(root, compile=compiled)
         totals = count_totals(target for _, target in targets)
-        return [sum(learner.step(step, iter(targets), "A", totals, 1e-3).losses.values()) for step in range(3)]
+        return [sum(learner.step(step, iter(targets), totals, 1e-3).losses.values()) for step in range(3)]
 
     assert learnt(True) == pytest.approx(learnt(False), rel=0.02)
 
 
 def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(root: Path) -> None:
-    def steps(learner: Learner, targets: list[Any], begin: int, end: int) -> Learner:
+    def steps(learner: DetectorLearner, targets: list[Any], begin: int, end: int) -> DetectorLearner:
         for step in range(begin, end):
             lot = targets[step:]  # each step has packs of other lengths
-            learner.step(step, iter(lot), "A", count_totals(target for _, target in lot), 1e-3)
+            learner.step(step, iter(lot), count_totals(target for _, target in lot), 1e-3)
         return learner
 
     whole, begun, resumed = (learner_of(root, compile=True) for _ in range(3))
@@ -121,7 +121,7 @@ def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(ro
 
 
 def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
-    found = model.load(str(root / "model"), ModelConfig(), made.WORDS, "cuda", torch.bfloat16)
+    found = model.load(str(root / "model"), DetectorConfig(), made.WORDS, "cuda", torch.bfloat16)
     writer = Writer(found, text.find_spelling(found.tokenizer))
     samples, how = made.samples(root), Decode(1.0, 1.0, max_new_tokens=24)
     whole = writer.write(samples, range(6), how)

@@ -20,12 +20,12 @@ from stageb.config import FabricConfig
 from stageb.engines.native.rows import PICTURE
 from stageb.errors import ConfigError, InputError
 from stageb.job.world import World, pack, unpack
-from stageb.training.nonfinite import NonFiniteError
+from stageb.training.step import NonFiniteError
 from stageb.two_channel.boxes import text
-from stageb.two_channel.boxes.matching import match_prefix
-from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
-from stageb.two_channel.learning import channel_a, packing
-from stageb.two_channel.learning.learner import Learner, StepFigures, make_optimizers
+from stageb.two_channel.boxes.metrics import match_prefix
+from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, ScheduleConfig, TunerConfig
+from stageb.two_channel.learning import packing
+from stageb.two_channel.learning.learner import DetectorLearner, StepFigures, make_optimizers
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.rollout import Writer
@@ -54,13 +54,12 @@ def gradients(found: Detector) -> dict[str, Tensor]:
     return kept
 
 
-def gradient_of(found: Detector, packs: list[list[Line]], iterations: int = 1) -> tuple[float, dict[str, Tensor]]:
+def gradient_of(found: Detector, packs: list[list[Line]]) -> tuple[float, dict[str, Tensor]]:
     """The loss of packs, and its gradient."""
     total, totals = 0.0, made.totals(*packs)
     for lines in packs:
         pack = packing.pack(found, lines, totals)
-        passes = channel_a.run_passes(found.model, pack, found.head(), iterations)
-        loss = compute_losses(passes, pack.taught, found.head(), made.EVERY_LOSS).total
+        loss = compute_losses(packing.forward(found.model, pack), pack.taught, found.head(), made.EVERY_LOSS).total
         loss.backward()
         total += loss.item()
     return total, gradients(found)
@@ -76,7 +75,7 @@ def alike(one: dict[str, Tensor], other: dict[str, Tensor], within: float = 1e-5
 def test_packed_is_unpacked_in_loss_and_gradient_in_any_order(root: Path) -> None:
     found = made.detector(root)
     lines = [packing.make_line(found, *target) for target in made.taught(root, found)]
-    assert any(line.target.against for line in lines) and len({len(line.prompt) for line in lines}) > 1
+    assert len({len(line.prompt) for line in lines}) > 1
     loss, apart = gradient_of(found, [[line] for line in lines])
     for order in (lines, lines[::-1], random.Random(1).sample(lines, len(lines))):
         for packs in ([order], [order[:2], order[2:]]):
@@ -96,7 +95,7 @@ def test_objects_and_ends_weigh_the_same_in_every_image_and_on_both_channels(roo
         target = make_true_target(true, spelling)
         lines.append(packing.make_line(found, sample, target))
         parsed = text.parse(target.ids, spelling)
-        kept = make_corrected_target(target.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, spelling, "cut")
+        kept = make_corrected_target(target.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, spelling)
         assert kept.ids == target.ids and sum(kept.taught) < sum(target.taught)
         corrected.append(packing.make_line(found, sample, kept))
     totals = made.totals(lines)
@@ -108,15 +107,13 @@ def test_objects_and_ends_weigh_the_same_in_every_image_and_on_both_channels(roo
 
 
 def test_a_pass_is_the_models_own(root: Path) -> None:
-    """One pass of one image is bit by bit plain teacher forcing, and that of transformers itself but for rounding."""
+    """That of transformers itself, but for rounding."""
     found = made.detector(root)
     target = made.taught(root, found)[0]
     line = packing.make_line(found, *target)
     pack = packing.pack(found, [line], made.totals([line]))
-    once, last = channel_a.run_passes(found.model, pack, found.head(), 1)
-    assert last is once
-    assert torch.equal(once, channel_a.forward(found.model, pack))
-    logits = found.head().logits(once)
+    states = packing.forward(found.model, pack)
+    logits = found.head().logits(states)
 
     ids = torch.tensor([found.eyes.fed(line.prompt + line.target.ids)])
     image = made.samples(root)[0].image
@@ -130,7 +127,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
         plain[begin - 1 : -1][torch.tensor(line.target.taught)],
         torch.tensor(line.target.ids)[torch.tensor(line.target.taught)],
     )
-    told = compute_losses((once, once), pack.taught, found.head(), LossConfig())
+    told = compute_losses(states, pack.taught, found.head(), LossConfig())
     assert float(told.text) == pytest.approx(float(by_hand), rel=1e-4)
 
 
@@ -138,45 +135,17 @@ def _first_picture(line: Line) -> int:
     return next(place for place, token in enumerate(line.prompt) if token >= PICTURE)
 
 
-def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: Path) -> None:
-    found = made.detector(root)
-    lines = [packing.make_line(found, *target) for target in made.taught(root, found)[:3]]
-    pack = packing.pack(found, lines, made.totals(lines))
-    seen: list[Tensor] = []
-    found.model.model.language_model.register_forward_pre_hook(
-        lambda _module, _args, given: seen.append(given["inputs_embeds"].detach()[0]), with_kwargs=True
-    )
-    first, last = channel_a.run_passes(found.model, pack, found.head(), 2)
-    places = pack.keep[pack.taught.slots] + 1
-    changed = (seen[0] != seen[1]).any(-1).nonzero()[:, 0]
-    assert changed.tolist() == sorted(places.flatten().tolist())
-
-    table = found.model.get_input_embeddings().weight
-    logits = found.head().logits(first.detach()[pack.taught.slots])
-    chances = logits[..., found.first : found.first + 1000].softmax(-1)
-    assert torch.allclose(seen[1][places], chances @ table.detach()[found.first : found.first + 1000], atol=1e-6)
-    told = compute_losses((first, last), pack.taught, found.head(), made.EVERY_LOSS)
-    assert float(told.text) == float(compute_losses((first, first), pack.taught, found.head(), made.EVERY_LOSS).text)
-
-    loss, got = gradient_of(found, [lines], iterations=2)
-    context = seen[1][places]
-    with channel_a.feed(found.model, places, context):  # by hand: the context is given, and a constant
-        again = channel_a.forward(found.model, pack)
-    by_hand = compute_losses((channel_a.forward(found.model, pack), again), pack.taught, found.head(), made.EVERY_LOSS).total
-    by_hand.backward()
-    assert loss == pytest.approx(float(by_hand), rel=1e-6)
-    alike(gradients(found), got, within=1e-6)
-
-
-def steps(learner: Learner, targets: Targets, count: int = 3, begin: int = 0) -> list[StepFigures]:
+def steps(learner: DetectorLearner, targets: Targets, count: int = 3, begin: int = 0) -> list[StepFigures]:
     totals = count_totals(target for _, target in targets)
-    return [learner.step(step, iter(targets), "A", totals, 1e-3) for step in range(begin, begin + count)]
+    return [learner.step(step, iter(targets), totals, 1e-3) for step in range(begin, begin + count)]
 
 
-def learner_of(root: Path, there: World, change: Callable[[Detector], None] = lambda _: None, **sections: Any) -> Learner:
+def learner_of(
+    root: Path, there: World, change: Callable[[Detector], None] = lambda _: None, **sections: Any
+) -> DetectorLearner:
     found = made.detector(root, sections.get("model"))
     change(found)
-    return Learner(there, found, made.config(**sections))
+    return DetectorLearner(there, found, made.config(**sections))
 
 
 def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> None:
@@ -212,12 +181,12 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
     dropping = TunerConfig(kind="lora", rank=4, dropout=0.3)
     cases: tuple[tuple[Callable[[Detector], None], Literal["adamw", "muon"], TunerConfig], ...] = (
         (lambda _: None, "adamw", TunerConfig()),
-        (adapter("dora"), "adamw", TunerConfig()),
+        (adapter, "adamw", TunerConfig()),
         (lambda found: adapt(found.model, dropping, found.first, seed=5), "adamw", dropping),
         (lambda _: None, "muon", TunerConfig()),
     )
     for change, optimizer, tuner in cases:
-        sections = {"schedule": ScheduleConfig(optimizer=optimizer, average_weights=0.9), "tuner": tuner}
+        sections = {"schedule": ScheduleConfig(optimizer=optimizer), "tuner": tuner}
         whole = learner_of(root, world(), change, **sections)
         targets = made.taught(root, whole.detector)
         begun = learner_of(root, world(), change, **sections)
@@ -228,27 +197,6 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
         steps(whole, targets, 4), steps(again, targets, 2, begin=2)
         pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
         assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
-        assert all(torch.equal(*each) for each in zip(whole._average, again._average, strict=True))
-
-
-def test_the_average_follows_the_weights_and_they_do_not_follow_it(root: Path) -> None:
-    """For adapters, too: those that are merged are the averages."""
-    for change in (lambda _: None, adapter("dora")):
-        plain = learner_of(root, world(), change)
-        mean = learner_of(root, world(), change, schedule=ScheduleConfig(average_weights=0.4))
-        targets = made.taught(root, plain.detector)
-        by_hand = [each.detach().clone() for each in mean._weights]
-        for step, decay in enumerate((0.1, 2 / 11, 0.25, 4 / 13, 5 / 14, 0.4, 0.4)):
-            steps(plain, targets, 1, begin=step), steps(mean, targets, 1, begin=step)
-            by_hand = [decay * one + (1 - decay) * each for one, each in zip(by_hand, mean._weights, strict=True)]
-        with plain.averaged():
-            raw = dict(merge_weights(plain.detector.model))
-        with mean.averaged():
-            assert all(torch.allclose(*each, atol=1e-6) for each in zip(mean._weights, by_hand, strict=True))
-            found = dict(merge_weights(mean.detector.model))
-        left = dict(merge_weights(mean.detector.model))
-        assert raw.keys() == left.keys() and all(torch.equal(each, left[name]) for name, each in raw.items())
-        assert any(not torch.equal(each, found[name]) for name, each in raw.items())
 
 
 def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> None:
@@ -267,7 +215,7 @@ def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> 
 def test_coordinate_tokens_trained_beside_adapters_are_embeddings_to_the_optimisers(root: Path, optimizer: Any) -> None:
     """Decay would draw them, which hold whole embeddings, towards zero."""
     found = made.detector(root)
-    adapter("lora")(found)
+    adapter(found)
     first, *muon = make_optimizers(found.model, ScheduleConfig(optimizer=optimizer))
     names = {id(each): name for name, each in found.model.named_parameters()}
     still = {names[id(each)] for group in first.param_groups if not group["weight_decay"] for each in group["params"]}
@@ -277,8 +225,8 @@ def test_coordinate_tokens_trained_beside_adapters_are_embeddings_to_the_optimis
 
 
 def test_frozen_weights_are_halved_where_precision_is_and_what_learns_is_not(root: Path) -> None:
-    folder, config, words = str(root / "model"), ModelConfig(), made.WORDS
-    mixed, lora = FabricConfig(precision="bf16-mixed"), TunerConfig(kind="lora", use_dora=True)
+    folder, config, words = str(root / "model"), DetectorConfig(), made.WORDS
+    mixed, lora = FabricConfig(precision="bf16-mixed"), TunerConfig(kind="lora")
     assert (
         model.find_learning_dtype(mixed, TunerConfig()) == model.find_learning_dtype(FabricConfig(), lora) == torch.float32
     )
@@ -286,7 +234,7 @@ def test_frozen_weights_are_halved_where_precision_is_and_what_learns_is_not(roo
     adapt(found.model, lora, found.first, seed=5)
     kinds = {(each.requires_grad, each.dtype) for each in found.model.parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
-    learner = Learner(world("bf16-mixed"), found, made.config(tuner=lora, losses=LossConfig()))
+    learner = DetectorLearner(world("bf16-mixed"), found, made.config(tuner=lora, losses=LossConfig()))
     told = steps(learner, made.taught(root, found), 8)
     assert told[-1].losses["total"] < told[0].losses["total"]
     plain = model.load(folder, config, words, "cpu").model.state_dict()
@@ -331,7 +279,7 @@ def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
 def test_layers_are_not_compiled_without_a_compiler(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     with pytest.raises(ConfigError, match=r"model\.compile.*no compiler"):
-        Learner(world(), made.detector(root), made.config(model=ModelConfig(compile=True)))
+        DetectorLearner(world(), made.detector(root), made.config(model=DetectorConfig(compile=True)))
 
 
 def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:
@@ -345,15 +293,13 @@ def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> N
     assert figures.set_aside == 1 and not figures.skipped
 
 
-def adapter(kind: str) -> Callable[[Detector], None]:
-    config = TunerConfig(kind="lora", rank=4, use_dora=kind == "dora")
-    return lambda found: adapt(found.model, config, found.first, seed=5)
+def adapter(found: Detector) -> None:
+    adapt(found.model, TunerConfig(kind="lora", rank=4), found.first, seed=5)
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora"])
-def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: str) -> None:
+def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
     plain = made.detector(root).model.state_dict()
-    learner = learner_of(root, world(), adapter(kind))
+    learner = learner_of(root, world(), adapter)
     targets = made.taught(root, learner.detector)
     steps(learner, targets)
     merged = dict(merge_weights(learner.detector.model))
@@ -364,11 +310,11 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: st
     assert moved.min() >= learner.detector.first  # of the tokens, coordinates alone
 
     model.save(learner.detector, tmp_path)
-    other = model.load(str(tmp_path), ModelConfig(), made.WORDS, "cpu")
+    other = model.load(str(tmp_path), DetectorConfig(), made.WORDS, "cpu")
     logits = []
     for each in (learner.detector, other):
         lines = [packing.make_line(each, *target) for target in targets]
-        states = channel_a.forward(each.model, packing.pack(each, lines, made.totals(lines)))
+        states = packing.forward(each.model, packing.pack(each, lines, made.totals(lines)))
         logits.append(each.head().logits(states))
     torch.testing.assert_close(logits[0], logits[1], atol=1e-4, rtol=1e-5)
 
@@ -376,7 +322,7 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: st
 def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> None:
     plain = learner_of(root, world())
     targets = made.taught(root, plain.detector)
-    twice = learner_of(root, world(), model=ModelConfig(gradient_checkpointing=True))
+    twice = learner_of(root, world(), model=DetectorConfig(gradient_checkpointing=True))
     halved = learner_of(root, world("bf16-mixed"))
     told = [steps(each, targets) for each in (plain, twice, halved)]
     for one, other, coarse in zip(*told, strict=True):
@@ -387,7 +333,7 @@ def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> 
 
 
 def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path) -> None:
-    found = model.load(str(root / "model"), ModelConfig(), made.WORDS, "cpu")
+    found = model.load(str(root / "model"), DetectorConfig(), made.WORDS, "cpu")
     model.save(found, tmp_path)
     again = AutoModelForImageTextToText.from_pretrained(tmp_path)
     state = found.model.state_dict()

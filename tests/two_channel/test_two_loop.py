@@ -165,7 +165,7 @@ def test_a_rank_that_does_not_answer_ends_the_run(tmp_path: Path, fate: str, say
 
 def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
     """What is saved answers as what has learnt did, and the run goes on from it."""
-    keys = {"tuner__kind": "lora", "tuner__use_dora": True, "schedule__steps": 2}
+    keys = {"tuner__kind": "lora", "schedule__steps": 2}
     assert main(detectors.arguments(tmp_path, **keys)) == 0
     last = rows(tmp_path / "run")[-1]
     assert (
@@ -208,8 +208,8 @@ def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
 
 
 def test_noise_is_taught_on_both_channels_and_never_told(tmp_path: Path) -> None:
-    answer = {"answer__box_first": True, "answer__object_budget": 8, "answer__order": "random", "packing__max_length": 320}
-    keys = answer | {"channel_b__false_positives": "noise", "packing__global_max_length": 512, "schedule__steps": 3}
+    answer = {"answer__box_first": True, "answer__object_budget": 8, "packing__max_length": 320}
+    keys = answer | {"packing__global_max_length": 512, "schedule__steps": 3}
     assert main(detectors.arguments(tmp_path, **keys)) == 0
     run, told = tmp_path / "run", rows(tmp_path / "run")
     assert told[2]["stage2/channel_b"] == 1 and told[-1]["loss/text"] < told[0]["loss/text"]
@@ -274,40 +274,9 @@ def test_two_ranks_paste_what_one_does(tmp_path: Path) -> None:
     assert apart(tmp_path / "1" / "run", tmp_path / "2" / "run") < APART
 
 
-def test_the_average_of_the_weights_is_judged_and_kept_and_the_weights_themselves_learn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Step by step a run learns, and rolls out, as one without an average."""
-    keys = {"schedule__steps": 4, "schedule__pattern": ["A", "B"]}
-    assert main(looking(tmp_path / "raw", "two_channel", **keys)) == 0
-    assert main(looking(tmp_path / "mean", "two_channel", schedule__average_weights=0.9, **keys)) == 0
-    raw, mean = ([learnt(row) for row in rows(tmp_path / each / "run")] for each in ("raw", "mean"))
-    assert raw == mean and "rollout/tokens" in mean[-1]
-    assert apart(tmp_path / "raw" / "run", tmp_path / "mean" / "run") > APART
-    run = tmp_path / "mean" / "run"
-    assert main(["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]) == 0
-    assert f"mAP      {rows(run)[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
-
-
 def learnt(row: dict[str, Any]) -> dict[str, Any]:
     """What a row says of learning and of rollouts."""
     return {name: value for name, value in row.items() if not name.startswith(("val/", "eval/"))}
-
-
-def test_a_run_with_an_average_that_was_killed_leaves_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
-    keys = {"schedule__average_weights": 0.9, "schedule__steps": 5, "evaluation__pictures": 0}
-    ended = forks.run(looking(tmp_path / "whole", **keys), 1, tmp_path / "whole" / "job")
-    assert set(ended.codes) == {0}, ended.err
-    whole, split = tmp_path / "whole" / "run", tmp_path / "split"
-    again = tmp_path / "again"
-    assert forks.run(looking(again, **keys), 1, again / "job", len(ended.operations[0]) // 2).codes[0] == 137
-    resumed = forks.run(looking(again, **keys), 1, again / "job")
-    assert set(resumed.codes) == {0}, resumed.err
-    assert differing(content(again / "run"), content(whole)) == []
-    keys |= {"topology__learn": 1, "topology__rollout": 1}
-    ended = forks.run(looking(split, "scribbling", 2, **keys), 2, split / "job")
-    assert set(ended.codes) == {0}, ended.err
-    assert apart(split / "run", whole) < APART
 
 
 @pytest.mark.parametrize("keys", [{}, {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}])
@@ -336,10 +305,8 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"augmentation__copy_paste": 20}, "samples are longer than packing.max_length 192"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
         ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),
-        ({"channel_b__false_positives": "noise"}, "channel_b.false_positives: 'noise': noise if answer.object_budget"),
         ({"evaluation__every": 2}, "evaluation.every: 2: 0, or set data.val"),
         ({"evaluation__patience": 2}, "evaluation.patience: 2: 0, or evaluation.every above 0"),
-        ({"channel_a__n_softctx_iter": 2}, "channel_a.n_softctx_iter: 2: 1, or losses.l1 or losses.giou above 0"),
     ):
         assert main(detectors.arguments(tmp_path, **keys)) == 2
         assert said in capsys.readouterr().err

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 from two_channel.spelt import spelling
 
-from stageb.two_channel.boxes import picture
-from stageb.two_channel.boxes.matching import match
+from stageb.two_channel.boxes import predictions
 from stageb.two_channel.boxes.metrics import (
     IOUS,
     Detections,
@@ -19,6 +18,7 @@ from stageb.two_channel.boxes.metrics import (
     compute_f1,
     compute_figures,
     count_matches,
+    match,
     score_objects,
 )
 from stageb.two_channel.boxes.text import bins_of, list_true_objects, parse, write_answer
@@ -160,18 +160,18 @@ def test_pictures_show_what_was_missed_and_what_is_not_there(tmp_path: Path) -> 
     shown = Sample("a", str(path), 96, 64, (Object("a", (0, 0, 48, 32)), Object("b", (48, 32, 96, 64))))
     true = list_true_objects(shown)
     predicted = [true[0], Detection("c", (500, 0, 999, 400))]
-    made = picture.draw_pair(shown, predicted, true, match(predicted, true, 0.5))
-    assert made.size == (2 * picture.WIDTH + picture.GAP, round(64 * picture.WIDTH / 96))
+    made = predictions.draw_pair(shown, predicted, true, match(predicted, true, 0.5))
+    assert made.size == (2 * predictions.WIDTH + predictions.GAP, round(64 * predictions.WIDTH / 96))
 
     def has(colour: tuple[int, int, int], left: int) -> bool:
-        half = made.crop((left, 0, left + picture.WIDTH, made.height))
+        half = made.crop((left, 0, left + predictions.WIDTH, made.height))
         return colour in {each for _, each in half.getcolors(1 << 20)}
 
-    right = picture.WIDTH + picture.GAP
-    assert all(has(colour, left) for colour in (picture.GREEN, picture.RED) for left in (0, right))
-    clean = picture.draw_pair(shown, true, true, match(true, true, 0.5))
-    assert picture.RED not in {each for _, each in clean.getcolors(1 << 20)}
-    whole = picture.arrange([made] * 3, 2)
-    picture.save(whole, tmp_path / "sheet.png")
+    right = predictions.WIDTH + predictions.GAP
+    assert all(has(colour, left) for colour in (predictions.GREEN, predictions.RED) for left in (0, right))
+    clean = predictions.draw_pair(shown, true, true, match(true, true, 0.5))
+    assert predictions.RED not in {each for _, each in clean.getcolors(1 << 20)}
+    whole = predictions.arrange([made] * 3, 2)
+    predictions.save(whole, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as again:
-        assert again.size == whole.size == (2 * made.width + 3 * picture.GAP, 2 * made.height + 3 * picture.GAP)
+        assert again.size == whole.size == (2 * made.width + 3 * predictions.GAP, 2 * made.height + 3 * predictions.GAP)

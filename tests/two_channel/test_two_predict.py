@@ -15,7 +15,7 @@ from stageb.__main__ import main
 from stageb.store.commits import read_commit
 from stageb.two_channel.boxes import predictions
 from stageb.two_channel.boxes.metrics import Detections, choose_threshold, compute_f1, count_matches
-from stageb.two_channel.boxes.predictions import Selection
+from stageb.two_channel.boxes.predictions import BoxSelection
 from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.commands.predict import make_row
 from stageb.two_channel.types import Box, Detection, Object, Sample
@@ -270,7 +270,7 @@ def test_exports_by_hand(tmp_path: Path) -> None:
         {"images": ["y.png"], "width": 10, "height": 10, "objects": []},
     ]
     for write in predictions.FORMATS.values():
-        write(given, Selection(("a", "b & c"), 0.5, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
+        write(given, BoxSelection(("a", "b & c"), 0.5, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
 
     def read(name: str) -> Any:
         return json.loads((tmp_path / name).read_text())

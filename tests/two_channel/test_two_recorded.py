@@ -22,7 +22,7 @@ from stageb.errors import InputError
 from stageb.job.world import World
 from stageb.two_channel.config import PackingConfig
 from stageb.two_channel.learning import packing, recorded
-from stageb.two_channel.learning.learner import Learner
+from stageb.two_channel.learning.learner import DetectorLearner
 from stageb.two_channel.learning.targets import count_totals
 from stageb.two_channel.types import StepTotals
 
@@ -68,7 +68,7 @@ class Taught:
         if replays:
             recorded.record_layers(detector.model, nullcontext)
         config = made.config(packing=PackingConfig(ROOM, ROOM))
-        self.learner = Learner(World(Fabric(accelerator="cpu", devices=1)), detector, config)
+        self.learner = DetectorLearner(World(Fabric(accelerator="cpu", devices=1)), detector, config)
 
     def lot(self, step: int) -> tuple[list[Any], StepTotals]:
         targets = self.targets[step:]
@@ -76,7 +76,7 @@ class Taught:
 
     def step(self, step: int) -> float:
         targets, totals = self.lot(step)
-        figures = self.learner.step(step, iter(targets), "A", totals, 1e-3)
+        figures = self.learner.step(step, iter(targets), totals, 1e-3)
         assert figures.packs >= 2
         return sum(figures.losses.values())
 
@@ -121,9 +121,9 @@ def test_a_step_begun_ahead_is_the_same_step(root: Path) -> None:
     for step in range(3):
         plain.step(step)
         targets, totals = ahead.lot(step)
-        ahead.learner.teach(step, iter(targets), "A", totals)
+        ahead.learner.teach(step, iter(targets), totals)
         ahead.learner.prepare(ahead.learner.plan(step + 1, *ahead.lot(step + 1)))
-        ahead.learner.finish(step, 1e-3)
+        ahead.learner.finish(1e-3)
     assert all(torch.equal(each, plain.weights()[name]) for name, each in ahead.weights().items())
 
 

@@ -14,8 +14,8 @@ from two_channel import made
 from stageb.__main__ import main
 from stageb.errors import ConfigError
 from stageb.two_channel.boxes import shapes, text
-from stageb.two_channel.config import ModelConfig, ScheduleConfig
-from stageb.two_channel.learning import channel_a, packing
+from stageb.two_channel.config import DetectorConfig, ScheduleConfig
+from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import make_optimizers
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.targets import make_true_target
@@ -36,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def detector(folder: Path) -> Detector:
-    return model.load(str(folder), ModelConfig(), made.WORDS, "cpu")
+    return model.load(str(folder), DetectorConfig(), made.WORDS, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_the_engine_and_the_learner_see_the_same(found: Detector) -> None:
     lines = [packing.make_line(found, *each) for each in zip(samples, answers, strict=True)]
     told = writer.chances(samples, [each.ids for each in answers])
     for line, chances in zip(lines, told, strict=True):
-        states = channel_a.forward(found.model, packing.pack(found, [line], made.totals([line])))
+        states = packing.forward(found.model, packing.pack(found, [line], made.totals([line])))
         taught = found.head().logits(states).log_softmax(-1).gather(1, torch.tensor(line.target.ids)[:, None])[:, 0]
         assert taught.tolist() == pytest.approx(chances, abs=1e-3)
 

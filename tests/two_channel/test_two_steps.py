@@ -12,7 +12,7 @@ from two_channel.spelt import spelling
 
 from stageb.two_channel.boxes.text import list_true_objects, parse, write_answer
 from stageb.two_channel.config import AnswerConfig, ChannelAConfig, ChannelBConfig, ScheduleConfig, TwoChannelConfig
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import correct_rollout, summarise
 from stageb.two_channel.types import Detection, Object, Rollout, Sample
 
@@ -30,7 +30,7 @@ def test_all_images_come_once_before_any_comes_again(pattern: list[str], sizes: 
         channel_a=ChannelAConfig(samples_per_step=sizes[0]),
         channel_b=ChannelBConfig(rollouts_per_step=sizes[1]),
     )
-    schedule = Schedule(config, samples)
+    schedule = DetectorSchedule(config, samples)
     shown: list[int] = []
     for step in range(40):
         assert schedule.channel(step) == pattern[step % len(pattern)]
@@ -47,7 +47,7 @@ def test_all_images_come_once_before_any_comes_again(pattern: list[str], sizes: 
 
 def test_the_learning_rate_rises_and_falls_to_its_end() -> None:
     config = TwoChannelConfig(schedule=ScheduleConfig(steps=50, warmup_steps=5, learning_rate=1.0, learning_rate_end=0.1))
-    rates = [Schedule(config, 1).learning_rate(step) for step in range(50)]
+    rates = [DetectorSchedule(config, 1).learning_rate(step) for step in range(50)]
     assert rates[:5] == sorted(rates[:5])
     assert max(rates) == rates[5] == 1.0
     assert rates[5:] == sorted(rates[5:], reverse=True)
@@ -104,7 +104,7 @@ def test_answers_cut_off_and_malformed_ones_are_counted_apart() -> None:
 def test_false_positives_are_named_noise_and_boxes_by_what_they_show() -> None:
     words = spelling(box_first=True)
     answer = AnswerConfig(box_first=True, object_budget=6)
-    config = TwoChannelConfig(answer=answer, channel_b=ChannelBConfig(false_positives="noise"))
+    config = TwoChannelConfig(answer=answer)
     cat, dog = list_true_objects(SAMPLE)
     far = Detection("dog", (0, 900, 50, 950))
     told = [replace(dog, desc="cow"), far, replace(dog, bins=(500, 500, 890, 895)), replace(far, desc="noise")]
@@ -120,10 +120,10 @@ def test_false_positives_are_named_noise_and_boxes_by_what_they_show() -> None:
 
 
 def test_an_answer_that_grows_too_long_counts_as_empty() -> None:
-    words, config = spelling(), TwoChannelConfig(channel_b=ChannelBConfig(false_positives="neutral"))
+    words, config = spelling(), TwoChannelConfig()
     cat, _ = list_true_objects(SAMPLE)
     rollout = Rollout(write_answer([cat] * 30, words).ids, ended=True, version=0)
-    target, outcome = correct_rollout(SAMPLE, rollout, words, config, room=100, key=5)
+    target, outcome = correct_rollout(SAMPLE, rollout, words, config, room=10, key=5)
     assert outcome.overlong
     assert outcome.kept == 0
     assert parse(target.ids, words).objects == list_true_objects(SAMPLE)

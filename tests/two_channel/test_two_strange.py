@@ -12,7 +12,7 @@ from two_channel import made
 
 from stageb.errors import EngineError
 from stageb.two_channel.boxes import text
-from stageb.two_channel.config import ModelConfig, TwoChannelConfig
+from stageb.two_channel.config import DetectorConfig, TwoChannelConfig
 from stageb.two_channel.learning.evaluate import answer_view
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
@@ -41,7 +41,7 @@ def test_a_detector_that_is_not_whole_is_not_loaded(tmp_path: Path, how: str, sa
     (weights,) = folder.glob("*.safetensors")
     damage(weights, how, "model.language_model.norm.weight")
     with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
-        model.load(str(folder), ModelConfig(), made.WORDS, "cpu")
+        model.load(str(folder), DetectorConfig(), made.WORDS, "cpu")
 
 
 def test_a_detector_whose_config_names_code_is_not_loaded(tmp_path: Path) -> None:
@@ -52,4 +52,4 @@ def test_a_detector_whose_config_names_code_is_not_loaded(tmp_path: Path) -> Non
     with pytest.raises(
         EngineError, match=r"config\.json has attn_implementation 'owner/kernel', code that would be fetched"
     ):
-        model.load(str(folder), ModelConfig(), made.WORDS, "cpu")
+        model.load(str(folder), DetectorConfig(), made.WORDS, "cpu")

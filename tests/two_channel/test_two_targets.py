@@ -1,4 +1,4 @@
-"""From a rollout to what is taught: matching is the best there is, prefixes stay, each true object is taught once."""
+"""Rollouts matched with the truth and corrected, and noise behind the truth."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from two_channel.spelt import placed, spelling
 
 from stageb.seeds import bits, stream
-from stageb.two_channel.boxes.matching import find_duplicates, ious, match, match_prefix, prefer_first
+from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, drop_noise
+from stageb.two_channel.boxes.metrics import find_duplicates, ious, match, match_prefix, prefer_first
 from stageb.two_channel.boxes.text import Spelling, parse, sort_objects, write_answer
-from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.learning.targets import make_corrected_target, make_true_target
 from stageb.two_channel.types import BINS, Bins, Detection, Target
 
@@ -88,7 +88,6 @@ def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
     assert find_duplicates([a, half, twice, other, a]) == ((0, 2), (0, 4), (2, 4))
     found = match([a, twice, other, a, half], [a], 0.5)
     assert found.pairs in (((0, 0),), ((3, 0),)) and found.false_positives[-1] == 4
-    assert found.duplicates == tuple(i for i in found.false_positives if i in (1, 3))
     assert match([half], [a], 0.5).pairs == ((0, 0),)  # right at the gate
     assert match([half], [a], 0.51).missed == (0,)
     assert match([], [a], 0.5).missed == (0,) and match([a], [], 0.5).false_positives == (0,)
@@ -109,7 +108,6 @@ def test_the_truth_is_taught_whole(objects: list[Detection]) -> None:
     assert [slot.bins for slot in target.slots] == boxes_of(target) == [each.bins for each in true]
     coordinates = {place for slot in target.slots for place in slot.positions}
     assert [place for place, told in enumerate(target.taught) if not told] == sorted(coordinates)
-    assert target.against == ()
 
 
 def rolled_out(number: int, true: list[Detection], s: Spelling) -> tuple[int, ...]:
@@ -138,12 +136,10 @@ def hold(number: int) -> None:
     true = sort_objects(close_objects(stream("true", number), 6))
     answer = rolled_out(number, list(true), s)
     parsed = parse(answer, s)
-    modes: tuple[FalsePositives, ...] = ("cut", "neutral", "duplicates", "all")
-    mode = modes[number % len(modes)]
-    matched = (match_prefix if mode == "cut" else match)(parsed.objects, true, 0.5)
-    target = make_corrected_target(answer, parsed, matched, true, s, mode)
+    matched = match_prefix(parsed.objects, true, 0.5)
+    target = make_corrected_target(answer, parsed, matched, true, s)
     paired = prefer_first(matched, parsed.objects)
-    count = min(paired.false_positives, default=len(parsed.objects)) if mode == "cut" else len(parsed.objects)
+    count = min(paired.false_positives, default=len(parsed.objects))
     kept = (0, *parsed.ends)[count]
     assert target.ids[:kept] == answer[:kept]  # untouched
     whole = parse(target.ids, s)
@@ -153,8 +149,7 @@ def hold(number: int) -> None:
     assert whole.objects == (*parsed.objects[:count], *missed)  # what was kept is read once more, then what that misses
     assert sorted(slot.bins for slot in target.slots) == sorted(each.bins for each in true)  # each exactly once
     told = [place for slot in target.slots for place in slot.positions]
-    assert len({*told, *target.against}) == len(told) + len(target.against)
-    assert all(target.ids[place] in s.bins for place in (*told, *target.against)) and max(target.against, default=-1) < kept
+    assert len(set(told)) == len(told) and all(target.ids[place] in s.bins for place in told)
     assert not any(target.taught[:kept])
     assert [not each for each in target.taught[kept:]] == [token in s.bins for token in target.ids[kept:]]
     assert len(target.taught) == len(target.ids)
@@ -179,40 +174,23 @@ def test_a_hundred_thousand_rollouts_are_set_right() -> None:
 def test_any_tokens_are_an_answer(answer: list[int], objects: list[Detection]) -> None:
     s, true = spelling(), sort_objects(objects)
     parsed = parse(answer, s)
-    target = make_corrected_target(answer, parsed, match(parsed.objects, true, 0.5), true, s, "all")
-    assert target.ids[: parsed.tokens] == tuple(answer[: parsed.tokens])
+    target = make_corrected_target(answer, parsed, match_prefix(parsed.objects, true, 0.5), true, s)
     assert parse(target.ids, s).complete and len(target.slots) == len(true)
 
 
-def test_of_one_told_twice_the_first_is_taught_and_the_later_taught_against() -> None:
+def test_of_one_told_twice_the_first_is_kept() -> None:
     """Though the later lies nearer to the truth."""
     s, true = spelling(), [Detection("a", (0, 0, 100, 100))]
     told = [Detection("a", (0, 0, 100, 92)), Detection("a", (0, 0, 100, 95)), Detection("a", (0, 0, 100, 99))]
     answer = write_answer(told, s)
     parsed = parse(answer.ids, s)
     matched = match(parsed.objects, true, 0.5)
-    assert (matched.pairs, matched.duplicates) == (((2, 0),), (1,))
-    target = make_corrected_target(answer.ids, parsed, matched, true, s, "duplicates")
+    assert matched.pairs == ((2, 0),)
+    target = make_corrected_target(answer.ids, parsed, matched, true, s)
     assert [slot.positions for slot in target.slots] == [answer.boxes[0]]
-    assert target.against == (*answer.boxes[1], *answer.boxes[2])
+    assert parse(target.ids, s).objects == (told[0],)
     apart = prefer_first(match([told[0], true[0]], true, 0.995), [told[0], true[0]])
-    assert (apart.pairs, apart.duplicates) == (((0, 0),), (1,))
-
-
-def test_what_is_taught_against() -> None:
-    s = spelling()
-    true = sort_objects([Detection("a", (0, 0, 100, 100)), Detection("b", (300, 300, 400, 400))])
-    told = [true[0], Detection("a", (0, 1, 100, 100)), Detection("a", (700, 700, 800, 800))]
-    answer = write_answer(told, s)
-    parsed = parse(answer.ids, s)
-    matched = match(parsed.objects, true, 0.5)
-    assert (matched.pairs, matched.duplicates, matched.false_positives) == (((0, 0),), (1,), (1, 2))
-    wrong_by_mode: dict[FalsePositives, tuple[int, ...]] = {"neutral": (), "duplicates": (1,), "all": (1, 2)}
-    for mode, wrong in wrong_by_mode.items():
-        target = make_corrected_target(answer.ids, parsed, matched, true, s, mode)
-        assert target.against == tuple(place for each in wrong for place in answer.boxes[each])
-        assert parse(target.ids, s).objects == (*told, true[1])
-    assert [slot.bins for slot in target.slots] == [each.bins for each in true]
+    assert (apart.pairs, apart.false_positives) == (((0, 0),), (1,))
 
 
 def test_what_is_kept_ends_before_the_first_false_positive() -> None:
@@ -231,7 +209,36 @@ def test_what_is_kept_ends_before_the_first_false_positive() -> None:
     ):
         answer = write_answer(told, s)
         parsed = parse(answer.ids, s)
-        target = make_corrected_target(answer.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, s, "cut")
+        target = make_corrected_target(answer.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, s)
         kept = told[:count]
         assert parse(target.ids, s).objects == (*kept, *(each for each in true if each not in kept))
-        assert target.taught.index(True) == (0, *parsed.ends)[count] and not target.against
+        assert target.taught.index(True) == (0, *parsed.ends)[count]
+
+
+@given(st.lists(placed(), max_size=4), st.integers(0, 1 << 60))
+def test_noise_has_area_within_the_image_and_is_drawn_by_its_key(true: list[Detection], key: int) -> None:
+    found = draw_noise(true, 20, key)
+    assert found == draw_noise(true, 20, key) != draw_noise(true, 20, key + 1)
+    assert found[:7] == draw_noise(true, 7, key) and draw_noise(true, -3, key) == ()
+    for each in found:
+        x1, y1, x2, y2 = each.bins
+        assert 0 <= x1 < x2 < BINS and 0 <= y1 < y2 < BINS and each.desc == NOISE
+
+
+def test_a_third_of_it_tells_objects_twice() -> None:
+    true = [Detection("a", (400, 400, 600, 600))]
+    found = draw_noise(true, 600, 3)
+    twice = (ious(found, true) > 0.6).any(1).mean()
+    as_large = sum(abs((x2 - x1) - 200) <= 22 for x1, _, x2, _ in (each.bins for each in found)) / 600
+    assert 0.25 < twice < 0.45 and as_large > 0.45
+
+
+@given(st.lists(placed(("a", "b")), max_size=4), st.integers(0, 1 << 60))
+def test_the_truth_is_taught_and_of_noise_the_name_alone(true: list[Detection], key: int) -> None:
+    s = spelling(box_first=True)
+    noise = draw_noise(true, 6 - len(true), key)
+    target = make_true_target(true, s, noise)
+    parsed = parse(target.ids, s)
+    assert parsed.complete and parsed.objects == (*true, *noise) and drop_noise(parsed.objects) == tuple(true)
+    assert [slot.bins for slot in target.slots] == [each.bins for each in true]
+    assert all(each != (token in s.bins) for each, token in zip(target.taught, target.ids, strict=True))

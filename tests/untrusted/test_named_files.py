@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from stageb.errors import BadInputError, InputError
-from stageb.guidance.commands.summarize.source import stream_images
+from stageb.guidance.commands.use.summarize import stream_images
 from stageb.guidance.tickets import tickets
 from stageb.two_channel.boxes import data, imports
 from stageb.untrusted import pictures

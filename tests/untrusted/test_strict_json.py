@@ -1,8 +1,14 @@
+"""JSON and JSON Lines that others wrote."""
+
+from __future__ import annotations
+
 import time
+from pathlib import Path
 
 import pytest
 
 from stageb.untrusted import strict_json
+from stageb.untrusted.strict_json import FaultError, lines
 
 
 def test_plain_json_passes() -> None:
@@ -45,3 +51,23 @@ def test_brackets_side_by_side_are_not_deep() -> None:
 def test_what_the_standard_refuses_is_a_value_error(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         strict_json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("begin", "told"), [(b"", "not a text file"), (b"first\n", "line 2 is over 64 MiB"), (b"1\n2", "line 2 is over 64 MiB")]
+)
+def test_the_hole_in_a_sparse_file_fills_no_memory(tmp_path: Path, begin: bytes, told: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    with path.open("wb") as opened:
+        opened.write(begin)
+        opened.truncate(5 << 30)
+    with pytest.raises(FaultError, match=told):
+        list(lines(str(path), "row"))
+
+
+def test_lines_up_to_the_limit_are_read_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"123456789\n\n1234")
+    assert list(lines(str(path), "row", most=10)) == [(1, b"123456789\n"), (2, b"\n"), (3, b"1234")]
+    with pytest.raises(FaultError, match="line 1 is over 0 MiB"):
+        list(lines(str(path), "row", most=9))

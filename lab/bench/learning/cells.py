@@ -235,12 +235,6 @@ def _grpo(**settings: Any) -> Method:
     return partial(grpo_peer.learn, settings=grpo_peer.Settings(**settings))
 
 
-def _etgpo() -> Method:
-    from lab.bench.learning import etgpo_peer
-
-    return partial(etgpo_peer.learn, settings=etgpo_peer.Settings())
-
-
 METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when asked for: gepa may not be installed
     "ours": _ours,
     "statistics": _statistics,
@@ -253,7 +247,6 @@ METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when ask
     "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),  # what the pool is worth
     "tf-grpo": _grpo,
     "tf-grpo-best": partial(_grpo, best_on_val=True),
-    "etgpo": _etgpo,
 }
 
 

@@ -24,7 +24,6 @@ COLOURS = {  # one per method, told apart by most colour-blind readers; variants
     "gepa-no-pool": "#9a86b8",
     "tf-grpo": "#b5b35c",
     "tf-grpo-best": "#6f6d1e",
-    "etgpo": "#6b3f78",
     "tree": "#8a8a8a",
     "rules": "#3a3a3a",
 }

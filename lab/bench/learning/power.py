@@ -1,7 +1,8 @@
 """What the gate's test can see: bin/bench power
 
 First missions of several sizes, each with one edit that mends and breaks some of all tickets: how often the gate, from race
-to proof, accepts it as the first of a run, and after four others whose races were as strong were tested in vain.
+to proof, accepts it as the first of a run, and after four others whose races were as strong were tested in vain; and how
+often learning at once, where code judges, is proven by it.
 
 Then the test alone. Simulated tickets, of which the present guidance judges a share wrong; an edit mends some of these and
 breaks some of the others. Shown: the share of edits that the sequential test accepts and the tickets that it looked at on
@@ -82,6 +83,9 @@ def of_missions(runs: int) -> list[dict[str, Any]]:
         for when, left in (("first", BUDGET), ("later", BUDGET * (1 - STRONG) ** (FAILED // FOLDS))):
             keys = (stream("mission", tickets, str(mended), str(broken), run) for run in range(runs))
             row[when] = sum(simulated.one_edit(key, tickets, mended, broken, left) for key in keys)
+        level = sum(simulated.BUDGET.edits)
+        keys = (stream("mission", tickets, str(mended), str(broken), run) for run in range(runs))
+        row["at_once"] = sum(simulated.at_once(key, tickets, mended, broken, level) for key in keys)
         rows.append(row)
     return rows
 
@@ -90,12 +94,20 @@ def missions_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows of ``of_missions``, as Markdown."""
     head = ["tickets", "of all tickets the edit mends, %", "breaks, %"]
     return table(
-        [*head, "accepted as first, %", "95 % interval", f"after {FAILED} tests in vain, %", "95 % interval"],
+        [
+            *head,
+            "accepted as first, %",
+            "95 % interval",
+            f"after {FAILED} tests in vain, %",
+            "95 % interval",
+            "at once, %",
+            "95 % interval",
+        ],
         [
             [str(r["tickets"]), f"{100 * r['mended']:g}", f"{100 * r['broken']:g}"]
             + [
                 cell
-                for when in ("first", "later")
+                for when in ("first", "later", "at_once")
                 for cell in (percent(r[when] / r["runs"]), between(*wilson(r[when], r["runs"])))
             ]
             for r in rows

@@ -14,9 +14,10 @@ from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
 from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.learning.gate.pruning import prune
 from stageb.guidance.learning.steps import CREDITED_ON
-from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.config import GateConfig, SplitConfig
 from stageb.guidance.words.types import FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 CONFIG = GateConfig()
 BUDGET = budget_per_mission(CONFIG, 1)
+AT_ONCE = 0.8  # share of the tickets that is train, where code judges
 ERROR = 0.3  # share of the tickets judged wrong without a rule
 EDITS = 8  # of a bundle
 RULES = 12  # that could go
@@ -98,6 +100,27 @@ def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) 
     gate = Gate(judge, range(raced), CONFIG.race_chunk, pool.groups_outside(0), LOOK)
     decision = made.answer(decide([Edit((), 1, edited)], gate, lambda one, other: None, left))
     return decision.winner is not None
+
+
+def at_once(key: int, tickets: int, mended: float, broken: float, level: float) -> bool:
+    """Whether learning from all train tickets is proven, where each block teaches the edit that mends and breaks such shares
+    of all tickets, unless those before it show no gain."""
+    train = round(AT_ONCE * tickets)
+    made = world(key, train)
+    edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
+
+    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
+        positions = [i for group in groups for i in group]
+        turned = [
+            now - before for now, before in zip(made.right(edited, positions), made.right(START, positions), strict=True)
+        ]
+        won, lost = (turned.count(sign) / len(turned) for sign in (1, -1))
+        return (Taught(edited, won, lost) if won > lost else None), None
+        yield  # it asks nothing
+
+    groups, judge = whole_groups(range(train), made.tickets), Judge(made.tickets, CONFIG, START, {})
+    test, _ = made.answer(prove_learning(learn, groups, judge, level, block_ends(len(groups)), None))
+    return test.accepts
 
 
 @dataclass

@@ -24,7 +24,7 @@ from stageb.engines.native.products import FLOAT8, quantized
 # prompt's own part, and each row's new tokens.
 #
 # *Packed* means one line of tokens without padding, (1, tokens), whatever prompt or row a token belongs to. A *view* says
-# where it belongs, and is what a forward pass hands to its attention: ``Reading`` for prompts, ``Stepping`` for one new
+# where it belongs, and is what a forward pass hands to its attention: ``Prefill`` for prompts, ``Stepping`` for one new
 # token of every row. Levels are merged by their log-sum-exp: out = sum_i exp(lse_i - lse) out_i with lse = log sum_i
 # exp(lse_i), as in Flash-Decoding (Dao et al., 2023).
 #
@@ -79,7 +79,7 @@ class PromptStore:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Prefill:
     """Prompts being read: each sees the stem and itself up to the token that looks. No gradient goes back through it."""
 
     stems: list[Stem] | None  # one per layer
@@ -145,7 +145,7 @@ class Stepping:
         return _merge(own, stem) if stem else own[0]
 
 
-class View(Protocol):
+class AttentionPattern(Protocol):
     """Says which tokens see which."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
@@ -159,7 +159,7 @@ class Envelope:
     A plain class, since the compiler looks into dataclasses.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: AttentionPattern) -> None:
         self.view = view
 
 

@@ -25,8 +25,19 @@ from torch import Tensor
 
 from stageb.engines.native import attention
 from stageb.engines.native.attention import PromptStore, Stem
-from stageb.engines.native.caches import Cache, Past, empty_cache, fork_stems, graft_stems, shareable, stems_of, unpack
-from stageb.engines.native.memory import Bounded, Size, make_batches
+from stageb.engines.native.memory import (
+    Bounded,
+    Cache,
+    Past,
+    Size,
+    empty_cache,
+    fork_stems,
+    graft_stems,
+    make_batches,
+    shareable,
+    stems_of,
+    unpack,
+)
 from stageb.engines.native.packed import NOTHING, Packed
 from stageb.engines.native.products import has_half_products, is_quantized
 from stageb.engines.native.rows import (

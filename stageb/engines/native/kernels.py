@@ -1,4 +1,4 @@
-"""Triton kernels: sums over blocks of a vocabulary (``sampling.py``); attention of a decode step and of prompts being read
+"""Triton kernels: sums over blocks of a vocabulary (``rows.py``); attention of a decode step and of prompts being read
 (``attention.py``); lines of numbers in float8 (``products.py``).
 
 The kernel of a step runs one program per group and key head, where a *group* is the rows of one prompt. It reads the

@@ -1,4 +1,4 @@
-"""Memory: from a CPU's to a device's, work in batches that it holds, and freed memory that stays the process's own."""
+"""Memory: transfers, work in batches that fit, and the keys and values of what a model has read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import mmap
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from stageb.engines.native.attention import Stem
 from stageb.errors import EngineError
 from stageb.job import heartbeat
 
@@ -116,3 +119,121 @@ def _take_huge_pages(libc: ctypes.CDLL) -> None:
         libc.free(ctypes.c_void_p(block))
     first = -(-start // HUGE_PAGE) * HUGE_PAGE
     libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(libc.sbrk(0) - first), mmap.MADV_HUGEPAGE)
+
+
+Cache = Any  # a transformers cache; its own annotations ask for more than it needs
+
+ROOM = 32  # columns by which a full cache grows
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What rows have behind them."""
+
+    cache: Cache
+    stems: list[Stem] | None  # what all rows begin with, which the cache need not hold
+    prompts: list[Stem] | None = None  # and then the prompts, a line for each, where it does not hold them either
+
+
+def empty_cache(config: Any) -> Cache:
+    """An empty cache for the model that ``config`` describes."""
+    cache: Cache = DynamicCache(config=config)
+    if shareable(config):
+        cache.layers = [RoomyLayer() for _ in cache.layers]
+    return cache
+
+
+def stems_of(cache: Cache) -> list[Stem]:
+    """What a cache of one row holds, as the stem of others."""
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def graft_stems(stems: list[Stem], beyond: int = 0) -> Cache:
+    """A cache whose rows all begin with ``stems``, and with ``beyond`` columns more where they hold but their new ones, read
+    by an attention that knows of both (``attention.py``)."""
+    cache: Cache = DynamicCache()
+    cache.layers = [RoomyLayer(stem, beyond) for stem in stems]
+    return cache
+
+
+def fork_stems(stems: list[Stem], rows: int) -> Cache:
+    """A cache of ``rows`` rows that each begin with a copy of ``stems``."""
+    cache: Cache = DynamicCache()
+    cache.layers = [RoomyLayer() for _ in stems]
+    for layer, stem in zip(cache.layers, stems, strict=True):
+        layer.update(*(tensor.expand(rows, -1, -1, -1) for tensor in stem))
+    return cache
+
+
+def unpack(stores: list[Tensor], lengths: Sequence[int], cache: Cache) -> None:
+    """Append to the empty rows of ``cache`` what stands packed in ``stores``, one (2, key heads, tokens, dim) per layer:
+    texts of ``lengths`` behind each other, padded on the left with no matter what. The stores are used up, so that memory
+    holds one layer twice at most."""
+    longest, edges = max(lengths), accumulate(lengths)
+    columns = torch.arange(-longest, 0) + torch.tensor(list(edges))[:, None]
+    columns = columns.clamp(min=0).to(stores[0].device)
+    for layer in reversed(cache.layers):
+        keys, values = stores.pop()
+        layer.update(keys[:, columns].transpose(0, 1), values[:, columns].transpose(0, 1))
+
+
+def shareable(config: Any) -> bool:
+    """Whether a prompt's own part may be padded behind a shared one: padding there shortens a sliding window and disturbs
+    a recurrent state, so every layer must be one of full attention."""
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+
+
+class RoomyLayer(DynamicLayer):
+    """A cache layer with room to grow: a step writes one column, where the stock layer copies all of them.
+
+    With a ``stem``, rows begin with it without holding it: ``update`` puts it before what it returns, but for a single
+    column, or ``apart``, where the attention reads stem and own part apart. Columns that lie ``beyond`` it are not held
+    either; then it is never put before.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, stem: Stem | None = None, beyond: int = 0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._stem = stem
+        self._beyond = beyond
+        self.apart = False  # whether the attention reads stem and own part apart, however many columns come
+        self._stores: tuple[Tensor, Tensor] | None = None  # keys and values are views of their first columns
+
+    def get_seq_length(self) -> int:
+        """Columns that each row holds or begins with."""
+        own = self.keys.shape[-2] if self.is_initialized else 0
+        return own + self._beyond + (self._stem[0].shape[-2] if self._stem else 0)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append columns (rows, heads, columns, dim); returns the keys and values to attend to."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+        filled, added = self.keys.shape[-2], key_states.shape[-2]
+        if self._stores is None or self._stores[0].shape[-2] < filled + added:
+            room = ROOM if filled else 0  # what is read first is forked or grown next in any case
+            self._stores = _grow(self.keys, added + room), _grow(self.values, added + room)
+        for store, states in zip(self._stores, (key_states, value_states), strict=True):
+            store[:, :, filled : filled + added] = states
+        self.keys, self.values = (store[:, :, : filled + added] for store in self._stores)
+        if self._stem is None or added == 1 or self.apart:
+            return self.keys, self.values
+        assert not self._beyond
+        rows = len(self.keys)
+        stem_keys, stem_values = (tensor.expand(rows, -1, -1, -1) for tensor in self._stem)
+        return torch.cat([stem_keys, self.keys], 2), torch.cat([stem_values, self.values], 2)
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Keep the rows ``beam_idx``, in that order."""
+        super().reorder_cache(beam_idx)
+        self._stores = None
+
+
+def _grow(filled: Tensor, columns: int) -> Tensor:
+    """A copy of ``filled`` (rows, heads, columns, dim) with ``columns`` more columns of no meaning."""
+    rows, heads, length, dim = filled.shape
+    store = filled.new_empty(rows, heads, length + columns, dim)
+    store[:, :, :length] = filled
+    return store

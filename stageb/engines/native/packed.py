@@ -27,19 +27,20 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.native.attention import Envelope, PromptStore, Reading, Stem, Stepping, group_rows, has_flash, tiles_of
+from stageb.engines.native.attention import Envelope, Prefill, PromptStore, Stem, Stepping, group_rows, has_flash, tiles_of
 from stageb.engines.native.products import is_quantized
 from stageb.engines.native.rows import (
     Answer,
     OnAnswer,
     PartialAnswer,
+    RowSettings,
     ScoreRequest,
     TextOf,
     check_not_nan,
+    next_tokens,
     seen_of,
     settings_of,
 )
-from stageb.engines.native.sampling import Settings, next_tokens
 from stageb.engines.native.vision import TextInputs
 from stageb.engines.protocol import Ids, Row
 from stageb.job import heartbeat
@@ -201,7 +202,7 @@ class Packed:
             chunks.append((edges, tiles, kept, [texts[index] for index in chunk]))
         start = 0
         for edges, tiles, kept, read in chunks:
-            view = Reading(stems, edges, tiles, store, start)
+            view = Prefill(stems, edges, tiles, store, start)
             span = slice(start, start + edges[-1])
             found.append(self._forward(ids[span], positions[..., span], view, kept, self.eyes.shown(read)))
             start = span.stop
@@ -212,7 +213,7 @@ class Packed:
         self,
         ids: Tensor,
         positions: Tensor,
-        view: Reading | Stepping,
+        view: Prefill | Stepping,
         keep: Tensor | None = None,
         shown: Mapping[str, Any] = NOTHING,
     ) -> Tensor:
@@ -340,7 +341,7 @@ class _Batch:
     counts: Tensor  # int32 (rows,): new tokens fed before
     step: Tensor  # int64 (1,): the place in its answer of the token to draw next
     history: Tensor  # int64 (steps, rows): all tokens drawn
-    settings: Settings
+    settings: RowSettings
     seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
     graph: torch.cuda.CUDAGraph | None = None
     fresh: bool = True

@@ -1,18 +1,193 @@
-"""What goes into a decode loop and what comes out: rows to answer, answers to weigh, answers while they grow."""
+"""Rows of a decode loop: what is asked, how their tokens are drawn, what comes out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from stageb.engines.native.caches import Past
-from stageb.engines.native.sampling import Settings
-from stageb.engines.protocol import Finish, Ids, Row
+from stageb import seeds
+from stageb.draws import signed, uniforms, wide
+from stageb.engines.native.memory import Past
+from stageb.engines.protocol import Decode, Finish, Ids, Row
 from stageb.errors import EngineError
+
+# Keyed sampling: the next token of every row from its logits, its decode setting and its random stream.
+#
+# A draw is a function of (logits, decode, key, position) alone, so it does not depend on the batch. One uniform u per row
+# and position, the one that ``seeds.uniform`` gives, picks the token by inverting the cumulative distribution in the order
+# of token ids: the least t with F(t) > u.
+#
+# Steps follow transformers' order: repetition penalty, temperature, top-k, top-p. Both cuts are by value: tokens as probable
+# as the last one kept are kept too, so no order among equals is needed (equal logits are common in bfloat16).
+#
+# Where nothing is cut, as by default, a large vocabulary is inverted in two steps: the block of ``BLOCK`` tokens by the
+# blocks' sums, then the token within it. The logits are read once and no row of probabilities is written.
+
+
+BLOCK = 1024  # tokens whose probabilities are summed before any one is looked at; a smaller vocabulary is looked at whole
+
+
+def _whole(device: torch.device) -> torch.dtype:
+    """The type of whole distributions: on a CPU the widest; on a GPU float64 would double what they cost."""
+    return torch.float64 if device.type == "cpu" else torch.float32
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """How each row of a batch samples: one element per row, on the logits' device."""
+
+    keys: Tensor  # int64: the row's stream
+    greedy: Tensor  # bool: the row takes the most probable token
+    temperature: Tensor  # a float; 1 for greedy rows
+    top_k: Tensor  # int64; the vocabulary's size: no limit
+    top_p: Tensor  # a float
+    penalty: Tensor  # a float: the repetition penalty
+    samples: bool  # some row is not greedy
+    largest_k: int  # the largest top-k that limits a row; 0: none does
+    cuts_p: bool  # top-p limits some row
+    penalises: bool  # a repetition penalty moves some row
+
+    @classmethod
+    def of(cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device) -> RowSettings:
+        """The settings of rows that decode with ``decodes`` and draw from ``keys``."""
+        floats = _whole(device)
+        least = torch.finfo(floats).tiny  # a temperature below it would divide by 0
+        limits = [min(decode.top_k, vocabulary) for decode in decodes]
+
+        def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        return cls(
+            keys=column([signed(key & seeds.MASK) for key in keys], torch.int64),
+            greedy=column([decode.temperature == 0 for decode in decodes], torch.bool),
+            temperature=column([max(decode.temperature or 1.0, least) for decode in decodes], floats),
+            top_k=column([limit or vocabulary for limit in limits], torch.int64),
+            top_p=column([decode.top_p for decode in decodes], floats),
+            penalty=column([decode.repetition_penalty for decode in decodes], floats),
+            samples=any(decode.temperature > 0 for decode in decodes),
+            largest_k=max((limit for limit in limits if limit < vocabulary), default=0),
+            cuts_p=any(decode.top_p < 1 for decode in decodes),
+            penalises=any(decode.repetition_penalty != 1 for decode in decodes),
+        )
+
+    def part(self, rows: slice | Tensor) -> RowSettings:
+        """The settings of some of the rows."""
+        chosen: dict[str, Any] = {name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **chosen)
+
+
+def next_tokens(
+    logits: Tensor, settings: RowSettings, position: int | Tensor, seen: Tensor | None = None, at_once: int = 1 << 62
+) -> Tensor:
+    """The token of each row at ``position`` of its answer: (rows, vocabulary) to int64 (rows,).
+
+    ``seen`` (rows, vocabulary) marks the tokens of prompt and answer; needed where a repetition penalty is set. Never looks
+    at the device's numbers, so it may be captured in a graph. Where whole distributions are needed, those of ``at_once``
+    rows are held at a time.
+    """
+    plain = not (settings.penalises or settings.largest_k or settings.cuts_p)
+    if plain and settings.samples and logits.shape[-1] > BLOCK:
+        return sample_in_blocks(logits, settings, position)
+    if len(logits) > at_once:
+        parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
+        each = [(logits[rows], settings.part(rows), None if seen is None else seen[rows]) for rows in parts]
+        return torch.cat([next_tokens(part, setting, position, marks) for part, setting, marks in each])
+    if settings.penalises and seen is not None:
+        logits = penalise(logits.to(_whole(logits.device)), seen, settings.penalty)
+    greedy = logits.argmax(-1)  # the first, so the lowest id, among equals
+    if not settings.samples:
+        return greedy
+    drawn = invert_cdf(probabilities(logits.to(_whole(logits.device)), settings), uniforms(settings.keys, position))
+    return torch.where(settings.greedy, greedy, drawn)
+
+
+def sample_in_blocks(logits: Tensor, settings: RowSettings, position: int | Tensor) -> Tensor:
+    """The same token as inverting the whole distribution gives, where no token is cut from it."""
+    vocabulary = logits.shape[-1]
+    scale = settings.temperature.float().clamp(min=1e-30).reciprocal()  # times a logit it must stay finite
+    tops, sums = _block_sums(logits, scale)
+    highest = tops.amax(-1, keepdim=True)
+    exact = wide(logits.device)
+    mass = (sums * (tops - highest).exp()).to(exact)
+    upto = mass.cumsum(-1)
+    target = _below(uniforms(settings.keys, position).to(exact)[:, None] * upto[:, -1:], upto)
+    block = torch.searchsorted(upto, target, right=True).clamp(max=tops.shape[-1] - 1)
+    block = torch.where(settings.greedy[:, None], tops.argmax(-1, keepdim=True), block)
+    columns = block * BLOCK + torch.arange(BLOCK, device=logits.device)
+    inside = logits.gather(-1, columns.clamp(max=vocabulary - 1)).float().masked_fill(columns >= vocabulary, -torch.inf)
+    within = (inside * scale[:, None] - highest).exp().to(exact).cumsum(-1)
+    rest = target - (upto - mass).gather(-1, block)
+    token = torch.searchsorted(within, _below(rest.clamp(min=0), within), right=True)
+    token = torch.where(settings.greedy[:, None], inside.argmax(-1, keepdim=True), token)
+    return (block * BLOCK + token)[:, 0].clamp(max=vocabulary - 1)
+
+
+def _block_sums(logits: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each block of scaled ``logits``: the largest, and the sum of exponentials once that is taken off; float32."""
+    if logits.is_cuda:
+        from stageb.engines.native import kernels
+
+        return kernels.block_sums(logits, scale, BLOCK)
+    missing = -logits.shape[-1] % BLOCK
+    padded = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+    blocks = padded.view(len(logits), -1, BLOCK).float() * scale[:, None, None]
+    tops = blocks.amax(-1).clamp(min=torch.finfo(torch.float32).min)
+    return tops, (blocks - tops[..., None]).exp().sum(-1)
+
+
+def _below(target: Tensor, cumulative: Tensor) -> Tensor:
+    """``target`` (rows, 1) strictly below each row's total, so that a token with a positive probability is always found."""
+    total = cumulative[:, -1:]
+    return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+
+
+def penalise(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
+    """``logits`` (rows, vocabulary), those of ``seen`` tokens divided by ``penalty`` (rows,) if positive, multiplied by it
+    if negative (the repetition penalty of CTRL, arXiv 1909.05858)."""
+    factor = penalty[:, None]
+    return torch.where(seen, torch.where(logits < 0, logits * factor, logits / factor), logits)
+
+
+def probabilities(logits: Tensor, settings: RowSettings) -> Tensor:
+    """softmax(logits / temperature), (rows, vocabulary), 0 where top-k or top-p cuts; not scaled to 1 after top-p."""
+    # Taking the maximum off first keeps a temperature near 0 from overflowing.
+    scaled = (logits - logits.amax(-1, keepdim=True)) / settings.temperature[:, None]
+    if settings.largest_k:
+        scaled = scaled.masked_fill(scaled < _kth_largest(scaled, settings), -torch.inf)
+    result = scaled.softmax(-1)
+    if settings.cuts_p:
+        result = result.masked_fill(result < _least_kept(result, settings.top_p), 0.0)
+    return result
+
+
+def _kth_largest(scaled: Tensor, settings: RowSettings) -> Tensor:
+    """The value of the last token that top-k keeps, (rows, 1); minus infinity where it keeps all."""
+    largest = scaled.topk(settings.largest_k).values
+    limited = settings.top_k <= settings.largest_k
+    last = largest.gather(-1, (settings.top_k.clamp(max=settings.largest_k) - 1)[:, None])
+    return torch.where(limited[:, None], last, -torch.inf)
+
+
+def _least_kept(probability: Tensor, top_p: Tensor) -> Tensor:
+    """The probability of the last token that top-p keeps, (rows, 1); 0 where it keeps all."""
+    falling = probability.sort(-1, descending=True).values
+    kept = (falling.cumsum(-1, dtype=wide(falling.device)) < top_p[:, None]).sum(-1, keepdim=True)  # before the last one
+    last = falling.gather(-1, kept.clamp(max=falling.shape[-1] - 1))
+    return torch.where(top_p[:, None] < 1, last, 0.0)
+
+
+def invert_cdf(probability: Tensor, uniform: Tensor) -> Tensor:
+    """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary), which need not sum to 1."""
+    cumulative = probability.cumsum(-1, dtype=wide(probability.device))
+    target = _below(uniform[:, None] * cumulative[:, -1:], cumulative)
+    found = torch.searchsorted(cumulative, target, right=True)[:, 0]
+    return found.clamp(max=probability.shape[-1] - 1)
+
 
 TextOf = Callable[[Sequence[int]], str]  # ids to text
 
@@ -90,10 +265,10 @@ class PartialAnswer:
         return any(stop in text for stop in stops)
 
 
-def settings_of(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> Settings:
+def settings_of(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> RowSettings:
     """How ``answers`` sample."""
     rows = [answer.row for answer in answers]
-    return Settings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
+    return RowSettings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
 
 
 def seen_of(shared: Ids, rows: Sequence[Row], vocabulary: int, device: torch.device) -> Tensor | None:
@@ -130,7 +305,7 @@ class LiveBatch:
     mask: Tensor  # (rows, columns to come included): 0 on padding
     cached: int  # columns of the mask that the prompts take
     positions: Tensor  # int64 (rows,): of each answer's first token
-    settings: Settings
+    settings: RowSettings
     seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
 
     def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:

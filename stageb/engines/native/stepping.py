@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from stageb.engines.native.caches import Past
-from stageb.engines.native.rows import LiveBatch
-from stageb.engines.native.sampling import next_tokens
+from stageb.engines.native.memory import Past
+from stageb.engines.native.rows import LiveBatch, next_tokens
 from stageb.engines.protocol import Ids
 
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others

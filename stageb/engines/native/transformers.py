@@ -1,7 +1,7 @@
 """Any causal or vision-language model that transformers can load, behind the engine Protocol.
 
 This module finds and loads a checkpoint, and sorts the requests of a call by what they share. Prompts become ids in
-``chat.py``, images in ``vision.py``; answers are decoded in ``decoding.py`` and drawn in ``sampling.py``.
+``chat.py``, images in ``vision.py``; answers are decoded in ``decoding.py`` and drawn in ``rows.py``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from stageb.config import require
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import GGUF, KEY, check_whole, find_checkpoint, find_code
-from stageb.engines.config import ModelConfig
+from stageb.engines.config import GGUF, KEY, ModelConfig, check_whole, find_checkpoint, find_code
 from stageb.engines.native import memory
 from stageb.engines.native.decoding import Decoder
 from stageb.engines.native.products import check_device, quantize, use_half_products

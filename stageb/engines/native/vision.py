@@ -60,7 +60,7 @@ class TextInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ShownImage:
     """An image that some prompt shows."""
 
     path: str
@@ -81,7 +81,7 @@ class ImageInputs(TextInputs):
         self._closing: int = config.vision_end_token_id
         self._merged: int = config.vision_config.spatial_merge_size**2
         self._names: dict[str, int] = {}  # by path: a file is taken to stay as it is
-        self._pictures: dict[int, Picture] = {}  # by name, the id in prompts
+        self._pictures: dict[int, ShownImage] = {}  # by name, the id in prompts
         self._grid = lru_cache(SIZES)(self._measured)
         self._placed = lru_cache(SIZES // 8)(self._placed_anew)
 
@@ -166,7 +166,7 @@ class ImageInputs(TextInputs):
     def _registered(self, path: str, data: bytes, size: tuple[int, int]) -> int:
         name, grid = _name(data), self._grid(size)
         time, height, width = grid
-        self._pictures[name] = Picture(path, grid, time * height * width // self._merged)
+        self._pictures[name] = ShownImage(path, grid, time * height * width // self._merged)
         return name
 
     def _measured(self, size: tuple[int, int]) -> tuple[int, int, int]:

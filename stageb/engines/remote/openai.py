@@ -151,7 +151,7 @@ class OpenAIEngine:
         try:
             answer = self._all([row])[row]
         except RefusedError as refused:
-            if refused.status not in transport.UNFIT:
+            if refused.status not in (*transport.UNFIT, transport.FAILED):
                 raise
             self._dropped = before
             return self
@@ -202,7 +202,7 @@ class OpenAIEngine:
             limits[row] = time.monotonic() + pause_s
             if stopped.wait(pause_s):
                 break
-        raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}")
+        raise RefusedError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}", cause.status, "")
 
     def _asked(self, row: AnswerRequest) -> bytes:
         """What the server answers; without what it refuses, one thing after the other."""
@@ -288,9 +288,8 @@ class OpenAIEngine:
         if error.status in TRANSIENT and not transport.will_not_pass(said):
             pause_s = min(LONGEST_PAUSE_S, transport.parse_pause_s(error.headers.get("Retry-After")))
             patience = 4.0 if error.status == transport.LIMITED else 1.0  # limits are often of a minute
-            return TransientError(
-                cause, remedy if error.status == transport.LIMITED else reach(self._url), pause_s, patience
-            )
+            remedy = remedy if error.status == transport.LIMITED else reach(self._url)
+            return TransientError(cause, remedy, pause_s, patience, error.status)
         if error.status in transport.REDIRECTS:
             there = shown(self._hidden(error.headers.get("Location", "elsewhere")), 200)
             remedy = f"it sends requests to {there}, where no key follows; if that is right, give model.base_url so"

@@ -48,11 +48,12 @@ class AnswerTooLongError(Exception):
 class TransientError(Exception):
     """One attempt failed in a way that the next one may not."""
 
-    def __init__(self, cause: str, remedy: str, pause_s: float = 0.0, patience: float = 1.0) -> None:
+    def __init__(self, cause: str, remedy: str, pause_s: float = 0.0, patience: float = 1.0, status: int = 0) -> None:
         super().__init__(cause)
         self.remedy = remedy  # should it not pass
         self.pause_s = pause_s  # what the server asked for
         self.patience = patience  # by which pauses are longer than usual
+        self.status = status  # of HTTP; 0 where there was none
 
 
 class RefusedError(EngineError):
@@ -233,6 +234,7 @@ DROPPABLE = (  # of two that a server names it can do without the first
 REDIRECTS = (301, 302, 303, 307, 308)
 LIMITED = 429
 UNFIT = (400, 422)  # the server does not take the request as it is
+FAILED = 500  # of some servers for the same, as where a chat template takes no begun answer
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _REFUSES = re.compile(
     r"unsupported|not (be )?support|not allow|not permit|forbidden|unrecogni[sz]ed|unknown|unexpected|extra|cannot both|"

@@ -25,8 +25,7 @@ from transformers import AutoTokenizer
 
 from stageb import seeds
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import GGUF, find_checkpoint
-from stageb.engines.config import ModelConfig
+from stageb.engines.config import GGUF, ModelConfig, find_checkpoint
 from stageb.engines.protocol import Completion, Engine, Ids, Prompt, Question, Request, Row, continue_row, without_images
 from stageb.errors import ConfigError, EngineError
 from stageb.job import heartbeat, lifetime

@@ -18,9 +18,9 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Request, Scorer, Served, enable_images, thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance.judging import rollout
+from stageb.guidance.judging.answers import can_write_reasons
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
-from stageb.guidance.judging.sampling import can_write_reasons
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
@@ -108,7 +108,9 @@ class Ranks:
         self.world = world
         self.round_size = config.runner.per_rank_rollout_batch_size * world.world_size
         per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
-        self.group_size = rollout.group_size(self.round_size, per_rank, most)
+        ways = None if config.sampler.equal_bytes else world.world_size
+        self.group_size = rollout.group_size(self.round_size, per_rank, most, ways)
+        self._ways = ways or rollout.WAYS
         self.words = words_of(config.prompt, config.model)
         self._coder = Coder(tickets, self.words, parse_scales(config.reflection.scales or ()))
         self._engine: Engine | None = None
@@ -144,7 +146,7 @@ class Ranks:
         rulings = self._rule_on(guidance, batch.tickets) if not distills else [None] * len(tickets)
         asked = [place for place, ruling in enumerate(rulings) if ruling is None]
         decided = len(tickets) - len(asked)
-        share = rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER)
+        share = rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER, self._ways)
         share = rollout.keep_limit(share, len(asked), self.group_size, self.round_size)
         groups = cut_groups(tickets, asked, guidance, share)
         rows = map_tickets(
@@ -178,7 +180,7 @@ class Ranks:
             return [shallow(candidate) for candidate in found]
 
         most = max(self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER))
-        size = rollout.share_out(len(tickets), most, DECODED_TOGETHER)
+        size = rollout.share_out(len(tickets), most, DECODED_TOGETHER, self._ways)
         groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
         return [Candidate(**row) for row in map_tickets(self.world, "reasons group", write, tickets, groups)]
 
@@ -194,7 +196,7 @@ class Ranks:
         groups: list[Group] = []
         rulings = [self._rule_on(guidance, positions) for guidance, positions in question.asked]
         asked = sum(ruling is None for ruled in rulings for ruling in ruled)
-        size = rollout.share_out(asked, self.group_size, rollout.WORTHWHILE)
+        size = rollout.share_out(asked, self.group_size, rollout.WORTHWHILE, self._ways)
         for (guidance, positions), ruled in zip(question.asked, rulings, strict=True):
             first = len(tickets)
             tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if ruling is None]

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.engines.protocol import Decode, Engine, Request, Scorer, thinks
-from stageb.guidance.judging.answers import read_answer
-from stageb.guidance.judging.sampling import (
+from stageb.guidance.judging.answers import (
     calibrations_of,
+    read_answer,
     sample_answers,
     sample_reasons,
     sample_verdicts,
@@ -42,26 +42,27 @@ WAYS = 8
 """Shares that tickets are cut into which are fewer than a round's: one for each GPU of a large host."""
 
 
-def group_size(round_size: int, per_rank: int, micro_batch_size: int) -> int:
+def group_size(round_size: int, per_rank: int, micro_batch_size: int, ways: int | None = None) -> int:
     """Tickets per group: at most ``micro_batch_size``, and a divisor of ``per_rank``, so that whole groups fill every rank.
 
     The same for all world sizes that divide 24 and the round: a group divides round / gcd(round, 24), and that divides a
     rank's share at each of them. Where an eighth of the round is less than ``micro_batch_size`` and fewer tickets than are
-    worthwhile, the same goes for 12 alone, and groups stay larger.
+    worthwhile, the same goes for 12 alone, and groups stay larger. With ``ways`` it goes for the world sizes that divide
+    these.
     """
-    ways = 24 if round_size >= 8 * min(micro_batch_size, WORTHWHILE) else 12
+    ways = ways or (24 if round_size >= 8 * min(micro_batch_size, WORTHWHILE) else 12)
     share = round_size // math.gcd(round_size, ways)
     largest = max(size for size in range(1, min(share, micro_batch_size) + 1) if share % size == 0)
     return math.gcd(largest, per_rank)
 
 
-def share_out(tickets: int, size: int, least: int) -> int:
+def share_out(tickets: int, size: int, least: int, ways: int = WAYS) -> int:
     """Tickets per group where so many ``tickets`` are asked about: at most ``size``, as in a whole round, and where they are
-    fewer a share for each of eight ranks, which would have nothing to do otherwise, but of ``least`` tickets.
+    fewer a share for each of ``ways`` ranks, which would have nothing to do otherwise, but of ``least`` tickets.
 
     By the number of tickets alone, so that the groups are the same at every world size.
     """
-    return min(size, max(least, math.ceil(tickets / WAYS)))
+    return min(size, max(least, math.ceil(tickets / ways)))
 
 
 def keep_limit(share: int, tickets: int, size: int, round_size: int) -> int:

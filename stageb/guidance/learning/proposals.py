@@ -19,8 +19,8 @@ from stageb.engines.protocol import Completion
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.edits import named
 from stageb.guidance.rules.evidence import Clue, Evidence
+from stageb.guidance.rules.judge import begin_rule
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text, lines_text
-from stageb.guidance.rules.write import begin_rule
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.texts import find_copied, one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal, Verdict

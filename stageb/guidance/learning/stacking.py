@@ -15,8 +15,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.judging.sampling import sigmoid
 from stageb.guidance.learning.calibration import find_log_odds, fit_calibration, measure_calibration_error
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations

@@ -13,8 +13,8 @@ from functools import partial
 from itertools import islice
 
 from stageb.engines.protocol import Prompt
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
-from stageb.guidance.judging.sampling import sigmoid
 from stageb.guidance.learning.calibration import find_log_odds, fit_calibration
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
@@ -24,9 +24,8 @@ from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, r
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.conditions import reading
-from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.edits import apply, named
-from stageb.guidance.rules.judge import check_proposal, find_touched
+from stageb.guidance.rules.judge import check_proposal, demonstrate, find_touched
 from stageb.guidance.rules.prompts import Case, Words, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.splits import (

@@ -25,6 +25,7 @@ from stageb.guidance.rules.reading import OPERATORS, Reading
 
 FEWEST = 2  # tickets that a term must hold for
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied
+RAREST_DENIED = 50  # of so many values of a field, one that may be denied
 COUNTED = ("is", "among", "above", "below", "least", "most")  # what speaks of one field
 BEAM = 5  # counts that are made longer
 TRIED = 40  # conditions that may be counted: those that tell most by themselves
@@ -66,7 +67,7 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
     for condition, mask in masks.items():
         if mask.bit_count() < LEAST_DENIED:
             continue
-        if condition.kind == "is":
+        if condition.kind == "is" and mask.bit_count() * RAREST_DENIED >= having[condition.name].bit_count():
             first.setdefault(having[condition.name] & ~mask, Term(condition, True))
         elif condition.kind == "mentions" and " " not in condition.value:
             first.setdefault(everything & ~mask, Term(condition, True))

@@ -18,10 +18,10 @@ from stageb.guidance.learning.scorecards import MOST_TERMS, Scorecard, fail_by, 
 from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any
 from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.expression import All, Expression, Points, negate
+from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Words, clue_text
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.write import begin_rule, write_rule
 from stageb.guidance.words.types import Verdict
 
 FOLDS = 5

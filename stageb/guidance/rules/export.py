@@ -90,7 +90,7 @@ _PYTHON_END = '''
 def judge(ticket: Mapping[str, object], mission: str | None = None) -> Ruling:
     """The verdict on a ticket, and the rule that gives it. A ticket is a line of a ticket file, or a row of a table by the
     names of its columns. ``mission``: by default the ticket's own, or the only one. Raises ``KeyError`` where it has no
-    rules."""
+    rules, ``ValueError`` for images without numbers."""
     if mission is None:
         named = ticket.get("mission")
         mission = named if isinstance(named, str) or len(RULES) != 1 else next(iter(RULES))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.rules import history_file, rules_file
+from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words
 from stageb.guidance.words.types import (
@@ -213,11 +213,11 @@ def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
 
 
 def read_past(path: Path, mission: str) -> dict[int, Guidance]:
-    """What the history of a shared file (``history_file.py``) holds of a mission, by step."""
+    """What the history of a shared file (``rules_file.py``) holds of a mission, by step."""
     kept = dict[int, Guidance]()
-    for row in history_file.read_history(path):
+    for row in rules_file.read_history(path):
         if row["mission"] == mission:
-            history = history_file.history_path(path)
+            history = rules_file.history_path(path)
             known = from_json(row["guidance"], str(history)).get(mission)
             if known is None or known.step != row["step"]:
                 what = f"the row of step {row['step']} of mission {mission!r} holds other guidance"

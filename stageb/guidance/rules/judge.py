@@ -1,18 +1,95 @@
-"""Verdicts by code, which tickets an edit may touch, and rules that name what no ticket has."""
+"""Rules as code: applied, written again, and shown to the model with train tickets that they decide."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
-from stageb.guidance.rules.expression import Atom, atoms, compile_expression
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.expression import (
+    All,
+    Arithmetic,
+    AtLeast,
+    Atom,
+    Expression,
+    Not,
+    Points,
+    Relation,
+    Some,
+    atoms,
+    compile_expression,
+)
+from stageb.guidance.rules.grammar import Grammar
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
-from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.prompts import Case, Words, demonstration_text
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.write import write_rule
-from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal, Rule
+from stageb.guidance.words.types import HEADLINE_KEY, Demonstration, Guidance, Operation, Proposal, Refusal, Rule, Verdict
+
+
+def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
+    """What stands before a rule's condition, and behind it, in the language and the verdict words of ``words``."""
+    grammar = choose_grammar(words)
+    return f"{_spell(verdict, words)}{grammar.if_[0]}", grammar.end
+
+
+def write_rule(code: RuleCode, words: Words) -> str:
+    """``code`` in the language and the verdict words of ``words``."""
+    grammar, verdict = choose_grammar(words), _spell(code.verdict, words)
+    if code.condition is None:
+        assert code.exception is not None  # it says something
+        return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
+    exception = f"{grammar.unless[1]}{_write(code.exception, grammar)}" if code.exception else ""
+    return f"{verdict}{grammar.if_[0]}{_write(code.condition, grammar)}{exception}{grammar.end}"
+
+
+def _spell(verdict: Verdict, words: Words) -> str:
+    spelled = words.verdicts[verdict]
+    return spelled[:1].upper() + spelled[1:]
+
+
+def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
+    if isinstance(expression, Not):
+        return _write(expression.part, grammar, not is_denied)
+    if within := _find_limits(expression):
+        return f"{within[0]}{grammar.within[0]}{within[1]}{grammar.within[1]}{within[2]}"
+    if isinstance(expression, All | Some):
+        mark = grammar.and_ if isinstance(expression, All) else grammar.or_
+        return mark.join(_write(part, grammar) for part in expression.parts)
+    if isinstance(expression, AtLeast):
+        form = next(form for form, denied in grammar.counts.items() if denied == is_denied)
+        parts = grammar.part.join(_write(part, grammar) for part in expression.parts)
+        return form.format(count=expression.count - is_denied, parts=parts)
+    if isinstance(expression, Points):  # never denied: a rule says "unless"
+        scored = (f"{points}{grammar.scored}{_write(part, grammar)}" for points, part in expression.parts)
+        return grammar.points.format(least=expression.least) + grammar.part.join(scored)
+    if isinstance(expression, Arithmetic):
+        return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
+    if expression.relation == "missing":
+        return expression.name + next(ending for ending, denied in grammar.missing.items() if denied == is_denied)
+    *first, last = expression.values
+    listed = grammar.comma.join(first) + grammar.or_ + last if first else last
+    if expression.relation == "mentions":
+        return next(opening for opening, denied in grammar.mentions.items() if denied == is_denied) + listed
+    return f"{expression.name}{_mark(expression.relation, is_denied, grammar)}{listed}"
+
+
+def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
+    """What stands between the two sides of a comparison."""
+    said = {"over": "above", "under": "below"}.get(relation, relation)
+    return next(mark for mark, found in grammar.relations.items() if found == (said, is_denied))
+
+
+def _find_limits(expression: Expression) -> tuple[str, str, str] | None:
+    """The field that is above one limit and below another, and these; None where something else is said."""
+    parts = expression.parts if isinstance(expression, All) else ()
+    sides = [part for part in parts if isinstance(part, Atom)]
+    if [side.relation for side in sides] != ["above", "below"] or len(parts) > 2 or sides[0].name != sides[1].name:
+        return None
+    return sides[0].name, sides[0].values[0], sides[1].values[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +224,81 @@ def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> It
 def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
     """What the rule names that is not there; empty where that is free wording: of tickets without fields, all but words."""
     return fault.why if fault.unknown == "word" or (fault.unknown and vocabulary.is_tabular) else ""
+
+
+# Which train tickets a guidance shows to the model: chosen by code, from labelled tickets that reflection may see.
+#
+# Instruct models that read rules alone judge like a coin. Shown a ticket for each rule, with its verdict, and as many of
+# which no rule speaks, they apply the rules. A rule's ticket is one of which the rule as code says its label; those that the
+# model judges wrong come first. Where no rule speaks yet, tickets of both labels are shown, and stay until rules need their
+# room.
+
+
+BY_LABEL = 16  # that tell nothing but the label, at most
+BY_RULES = 8  # of tickets that rules decide, at the least: one for each rule, and as many of each where rules are few
+LEAST = 4  # of tickets that no rule speaks of, where there are rules
+SHARE = 1 / 6  # of the room, at most, that one may take
+
+
+def demonstrate(
+    guidance: Guidance,
+    cases: Sequence[Case],
+    vocabulary: Vocabulary,
+    words: Words,
+    count_tokens: Callable[[str], int],
+    room: int,
+) -> Guidance:
+    """``guidance`` with demonstrations for all of its rules, as far as ``cases`` have some and ``room`` tokens hold them.
+    Those that still hold stay, but the ones that only tell a label make room for each of the others."""
+    kept = [*guidance.shown]
+    shown = {each.source for each in kept}
+    ordered = sorted((case for case in cases if case.ticket.key not in shown), key=lambda case: case.right)
+    found = {
+        case.ticket.key: replace(
+            Demonstration(case.ticket.key, case.ticket.per_image, case.ticket.label), rule=key, text=text
+        )
+        for case, key, text in _find_deciding(guidance, ordered, vocabulary, words)
+    }
+    rules = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
+    counts = Counter(each.rule for each in kept)
+    each_rule = -(-BY_RULES // max(1, len(rules)))
+    for key in rules:
+        kept += [each for each in found.values() if each.rule == key][: max(0, each_rule - counts[key])]
+    wanted = max(LEAST, sum(each.rule in rules for each in kept)) if rules else 0
+    kept += [each for each in found.values() if each.rule == HEADLINE_KEY][: max(0, wanted - counts[HEADLINE_KEY])]
+    if not rules and not kept:
+        each_label = [[each for each in found.values() if each.verdict == label] for label in ("pass", "fail")]
+        pairs = [each for pair in zip(*each_label, strict=False) for each in pair][:BY_LABEL]
+        kept = [replace(each, rule="", text="") for each in pairs]
+    cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
+    kept = [each for each in kept if cost[each.source] <= room * SHARE]
+    by_label = [each for each in kept if not each.rule]
+    kept = [each for each in kept if each.rule]
+    chosen: list[Demonstration] = []
+    for each in [*kept, *by_label[: max(0, BY_LABEL - len(kept))]]:
+        if cost[each.source] <= room:
+            room -= cost[each.source]
+            chosen.append(each)
+    return replace(guidance, demonstrations=tuple(_alternate(chosen)))
+
+
+def _find_deciding(
+    guidance: Guidance, cases: Sequence[Case], vocabulary: Vocabulary, words: Words
+) -> Iterator[tuple[Case, str, str]]:
+    """The cases of which the rules as code say the label, each with the rule that does; where no rule can be read, all."""
+    texts = {rule.key: rule.text for rule in guidance.rules}
+    rules = read_rules(guidance, vocabulary, words)
+    judge = compile_rules(rules)
+    for case in cases:
+        ruling = judge(reading(case.ticket))
+        if not rules or ruling.verdict == case.ticket.label:
+            key = ruling.rule if ruling.verdict else ""
+            yield case, key, texts.get(key, "")
+
+
+def _alternate(some: Sequence[Demonstration]) -> list[Demonstration]:
+    """Fails and passes in turn, as far as there are both: the model leans to what it has read last."""
+    sides: dict[Verdict, list[Demonstration]] = {"fail": [], "pass": []}
+    for each in some:
+        sides[each.verdict].append(each)
+    return [each for pair in zip_longest(*sides.values()) for each in pair if each]

@@ -133,6 +133,7 @@ def fold_text(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text.translate(_WIDTHS)).casefold())
 
 
+@lru_cache(maxsize=1 << 16)
 def parse_quantity(value: str) -> Quantity | None:
     """The number that a value is, with its unit, as ``-2.5``, ``1e-05``, ``.5 mm`` and ``$7``; None where it is none, or may
     be another, as ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³`` and ``2.5-``, where some programs put the sign. A letter for

@@ -119,6 +119,9 @@ class SamplerConfig(Section, at="sampler"):
     """A ticket with a longer prompt is set aside and recorded, never truncated."""
     micro_batch_size: int = setting(128, at_least(1))
     """Tickets that the model reads in one batch, at most, at any world size. A GPU is fastest with many."""
+    equal_bytes: bool = True
+    """Cut a round into batches that suit one to eight ranks alike, so that equal rounds leave equal bytes whatever the world
+    size; false: into the largest ones, which a GPU writes several times as fast."""
     use_images: UseImages = False
     """true: show a vision model the images that tickets name, beside their summaries; instead: in place of the summaries.
     Reflection always reads the summaries."""

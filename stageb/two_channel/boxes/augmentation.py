@@ -88,7 +88,7 @@ Corners = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ImageView:
     """The transformations of an image, in this order."""
 
     paste: tuple[int, ...] = ()  # pasted objects, as the seven numbers of ``Paste`` for each
@@ -119,7 +119,7 @@ class Paste:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The fields in order, as ``View.paste`` holds them."""
+        """The fields in order, as ``ImageView.paste`` holds them."""
         return self.source, self.x1, self.y1, self.x2, self.y2, self.left, self.top
 
     def moved(self, box: Box) -> Box:
@@ -143,7 +143,7 @@ def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float,
     draw = [uniform(key, position) for position in range(10)]
     least, greatest = scale_range(config, done)
     crop, pad = _place_scaled(size, least ** (1 - draw[0]) * greatest ** draw[0], draw[1:3])
-    view = View(
+    view = ImageView(
         paste=tuple(number for paste, _ in pasted for number in paste.numbers),
         crop=crop,
         pad=pad,
@@ -152,7 +152,7 @@ def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float,
         turned=config.turn and draw[6] < 0.5,
         light=(round((2 * draw[7] - 1) * 100 * config.light), round((2 * draw[8] - 1) * 100 * config.light)),
     )
-    if view == View():
+    if view == ImageView():
         return sample
     width, height = size[::-1] if view.turned else size
     shown = (*sample.objects, *(each for _, each in pasted))
@@ -207,12 +207,12 @@ def _is_hidden(box: Box, others: Sequence[Box]) -> bool:
 
 
 @lru_cache(1 << 10)
-def parse_name(image: str) -> tuple[str, View]:
+def parse_name(image: str) -> tuple[str, ImageView]:
     """The path and the view in an image's name, as ``note_view`` writes it."""
     if not _VIEW.search(image):
-        return image, View()
+        return image, ImageView()
     path, _, noted = image.rpartition("#")
-    view = View()
+    view = ImageView()
     for part in noted.split(","):
         name, _, numbers = part.partition("=")
         given: Any = tuple(map(int, numbers.split(":"))) if numbers else True
@@ -231,7 +231,7 @@ def _place_scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tup
     return (corners, None) if scale > 1 else (None, corners)
 
 
-def _move(given: Object, view: View, size: tuple[int, int]) -> Object | None:
+def _move(given: Object, view: ImageView, size: tuple[int, int]) -> Object | None:
     """An object with its box in the view; None if the view shows too little of it."""
     x1, y1, x2, y2 = given.box
     width, height = size
@@ -255,7 +255,7 @@ def _move(given: Object, view: View, size: tuple[int, int]) -> Object | None:
     return Object(given.desc, box)
 
 
-def note_view(view: View) -> str:
+def note_view(view: ImageView) -> str:
     """``view`` as text for an image's name; ``parse_name`` reads it."""
     parts = [f"paste={':'.join(map(str, view.paste))}"] if view.paste else []
     parts += [name for name in ("mirrored", "upended", "turned") if getattr(view, name)]

@@ -172,7 +172,7 @@ LEAVE_OUT = "--skip-broken leaves such files out"
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PictureFile:
     """A file with a picture's suffix."""
 
     name: str  # relative to the folder, with ``/``
@@ -180,7 +180,7 @@ class Picture:
     fault: str = ""  # why it cannot be used
 
 
-def find_pictures(folder: Path, skip_broken: bool) -> list[Picture]:
+def find_pictures(folder: Path, skip_broken: bool) -> list[PictureFile]:
     """The pictures in ``folder`` and its subfolders, by name; hidden files and linked folders are ignored.
 
     Raises ``InputError`` if there are none and, unless ``skip_broken``, ``BadInputError`` with all that cannot be used.
@@ -190,21 +190,21 @@ def find_pictures(folder: Path, skip_broken: bool) -> list[Picture]:
     names = sorted(list_files(folder, lambda name: name.lower().endswith(SUFFIXES)))
     if not names:
         raise InputError(f"--images {folder}: holds no pictures ({', '.join(each[1:] for each in SUFFIXES)})")
-    found, bad = list[Picture](), list[BadLine]()
+    found, bad = list[PictureFile](), list[BadLine]()
     for name in names:
         try:
             path, (width, height) = upright_picture_named(name, folder)
-            found.append(Picture(name, Sample(name, path, width, height, ())))
+            found.append(PictureFile(name, Sample(name, path, width, height, ())))
         except FaultError as fault:
             what = fault.what.removeprefix("images: ").removeprefix(f"{name}: ")
-            found.append(Picture(name, None, what))
+            found.append(PictureFile(name, None, what))
             bad.append(BadLine(str(folder / name), 0, what, f"{fault.remedy}; {LEAVE_OUT}"))
     if bad and not skip_broken:
         raise BadInputError("pictures", bad)
     return found
 
 
-def compute_digest(pictures: Sequence[Picture]) -> str:
+def compute_digest(pictures: Sequence[PictureFile]) -> str:
     """A digest of the names of ``pictures`` and the sizes of their files."""
     sizes = (f"{each.name}\0{Path(each.sample.image).stat().st_size if each.sample else 0}\0" for each in pictures)
     return hashlib.blake2b("".join(sizes).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -222,7 +222,7 @@ def list_files(folder: Path, keeps: Callable[[str], bool]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class DetectorData:
     """The data of a run, the same on every rank."""
 
     train: tuple[Sample, ...]
@@ -258,7 +258,7 @@ def _to_plain(sample: Sample) -> dict[str, Any]:
     return {name: value for name, value in asdict(sample).items() if name != "crowds" or value} | {"image": ""}
 
 
-def read_inputs(config: TwoChannelConfig) -> Inputs:
+def read_inputs(config: TwoChannelConfig) -> DetectorData:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
     paths = (config.data.train, config.data.val, config.data.test)
     train, val, test = (read([path], config.data.images, config.data.polygons) if path else [] for path in paths)
@@ -266,7 +266,7 @@ def read_inputs(config: TwoChannelConfig) -> Inputs:
         named = "a file with samples to train on; this one has none"
         remedy = named if config.data.train else "name the JSON Lines to train on"
         raise ConfigError("data.train", config.data.train, remedy)
-    return Inputs(tuple(train), tuple(val), tuple(test))
+    return DetectorData(tuple(train), tuple(val), tuple(test))
 
 
 def check(config: TwoChannelConfig) -> int:

@@ -1,5 +1,5 @@
-"""Convert annotations of other formats to this project's rows: Pascal VOC XML and COCO JSON here, YOLO in ``yolo.py``, Label
-Studio in ``label_studio.py``.
+"""Convert annotations of other formats to this project's rows: Pascal VOC XML and COCO JSON here, others in
+``formats.py``.
 
 The input is not trusted, and all faults are reported at once. What can be corrected without guessing is corrected and
 counted: boxes without area and duplicate objects are dropped, corners are put in order, boxes are clipped to the image.

@@ -1,4 +1,6 @@
-"""Predicted boxes as JSON Lines, and for other programs: COCO results, Label Studio tasks, YOLO texts.
+"""Predicted boxes: drawn, as JSON Lines, and for other programs.
+
+COCO results, Label Studio tasks, YOLO texts.
 
 ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
 
@@ -20,8 +22,68 @@ from xml.sax.saxutils import quoteattr
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
 from stageb.two_channel.boxes.metrics import Detections
-from stageb.two_channel.types import BINS, Detection, Sample
+from stageb.two_channel.boxes.text import to_pixels
+from stageb.two_channel.types import BINS, Detection, Match, Object, Sample
+from stageb.untrusted import pictures
+from stageb.untrusted.pictures import pillow
 from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short
+
+WIDTH = 400  # of an image in a drawing, in pixels
+GAP = 8
+GROUND, WORDS = (24, 26, 27), (235, 235, 235)
+GREEN, RED = (74, 201, 126), (232, 73, 66)  # correct boxes; missed objects and false positives
+
+
+def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match) -> Any:
+    """The image twice, as a ``PIL.Image``: on the left with the ``true`` boxes, missed ones in red; on the right with the
+    ``predicted`` boxes, false positives in red.
+
+    Raises ``PictureError``.
+    """
+    image = pictures.opened(sample.image, pictures.read(sample.image), pixels=1 << 24)
+    size = (WIDTH, max(1, round(image.height * WIDTH / image.width)))
+    image = image.resize(size, pillow().Resampling.BICUBIC)
+    picture = pillow().new("RGB", (2 * WIDTH + GAP, size[1]), GROUND)
+    for left, objects, wrong in ((0, true, matched.missed), (WIDTH + GAP, predicted, matched.false_positives)):
+        picture.paste(_draw_boxes(image.copy(), to_pixels(objects, *size), wrong), (left, 0))
+    return picture
+
+
+def arrange(pictures: Sequence[Any], columns: int) -> Any:
+    """One picture of ``pictures`` in rows of ``columns``."""
+    rows = [pictures[start : start + columns] for start in range(0, len(pictures), columns)]
+    width = max(sum(each.width for each in row) + 3 * GAP * (len(row) - 1) for row in rows)
+    heights = [max(each.height for each in row) for row in rows]
+    made = pillow().new("RGB", (width, sum(heights) + 3 * GAP * (len(rows) - 1)), GROUND)
+    top = 0
+    for row, height in zip(rows, heights, strict=True):
+        left = 0
+        for each in row:
+            made.paste(each, (left, top))
+            left += each.width + 3 * GAP
+        top += height + 3 * GAP
+    return made
+
+
+def save(picture: Any, path: Path) -> None:
+    """Write a picture as PNG, without metadata."""
+    picture.save(path, "PNG", optimize=True)
+
+
+def _draw_boxes(image: Any, objects: Sequence[Object], wrong: Sequence[int]) -> Any:
+    """``image`` with the boxes and names of ``objects``, in its pixels, drawn on it; indices in ``wrong`` are red."""
+    from PIL import ImageDraw
+
+    pen = ImageDraw.Draw(image)
+    for number, each in enumerate(objects):
+        x1, y1, x2, y2 = each.box
+        colour = RED if number in wrong else GREEN
+        pen.rectangle((x1, y1, max(x1, x2 - 1), max(y1, y2 - 1)), outline=colour, width=2)
+        label = pen.textbbox((x1 + 3, y1 + 2), each.desc)
+        pen.rectangle((label[0] - 2, label[1] - 1, label[2] + 1, label[3] + 1), fill=GROUND)
+        pen.text((x1 + 3, y1 + 2), each.desc, fill=WORDS)
+    return image
+
 
 KIND = "prediction"
 SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'
@@ -98,7 +160,7 @@ LABEL, IMAGE = "label", "image"  # the names of the label and image controls in 
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class BoxSelection:
     """Which boxes are exported, and how."""
 
     categories: tuple[str, ...]  # in the order of their ids; boxes with other names are left out
@@ -152,7 +214,7 @@ def _compute_digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def write_coco(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
+def write_coco(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
     """Write ``coco/results.json`` and ``coco/images.json``; the id of an image is its number among all rows, from 1."""
     ids = {desc: number for number, desc in enumerate(selection.categories, 1)}
     images = [
@@ -170,7 +232,7 @@ def write_coco(rows: Sequence[Row], selection: Selection, into: ExportFolder) ->
     into.write("coco/images.json", _format({"images": images, "annotations": [], "categories": categories}))
 
 
-def write_label_studio(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
+def write_label_studio(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
     """Write ``label_studio/tasks.json`` and ``label_studio/interface.xml``."""
     tasks = [
         {
@@ -186,7 +248,7 @@ def write_label_studio(rows: Sequence[Row], selection: Selection, into: ExportFo
     into.write("label_studio/interface.xml", f"<View>\n{interface}  </RectangleLabels>\n</View>\n")
 
 
-def write_yolo(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
+def write_yolo(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
     """Write ``yolo/labels/NAME.txt`` for each image, and ``yolo/classes.txt``."""
     ids = {desc: number for number, desc in enumerate(selection.categories)}
     into.write("yolo/classes.txt", "".join(f"{desc}\n" for desc in ids))
@@ -201,7 +263,7 @@ def write_yolo(rows: Sequence[Row], selection: Selection, into: ExportFolder) ->
         into.write(f"yolo/labels/{_name_label_file(row['images'][0])}", "".join(lines))
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Row], Selection, ExportFolder], None]] = {
+FORMATS: Mapping[str, Callable[[Sequence[Row], BoxSelection, ExportFolder], None]] = {
     "coco": write_coco,
     "label_studio": write_label_studio,
     "yolo": write_yolo,
@@ -221,7 +283,7 @@ def _name_label_file(name: str) -> str:
     return PurePosixPath(name).with_suffix(".txt").as_posix()
 
 
-def _make_results(row: Row, selection: Selection) -> list[dict[str, Any]]:
+def _make_results(row: Row, selection: BoxSelection) -> list[dict[str, Any]]:
     """The boxes of a row in Label Studio's format."""
     width, height = row["width"], row["height"]
     common = {"type": "rectanglelabels", "from_name": LABEL, "to_name": IMAGE, "image_rotation": 0}

@@ -32,17 +32,17 @@ Draw = Callable[[], float]  # the next uniform number of a stream
 
 
 @dataclass(frozen=True)
-class Shape:
+class Drawing:
     """How images are drawn."""
 
     most: int = MOST  # objects of an image
     side: int | None = None  # of every image, in pixels, a multiple of ``STEP``; None: drawn within ``SIDES``
 
 
-MIXED = Shape()
+MIXED = Drawing()
 
 
-def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) -> Path:
+def write(folder: Path, split: str, count: int, seed: int, kind: Drawing = MIXED) -> Path:
     """Draw ``count`` images of ``split`` into ``folder``, and write their annotations. Returns the path of the annotations.
 
     Images are ``{split}/{number:05d}.png``, annotations ``{split}.jsonl``. Raises ``OSError``.
@@ -57,7 +57,7 @@ def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) 
     return path
 
 
-def check_free(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) -> None:
+def check_free(folder: Path, split: str, count: int, seed: int, kind: Drawing = MIXED) -> None:
     """Raise ``InputError`` if ``write`` would replace a file of other content, or mix its images with others.
 
     Files that an equal call has written are accepted. Hidden files are ignored.
@@ -74,7 +74,7 @@ def check_free(folder: Path, split: str, count: int, seed: int, kind: Shape = MI
         raise InputError(f"--to {min(there)}: is in the folder to draw images into; {remedy}")
 
 
-def _make_files(folder: Path, split: str, count: int, seed: int, kind: Shape) -> Iterator[tuple[Path, bytes]]:
+def _make_files(folder: Path, split: str, count: int, seed: int, kind: Drawing) -> Iterator[tuple[Path, bytes]]:
     """The files that ``write`` writes: each image and, last, the annotations."""
     rows = []
     for number in range(count):
@@ -86,7 +86,7 @@ def _make_files(folder: Path, split: str, count: int, seed: int, kind: Shape) ->
     yield folder / f"{split}.jsonl", disk.json_lines(rows)
 
 
-def draw_image(seed: int, split: str, number: int, kind: Shape = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
+def draw_image(seed: int, split: str, number: int, kind: Drawing = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
     """One image, as a ``PIL.Image``, and its objects: name and box (x1, y1, x2, y2) in whole pixels."""
     draw = _make_draw(stream(seed, "shapes", split, number))
     low, high = (side // STEP for side in (SIDES if kind.side is None else (kind.side, kind.side)))

@@ -181,7 +181,7 @@ def write_answer(objects: Sequence[Detection], spelling: Spelling, behind: Seque
     return WrittenAnswer(tuple(ids), tuple(boxes))
 
 
-class _RefusedError(Exception):
+class _UnparsableError(Exception):
     """Why the rest of an answer cannot be parsed."""
 
 
@@ -201,8 +201,8 @@ def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
             ends.append(at)
         rest = ids[at + len(spelling.closing) :]
         if len(rest) and tuple(rest) != (spelling.end,):
-            raise _RefusedError("more behind its end")
-    except _RefusedError as refused:
+            raise _UnparsableError("more behind its end")
+    except _UnparsableError as refused:
         return ParsedAnswer(tuple(objects), tuple(ends), False, str(refused))
     return ParsedAnswer(tuple(objects), tuple(ends), True)
 
@@ -224,19 +224,19 @@ def expect(ids: Sequence[int], spelling: Spelling) -> Ids:
     """The tokens that the spelling determines after ``ids``, a prefix of an answer: up to the next coordinate or desc, and
     as if another object followed each. Empty if none are determined. Only the end of ``ids`` is looked at."""
     start = next((at for at in range(len(ids), 0, -1) if ids[at - 1] in spelling.bins), 0)
-    behind = tuple(ids[start:])  # the last coordinate, if there was one
-    further = (*spelling.tail, *spelling.comma, *spelling.head)
-    if not start:
-        return _expect_behind(behind, (*spelling.opening, *spelling.head), spelling.middle, spelling.box_first)
+    since = tuple(ids[start:])  # the last coordinate, or the answer's beginning
+    next_object = (*spelling.tail, *spelling.comma, *spelling.head)
+    if not start:  # before the first box
+        return _expect_behind(since, (*spelling.opening, *spelling.head), spelling.middle, spelling.box_first)
     step = 1 + len(spelling.comma)
-    told = next(
+    written = next(
         count for count in range(1, 5) if count == 4 or not _stands_coordinate(ids, start - 1 - count * step, spelling)
     )
-    if told < 4:
-        return _find_rest(behind, spelling.comma)
-    if spelling.box_first:
-        return _expect_behind(behind, spelling.middle, further, False)
-    return _expect_behind(behind, further, spelling.middle, False)
+    if written < 4:  # within a box
+        return _find_rest(since, spelling.comma)
+    if spelling.box_first:  # behind a box, before its name
+        return _expect_behind(since, spelling.middle, next_object, False)
+    return _expect_behind(since, next_object, spelling.middle, False)  # behind a box that followed its name
 
 
 def _expect_behind(behind: Ids, fixed: Ids, following: Ids, ends: bool) -> Ids:
@@ -260,7 +260,7 @@ def _stands_coordinate(ids: Sequence[int], at: int, spelling: Spelling) -> bool:
 
 
 def _parse_object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection, int]:
-    """The object that begins at ``at``, and where it ends. Raises ``_RefusedError``."""
+    """The object that begins at ``at``, and where it ends. Raises ``_UnparsableError``."""
     at = _skip(ids, at, spelling.head)
     if spelling.box_first:
         bins, at = _parse_box(ids, at, spelling)
@@ -272,31 +272,31 @@ def _parse_object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Dete
 
 
 def _parse_name(ids: Sequence[int], at: int, behind: Ids, spelling: Spelling) -> tuple[str, int]:
-    """The desc that begins at ``at``, and where ``behind``, which follows it, ends. Raises ``_RefusedError``."""
+    """The desc that begins at ``at``, and where ``behind``, which follows it, ends. Raises ``_UnparsableError``."""
     end = at
     while not _stands(ids, end, behind):
         if end >= len(ids):
-            raise _RefusedError(CUT_SHORT)
+            raise _UnparsableError(CUT_SHORT)
         if ids[end] in spelling.reserved:
-            raise _RefusedError("a special token in a desc")
+            raise _UnparsableError("a special token in a desc")
         end += 1
     return _decode_desc(ids[at:end], spelling), end + len(behind)
 
 
 def _parse_box(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Bins, int]:
-    """The four coordinates that begin at ``at``, and where they end. Raises ``_RefusedError``."""
+    """The four coordinates that begin at ``at``, and where they end. Raises ``_UnparsableError``."""
     numbers = []
     for place in range(4):
         at = _skip(ids, at, spelling.comma) if place else at
         if at >= len(ids):
-            raise _RefusedError(CUT_SHORT)
+            raise _UnparsableError(CUT_SHORT)
         if ids[at] not in spelling.bins:
-            raise _RefusedError("no coordinate where one must stand")
+            raise _UnparsableError("no coordinate where one must stand")
         numbers.append(spelling.bins[ids[at]])
         at += 1
     x1, y1, x2, y2 = numbers
     if x1 > x2 or y1 > y2:
-        raise _RefusedError("corners that changed places")
+        raise _UnparsableError("corners that changed places")
     return (x1, y1, x2, y2), at
 
 
@@ -306,9 +306,9 @@ def _decode_desc(ids: Sequence[int], spelling: Spelling) -> str:
     try:
         desc = json.loads(f'"{text}"')
     except ValueError:
-        raise _RefusedError("a desc that is no JSON text") from None
+        raise _UnparsableError("a desc that is no JSON text") from None
     if any(token >= known for token in ids) or "\ufffd" in desc or text_fault(desc):
-        raise _RefusedError("a desc that is no clean text")
+        raise _UnparsableError("a desc that is no clean text")
     return str(desc)
 
 
@@ -317,10 +317,10 @@ def _stands(ids: Sequence[int], at: int, piece: Ids) -> bool:
 
 
 def _skip(ids: Sequence[int], at: int, piece: Ids) -> int:
-    """Where ``piece``, which must stand at ``at``, ends. Raises ``_RefusedError``."""
+    """Where ``piece``, which must stand at ``at``, ends. Raises ``_UnparsableError``."""
     if not _stands(ids, at, piece):
         short = tuple(ids[at:]) == piece[: len(ids) - at]
-        raise _RefusedError(CUT_SHORT if short else "not of the form")
+        raise _UnparsableError(CUT_SHORT if short else "not of the form")
     return at + len(piece)
 
 

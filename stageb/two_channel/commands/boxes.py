@@ -11,12 +11,11 @@ from typing import Any
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, InputError, shown
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 from stageb.two_channel.boxes import imports, shapes
 from stageb.two_channel.boxes.data import read
+from stageb.two_channel.boxes.formats import read_label_studio, read_yolo
 from stageb.two_channel.boxes.imports import ImportedData
-from stageb.two_channel.boxes.label_studio import read_label_studio
-from stageb.two_channel.boxes.yolo import read_yolo
 from stageb.untrusted.strict_json import FaultError
 
 ELSEWHERE = "another --to"
@@ -104,7 +103,7 @@ def draw_shapes(asked: Any) -> int:
     """Draw images of shapes, and write them with their annotations. Raises ``InputError``."""
     if not 1 <= asked.most <= shapes.MOST:
         raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
-    kind = shapes.Shape(asked.most, asked.side)
+    kind = shapes.Drawing(asked.most, asked.side)
     counts = {split: getattr(asked, split) for split in ("train", "val", "test")}
     for split, count in counts.items():
         if not 0 <= count <= 100_000:

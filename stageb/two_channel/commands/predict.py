@@ -24,12 +24,12 @@ from stageb.runs.progress import ItemProgress
 from stageb.store import disk
 from stageb.store.output import Output, check_file, read_rows, set_aside
 from stageb.two_channel.boxes import predictions
-from stageb.two_channel.boxes.data import LEAVE_OUT, Picture, compute_digest, find_pictures
+from stageb.two_channel.boxes.data import LEAVE_OUT, PictureFile, compute_digest, find_pictures
 from stageb.two_channel.boxes.metrics import Detections
-from stageb.two_channel.boxes.predictions import FORMATS, ExportFolder, Selection
+from stageb.two_channel.boxes.predictions import FORMATS, BoxSelection, ExportFolder
 from stageb.two_channel.boxes.text import fill_prompt, find_spelling, to_pixels
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning import fusion
+from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.evaluate import answer_images
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
@@ -52,8 +52,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     for each in given.formats:
         require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
     place, steps = find_model(folder, given.last)
-    config, learnt = fusion.replace_views(config, find_learnt(folder), given.views)
-    selection = Selection(
+    config, learnt = rollout.replace_views(config, find_learnt(folder), given.views)
+    selection = BoxSelection(
         _find_categories(folder, learnt, given.categories),
         learnt.threshold or 0.0 if given.threshold is None else given.threshold,
         given.image_url,
@@ -142,7 +142,7 @@ class Answerer:
             "views": self._config.evaluation.views,
         }
 
-    def answer(self, group: Sequence[Picture]) -> Json:
+    def answer(self, group: Sequence[PictureFile]) -> Json:
         """A row for each picture of a group; the row of a broken picture has its error."""
         errors = {each.name: each.fault for each in group if each.sample is None}
         samples = [each.sample for each in group if each.sample]
@@ -166,7 +166,7 @@ class Answerer:
 class RowWriter:
     """Writes the rows of all pictures, on rank 0."""
 
-    def __init__(self, given: argparse.Namespace, pictures: Sequence[Picture]) -> None:
+    def __init__(self, given: argparse.Namespace, pictures: Sequence[PictureFile]) -> None:
         self._path, self._fresh, self._skips = given.to / ROWS, given.fresh, given.skip_broken
         self._images, self._pictures = given.images, pictures
         self._output: Output | None = None
@@ -234,7 +234,7 @@ def find_fault(sample: Sample) -> str:
     return ""
 
 
-def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learnt) -> None:
+def write_exports(given: argparse.Namespace, selection: BoxSelection, learnt: Learnt) -> None:
     """Write the exports for other programs, and print a summary."""
     path = given.to / ROWS
     rows = list(read_rows(path))

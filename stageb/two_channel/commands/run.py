@@ -1,27 +1,187 @@
-"""What rank 0 does with the results of the ranks: record, log, commit, print."""
+"""What rank 0 does with the results of the ranks: record, log, commit, print; and the run's model card."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.runs.run import METRICS
+from stageb.runs.figures import rounded, short
+from stageb.runs.folder import METRICS
+from stageb.runs.logs import Curves, RowView
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel.boxes import metrics
 from stageb.two_channel.boxes.augmentation import NOISE
-from stageb.two_channel.boxes.data import Inputs
-from stageb.two_channel.commands import card
+from stageb.two_channel.boxes.data import DetectorData
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import evaluate
-from stageb.two_channel.learning.ranks import BestWeights, Checkpoint, Evaluation, Ranks, StepResult
-from stageb.two_channel.learning.rows import VIEW, make_row, summarise_times
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.ranks import BestWeights, Checkpoint, DetectedImages, DetectorRanks, StepResult
+from stageb.two_channel.learning.schedule import DetectorSchedule
+from stageb.two_channel.learning.targets import summarise
 from stageb.two_channel.model import model, stored
+from stageb.two_channel.types import Sample
+
+CURVES = Curves(
+    step="step",
+    axis="steps",
+    panels=(
+        ("loss/text", "cross-entropy of text"),
+        ("loss/coordinates", "cross-entropy of coordinates"),
+        ("rollout/f1", "F1 at IoU .50"),
+        ("rollout/predicted_per_true", "objects told per true one"),
+        ("packing/fill", "fill of packs"),
+    ),
+    tested={"rollout/f1": "val/f1_50"},
+    apart="most probable tokens, val",
+)
+VIEW = RowView(CURVES)
 
 
-def describe_start(config: TwoChannelConfig, schedule: Schedule, done: int) -> str:
+def make_row(
+    schedule: DetectorSchedule,
+    step: int,
+    result: StepResult,
+    skipped: int,
+    val: DetectedImages | None,
+    test: DetectedImages | None,
+) -> dict[str, Any]:
+    """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps since the run began."""
+    figures, channel = result.figures, schedule.channel(step)
+    assert figures  # rank 0 learns
+    row: dict[str, Any] = {
+        "step": step + 1,
+        "epoch": schedule.epoch(step + 1),
+        "stage2/channel_a": int(channel == "A"),
+        "stage2/channel_b": int(channel == "B"),
+        **{f"loss/{name}": value for name, value in figures.losses.items() if name != "mass"},
+        "coordinates/mass": figures.losses["mass"],
+        "grad_norm": figures.grad_norm,
+        "learning_rate": schedule.learning_rate(step),
+        "skipped": skipped,
+        "samples": schedule.size(step),
+        "set_aside": figures.set_aside,
+        "packing/packs": figures.packs,
+        "packing/tokens": figures.tokens,
+        "packing/fill": figures.fill,
+        **(summarise(result.outcomes) if result.outcomes else {}),
+    }
+    for part, each in (("val", val), ("eval", test)):
+        if each:
+            row |= {
+                f"{part}/{name}": value for name, value in metrics.compute_figures(each.samples, each.detections).items()
+            }
+    return {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
+
+
+def summarise_times(result: StepResult, seconds: float) -> dict[str, float]:
+    """The times of a step by their names in the logs: for each, that of the slowest rank; ``seconds`` is the whole step."""
+    names = sorted({name for each in result.times for name in each if name != "rank"})
+    times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _find_slowest(result.times, name) for name in names}}
+    if result.outcomes and times.get("time/rollout_generate_s"):
+        made = sum(each.tokens for each in result.outcomes)
+        times["rollout/gen_tokens_per_s"] = round(made / times["time/rollout_generate_s"], 1)
+    return times
+
+
+def _find_slowest(times: Sequence[Mapping[str, float]], name: str) -> float:
+    return round(max(each.get(name, 0.0) for each in times), 3)
+
+
+FIGURES = {
+    "f1_50": "F1 at IoU .50",
+    "precision_50": "precision at .50",
+    "recall_50": "recall at .50",
+    "mAP": "mAP (COCO)",
+    "mAP50": "mAP at .50",
+    **{f"mAP_{size}": f"mAP, {size} objects" for size in ("small", "medium", "large")},
+    "AR100": "AR, 100 objects an image",
+}
+
+
+NOTHING_SHARED = "No image of val or test was trained on."
+
+
+def write_card(
+    config: TwoChannelConfig, inputs: DetectorData, rows: Sequence[Mapping[str, Any]], best: Any, size: int
+) -> str:
+    """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
+    was best on val (None without val), ``size`` the number of the model's parameters."""
+    base = config.model.model_name_or_path
+    began = f"fine-tuned from `{base}` ({config.tuner.kind})" if base else "trained from random weights"
+    steps = best["step"] if best else rows[-1]["step"]
+    parts = {"train": inputs.train, "val": inputs.val, "test": inputs.test}
+    lines = [
+        f"# {config.output.run_name}",
+        "",
+        f"A detector: a vision-language model with {short(size)} parameters, {began}, that writes the objects of an",
+        f"image with their boxes. Trained on {len(inputs.train):,} images in {steps:,} steps of the loop `two_channel`.",
+        "",
+        "## Data",
+        "",
+        *_format_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_count_objects(parts)]),
+        "",
+        f"Digest of all data: `{inputs.digest}`. {' '.join(inputs.shared) or NOTHING_SHARED}",
+        "",
+        "## Results",
+        "",
+        *_format_results(rows, best),
+        "",
+        "## Limits",
+        "",
+        "- It knows the categories above and no others. Its answers to images unlike the training images were not measured.",
+        "- A score is the probability of an object's words times the geometric mean of that of its coordinates. It ranks",
+        "  boxes; it is not the probability that a box is right.",
+        f"- Images of more than {config.model.image_pixels:,} pixels are scaled down: tiny objects are lost.",
+        "- Boxes are written one after another: a missed or repeated object changes those that follow.",
+        "",
+        "## Use",
+        "",
+        "`stageb predict RUN --images FOLDER --to FOLDER` detects objects in pictures, `stageb evaluate RUN --data FILE`",
+        "measures it on labelled ones; the checkpoint loads in transformers as it is.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _count_objects(parts: Mapping[str, Sequence[Sample]]) -> list[list[str]]:
+    """A row for each category: the number of its objects in each part of the data."""
+    counts = {name: Counter(each.desc for sample in part for each in sample.objects) for name, part in parts.items()}
+    names = sorted({desc for each in counts.values() for desc in each})
+    return [[desc, *(f"{each[desc]:,}" for each in counts.values())] for desc in names]
+
+
+def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
+    """The figures on val and test, as far as they were measured."""
+    judged = next((row for row in rows if best and row["step"] == best["step"]), {})
+    parts = {"val, used to choose it": (judged, "val"), "test": (rows[-1], "eval")}
+    held = {name: (row, prefix) for name, (row, prefix) in parts.items() if f"{prefix}/mAP" in row}
+    if not held:
+        return ["It was not evaluated on any image."]
+    table = [
+        [said, *(_format_figure(row.get(f"{prefix}/{name}")) for row, prefix in held.values())]
+        for name, said in FIGURES.items()
+    ]
+    lines = _format_table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
+    if best and "threshold" in best:
+        said = (
+            f"On val, F1 is largest for boxes with scores of at least {best['threshold']:.4g}: `stageb predict` keeps those."
+        )
+        lines += ["", said]
+    return lines
+
+
+def _format_figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+
+
+def describe_start(config: TwoChannelConfig, schedule: DetectorSchedule, done: int) -> str:
     """The first line, when ``done`` steps are done."""
     place = f"{config.output.root}/{config.output.run_name}"
     if done:
@@ -54,7 +214,7 @@ FILES = ("data.train", "data.val", "data.test", "data.images")  # may have moved
 
 
 @dataclass(frozen=True)
-class Start:
+class DetectorStart:
     """Where a run starts or resumes."""
 
     done: int  # steps
@@ -64,23 +224,23 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ValOutcome:
     """The consequences of a step's evaluation on val."""
 
     ends: bool  # whether the step was the last
     best: BestWeights | None  # the best weights on val, if they are not those after this step
 
 
-class Run(LearningRun):
+class DetectorRun(LearningRun):
     """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: TwoChannelConfig
-    schedule: Schedule  # from ``ready`` on
+    schedule: DetectorSchedule  # from ``ready`` on
     view, unit = VIEW, "step"
     not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures", "topology.rollout", "topology.learn")  # but for rounding
     packages = ("torch", "lightning", "transformers", "peft")
 
-    def __init__(self, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
+    def __init__(self, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
         self.config, self.inputs = config, inputs
@@ -97,7 +257,7 @@ class Run(LearningRun):
         """See ``LearningRun``."""
         return describe_result(row, self.config)
 
-    def begin(self, fresh: bool) -> Start | None:
+    def begin(self, fresh: bool) -> DetectorStart | None:
         """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""
         if self.is_finished(fresh):
             return None
@@ -113,9 +273,9 @@ class Run(LearningRun):
                 descs = [*self.inputs.descs, *([NOISE] if answer.object_budget else [])]
                 model.make_small(base, self.config.model.small, descs, answer.box_first)
             named = str(base)
-        return Start(done, named, str(path) if path else None, self._ends(done))
+        return DetectorStart(done, named, str(path) if path else None, self._ends(done))
 
-    def ready(self, ranks: Ranks, done: int) -> None:
+    def ready(self, ranks: DetectorRanks, done: int) -> None:
         """Called once ``ranks`` have loaded their models; ``done`` steps are done."""
         self.schedule, aside = ranks.schedule, ranks.aside
         self._size = sum(weight.numel() for weight in ranks.reader.model.parameters())
@@ -129,7 +289,7 @@ class Run(LearningRun):
         ) + self.inputs.shared
         self._show(self.schedule.steps, done, describe_start(self.config, self.schedule, done), also)
 
-    def choose(self, step: int, val: Evaluation | None) -> Choice:
+    def choose(self, step: int, val: DetectedImages | None) -> ValOutcome:
         """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
@@ -142,9 +302,9 @@ class Run(LearningRun):
         ends, best = self._ends(step + 1), None
         if self._best and self._best["step"] <= step:
             best = BestWeights(str(self.journal.path(stored.weights_in(stored.BEST))), self._best["step"])
-        return Choice(ends, best)
+        return ValOutcome(ends, best)
 
-    def record(self, step: int, result: StepResult, val: Evaluation | None, test: Evaluation | None) -> None:
+    def record(self, step: int, result: StepResult, val: DetectedImages | None, test: DetectedImages | None) -> None:
         """Record the result of a step; on rank 0 it has the rollouts and the times of all ranks."""
         self._skipped += int(result.figures is not None and result.figures.skipped)
         row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())
@@ -175,7 +335,7 @@ class Run(LearningRun):
         """See ``LearningRun``."""
         stored.clear(self.folder / stored.BASE)
         rows = self.journal.rows(METRICS)
-        self.journal.replace(CARD, card.write_card(self.config, self.inputs, rows, self._best, self._size))
+        self.journal.replace(CARD, write_card(self.config, self.inputs, rows, self._best, self._size))
         super().end()
 
     def _index(self) -> None:

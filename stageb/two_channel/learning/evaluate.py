@@ -16,11 +16,10 @@ from stageb.job import world as worlds
 from stageb.job.world import Json, World, decode, encode
 from stageb.settings import READ
 from stageb.store import disk, trust
-from stageb.store.targets import check_target
-from stageb.two_channel.boxes import data, metrics, picture, predictions
+from stageb.store.output import check_target
+from stageb.two_channel.boxes import data, metrics, predictions
 from stageb.two_channel.boxes.augmentation import NOISE
-from stageb.two_channel.boxes.matching import match
-from stageb.two_channel.boxes.metrics import Detections
+from stageb.two_channel.boxes.metrics import Detections, match
 from stageb.two_channel.boxes.text import (
     Spelling,
     cut_before_special,
@@ -32,7 +31,7 @@ from stageb.two_channel.boxes.text import (
     parse,
 )
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning import fusion
+from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
 from stageb.two_channel.model.stored import find_learnt, find_model
@@ -67,7 +66,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     alike = given.told and given.pictures and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
     require(not alike, "--told", given.told, "a file other than that of the pictures")
     place, steps = find_model(folder, given.last)
-    config, learnt = fusion.replace_views(config, find_learnt(folder), given.views)
+    config, learnt = rollout.replace_views(config, find_learnt(folder), given.views)
     words = fill_prompt(config.data.prompt, learnt.categories)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
@@ -134,10 +133,10 @@ def answer_images(
     """Detections in each of ``samples``, fused over ``evaluation.views`` views. ``descs`` are the names that boxes named
     noise may get instead (``rename_noise``)."""
     answers = []
-    for view in fusion.list_views(config.augmentation, config.evaluation.views):
-        shown = [fusion.show(sample, view) for sample in samples]
-        answers.append([fusion.restore(each, view) for each in answer_view(writer, shown, spelling, config, descs)])
-    return answers[0] if len(answers) == 1 else [fusion.fuse(each) for each in zip(*answers, strict=True)]
+    for view in rollout.list_views(config.augmentation, config.evaluation.views):
+        shown = [rollout.show(sample, view) for sample in samples]
+        answers.append([rollout.restore(each, view) for each in answer_view(writer, shown, spelling, config, descs)])
+    return answers[0] if len(answers) == 1 else [rollout.fuse(each) for each in zip(*answers, strict=True)]
 
 
 def answer_view(
@@ -216,10 +215,10 @@ def draw(samples: Sequence[Sample], told: Sequence[Detections], gate: float, pat
     drawn = []
     for sample, each in zip(samples, told, strict=False):
         true = list_true_objects(sample)
-        drawn.append(picture.draw_pair(sample, each.objects, true, match(each.objects, true, gate)))
+        drawn.append(predictions.draw_pair(sample, each.objects, true, match(each.objects, true, gate)))
     with disk.reporting(path):
         disk.make_folder(path.parent)
-        disk.place(path, lambda beside: picture.save(picture.arrange(drawn, COLUMNS), beside))
+        disk.place(path, lambda beside: predictions.save(predictions.arrange(drawn, COLUMNS), beside))
 
 
 def _parse_detection(row: Sequence[str | int]) -> Detection:

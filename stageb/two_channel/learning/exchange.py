@@ -28,7 +28,7 @@ from stageb.engines.protocol import Decode
 from stageb.errors import StagebError
 from stageb.job.world import World, decode, encode
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.types import Rollout, Sample
 
 GROUPS = 16  # number of groups in which a rank sends the answers of a step, at least one answer in each
@@ -38,27 +38,24 @@ Answered = tuple[Sample, Rollout]
 OnRollout = Callable[[int, Rollout], None]
 Group = list[tuple[int, Rollout]]  # places in a rank's share, and answers
 Samples = Callable[[int], list[Sample]]
-Weights = Callable[[bool], Iterator[tuple[str, Tensor]]]
+Weights = Callable[[], Iterator[tuple[str, Tensor]]]
 
 
 class SharedRanks:
     """Every rank answers its share of the images and learns."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
-        """``samples`` gives the images of a step; ``weights`` the current weights of the learner or, if its argument is
-        true, their average."""
+    def __init__(self, world: World, writer: Writer, schedule: DetectorSchedule, samples: Samples, weights: Weights) -> None:
+        """``samples`` gives the images of a step; ``weights`` the current weights of the learner."""
         self.world, self.writer, self.schedule = world, writer, schedule
         self.times: dict[str, float] = {}  # seconds by phase, until the caller clears it
         self._samples, self._weights = samples, weights
-        self._averaged = False  # whether the writer holds the average
         self._ahead = schedule.config.topology.staleness
         self._made: dict[int, list[Rollout]] = {}  # by step: answers that have not been learnt from
 
-    def refresh(self, step: int, average: bool = False) -> None:
-        """Load the weights from before ``step``, the current step, or their ``average`` into the writer."""
-        if (self.writer.version, self._averaged) != (step, average):
-            self._take(step, average)
-            self._averaged = average
+    def refresh(self, step: int) -> None:
+        """Load the weights from before ``step``, the current step, into the writer."""
+        if self.writer.version != step:
+            self._take(step)
 
     def recall(self, path: str, step: int) -> None:
         """Load the weights in the file ``path``, from before ``step``, into the writers of all ranks; rank 0 reads the
@@ -87,8 +84,8 @@ class SharedRanks:
         """Resume with the result of ``pending``."""
         self._made = {step: _decode_rollouts(rows) for step, rows in pending.items()}
 
-    def _take(self, step: int, average: bool) -> None:
-        self.writer.take(self._weights(average), step)
+    def _take(self, step: int) -> None:
+        self.writer.take(self._weights(), step)
 
     def _handed_over(self, step: int) -> Iterator[Answered]:
         following = self.schedule.next_answered(step)
@@ -131,7 +128,7 @@ class SharedRanks:
 class SplitRanks(SharedRanks):
     """The last ranks answer, the first ranks learn."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+    def __init__(self, world: World, writer: Writer, schedule: DetectorSchedule, samples: Samples, weights: Weights) -> None:
         super().__init__(world, writer, schedule, samples, weights)
         topology = schedule.config.topology
         self._learners, self._writers = range(topology.learn), range(topology.learn, topology.learn + topology.rollout)
@@ -161,13 +158,13 @@ class SplitRanks(SharedRanks):
             self._under_way = self._job = None
         return super().pending()
 
-    def _take(self, step: int, average: bool) -> None:
+    def _take(self, step: int) -> None:
         """Load new weights by broadcast, once the answers in progress are finished."""
         if self._job:
             with self.world.at("rollouts"):
                 self._job.result()
         if not self._writes:
-            super()._take(step, average)
+            super()._take(step)
         if self._writes or self.world.rank == 0:
             with self._timed("wait_s"), self.world.together("new weights"):
                 self.writer.receive(step, lambda weight: dist.broadcast(weight, 0, self._weighed))

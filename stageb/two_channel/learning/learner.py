@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import seeds
@@ -30,9 +29,9 @@ from stageb.config import require
 from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.training.muon import Muon
-from stageb.training.nonfinite import SkippedSteps
-from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
-from stageb.two_channel.learning import channel_a, packing, recorded
+from stageb.training.step import SkippedSteps
+from stageb.two_channel.config import ScheduleConfig, TwoChannelConfig
+from stageb.two_channel.learning import packing, recorded
 from stageb.two_channel.learning.losses import NAMES, compute_losses
 from stageb.two_channel.learning.packing import Line, Pack
 from stageb.two_channel.model import adapters
@@ -81,7 +80,7 @@ class PlannedStep:
     first: Pack | None = None  # the first pack, if it is made already
 
 
-class Learner:
+class DetectorLearner:
     """Trains ``detector``, which is the same on all learning ranks: the first ``ranks`` of the world, or all of it.
 
     ``summed`` returns the sum of a tensor over these ranks; it is required if they are not the whole world.
@@ -106,7 +105,6 @@ class Learner:
                 recorded.record_layers(detector.model, partial(deterministic, torch.device(world.device)))
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
-        self._average = [each.detach().clone() for each in self._weights] if config.schedule.average_weights else []
         self._device = self._weights[0].device
         detector.model.train()
         self._head = detector.head(world.fabric.autocast)
@@ -117,7 +115,6 @@ class Learner:
         self,
         step: int,
         targets: Iterable[tuple[Sample, Target]],
-        channel: Channel,
         totals: StepTotals,
         learning_rate: float,
     ) -> StepFigures:
@@ -125,8 +122,8 @@ class Learner:
 
         Raises ``NonFiniteError`` (on all ranks), ``InputError`` for an overlong sample, ``PictureError``.
         """
-        self.teach(step, targets, channel, totals)
-        return self.finish(step, learning_rate)
+        self.teach(step, targets, totals)
+        return self.finish(learning_rate)
 
     def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> PlannedStep:
         """Plan a later step; its images are not decoded yet. Raises as ``step`` does."""
@@ -145,7 +142,7 @@ class Learner:
         plan.tally.pack_s += time.perf_counter() - mark
         self._next = plan
 
-    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], channel: Channel, totals: StepTotals) -> None:
+    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
         """Forward and backward passes over the packs of a step; raises as ``step`` does. ``finish`` must follow."""
         if self.config.tuner.dropout:  # drawn from torch's global generator, whose state a resumed run does not have
             torch.manual_seed(seeds.stream(self.config.seed, "two_channel", "dropout", step, self.world.rank) >> 1)
@@ -158,45 +155,27 @@ class Learner:
         for lines in plan.packs:
             pack, plan.first = plan.first or packing.pack(self.detector, lines, totals), None
             self._taught.pack_s += time.perf_counter() - mark
-            self._learn(pack, channel, self._taught)
+            self._learn(pack, self._taught)
             mark = time.perf_counter()
 
-    def finish(self, step: int, learning_rate: float) -> StepFigures:
+    def finish(self, learning_rate: float) -> StepFigures:
         """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``."""
         for group in self._groups:
             group["lr"] = learning_rate
-        figures = self._finish(self._taught)
-        if self._average:
-            update = get_ema_multi_avg_fn(average_decay(self.config.schedule, step))
-            update(self._average, self._weights, step)
-        return figures
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Context in which the model holds the average of its weights, if one is kept."""
-        raw = [each.data for each in self._weights]
-        for weight, average in zip(self._weights, self._average, strict=False):
-            weight.data = average
-        try:
-            yield
-        finally:
-            for weight, kept in zip(self._weights, raw, strict=True):
-                weight.data = kept
+        return self._finish(self._taught)
 
     def state(self) -> dict[str, Any]:
-        """The state to resume from: the trained weights by name, their average, and the optimisers' states."""
+        """The state to resume from: the trained weights by name, and the optimisers' states."""
         trained = {name: each.detach() for name, each in self._trained()}
         states = [optimizer.state_dict() for optimizer in self.optimizers]
         broken = self._skipped_steps.in_a_row
-        return {"weights": trained, "average": self._average, "optimizers": states, "broken": broken}
+        return {"weights": trained, "optimizers": states, "broken": broken}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Resume from the result of ``state``."""
         with torch.no_grad():
             for name, weight in self._trained():
                 weight.copy_(state["weights"][name])
-            for average, held in zip(self._average, state["average"], strict=True):
-                average.copy_(held)
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         self._skipped_steps.in_a_row = state["broken"]
@@ -233,13 +212,12 @@ class Learner:
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
-    def _learn(self, pack: Pack, channel: Channel, tally: _Tally) -> None:
+    def _learn(self, pack: Pack, tally: _Tally) -> None:
         """Accumulate the gradient of a pack."""
         begun = time.perf_counter()
-        iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
         with self.world.fabric.autocast():
-            passes = channel_a.run_passes(self.detector.model, pack, self._head, iterations)
-        found = compute_losses(passes, pack.taught, self._head, self.config.losses)
+            states = packing.forward(self.detector.model, pack)
+        found = compute_losses(states, pack.taught, self._head, self.config.losses)
         with deterministic(self._device):
             self.world.fabric.backward(found.total)
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
@@ -310,7 +288,6 @@ def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bo
         and config.fabric.precision == "bf16-mixed"
         and config.tuner.kind != "lora"
         and not config.model.gradient_checkpointing
-        and config.channel_a.n_softctx_iter == 1
     )
 
 
@@ -328,11 +305,6 @@ def compile_layers(model: nn.Module) -> None:
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.forward = deterministic(device)(torch.compile(layer.forward, dynamic=True))
-
-
-def average_decay(config: ScheduleConfig, step: int) -> float:
-    """The decay of the average of weights at ``step``: lower at first, or the initial weights would dominate the average."""
-    return min(config.average_weights, (1 + step) / (10 + step))
 
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:

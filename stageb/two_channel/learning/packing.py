@@ -1,4 +1,4 @@
-"""Sequence packing: sequences are concatenated, so that no token of a forward pass is padding.
+"""Sequence packing, and the forward pass over a pack.
 
 Sequences of a pack do not attend to each other: attention gets their boundaries (``Apart``, which the engine's attention
 supports), and each has its own positions from 0 on, with three coordinates per token if there are images. On a GPU in half
@@ -11,6 +11,7 @@ depends on what else is in a pack.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Any
@@ -23,7 +24,7 @@ from stageb.engines.native.memory import send
 from stageb.engines.native.rows import PICTURE
 from stageb.engines.protocol import Ids
 from stageb.errors import InputError
-from stageb.two_channel.learning.losses import Taught
+from stageb.two_channel.learning.losses import PackLabels
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.types import Sample, StepTotals, Target
 
@@ -51,7 +52,7 @@ class Pack:
     inputs: dict[str, Any]  # of the text model's forward pass, besides the ids
     images: dict[str, Any]  # inputs of the vision tower
     keep: Tensor  # int64 (rows,): indices in ``ids`` of the hidden states that carry a loss, each before its token
-    taught: Taught
+    taught: PackLabels
 
 
 def make_line(detector: Detector, sample: Sample, target: Target) -> Line:
@@ -170,14 +171,13 @@ def _find_positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
     return torch.cat(parts, 1)[:, None]
 
 
-def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, Taught]:
+def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, PackLabels]:
     """The indices of the hidden states that carry a loss, and the labels there. Every word has the same weight in its term,
     and every object in its terms, whatever else is in its image and in every channel; a false object weighs as a true
     one."""
     keep: list[int] = []
     tokens: list[int] = []
     words: list[int] = []
-    against: list[int] = []
     slots: list[list[int]] = []
     bins: list[tuple[int, ...]] = []
     for line, end in zip(lines, edges[1:], strict=True):
@@ -185,16 +185,47 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
         keep += range(begin - 1, end - 1)
         tokens += target.ids
         words += [row + place for place, one in enumerate(target.taught) if one]
-        against += [row + place for place in target.against]
         for slot in target.slots:
             slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
-    return torch.tensor(keep), Taught(
+    return torch.tensor(keep), PackLabels(
         tokens=torch.tensor(tokens),
         words=torch.tensor(words, dtype=torch.int64),
         slots=torch.tensor(slots, dtype=torch.int64).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
-        against=torch.tensor(against, dtype=torch.int64),
         word_share=1 / max(1, totals.text),
         object_share=1 / max(1, totals.objects),
     )
+
+
+def forward(model: Any, pack: Pack) -> Tensor:
+    """The hidden states (rows, width) of a pack at ``pack.keep``.
+
+    Image features are put into the text here: the model itself would search for their places on the device, and the CPU
+    would wait for the result.
+    """
+    seen = model.get_image_features(**pack.images, return_dict=True)
+    embedded = model.get_input_embeddings()(pack.ids)
+    embedded = embedded.index_copy(1, pack.places, torch.cat(seen.pooler_output)[None].to(embedded))
+    text = model.model.language_model
+    features = [torch.cat(each)[None] for each in getattr(seen, "deepstack_features", None) or ()]
+    with add_features(text.layers, pack.places, features):
+        found = text(inputs_embeds=embedded, **pack.inputs)
+    states: Tensor = found[0][0, pack.keep]
+    return states
+
+
+@contextmanager
+def add_features(layers: Any, places: Tensor, features: Sequence[Tensor]) -> Iterator[None]:
+    """Context in which ``features``, (1, places, width) for each of the first layers, are added to the outputs of ``layers``
+    at ``places`` (Meng et al. 2024, "DeepStack")."""
+
+    def adding(feature: Tensor) -> Any:
+        return lambda _layer, _given, found: found.index_add(1, places, feature.to(found))
+
+    handles = [layer.register_forward_hook(adding(feature)) for layer, feature in zip(layers, features, strict=False)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -9,7 +9,7 @@ import collections
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,18 +21,18 @@ from torch import Tensor
 from stageb.config import require
 from stageb.errors import ConfigError, InputError, StagebError
 from stageb.job.world import World, decode, encode
-from stageb.seeds import shuffled, stream
+from stageb.seeds import stream
 from stageb.training import run
 from stageb.two_channel.boxes import text
 from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, make_view
-from stageb.two_channel.boxes.data import Inputs, list_keys
+from stageb.two_channel.boxes.data import DetectorData, list_keys
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import evaluate
 from stageb.two_channel.learning.exchange import SharedRanks, SplitRanks
-from stageb.two_channel.learning.learner import Learner, PlannedStep, StepFigures
+from stageb.two_channel.learning.learner import DetectorLearner, PlannedStep, StepFigures
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.learning.schedule import Schedule
+from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
 from stageb.two_channel.model import adapters, model
 from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
@@ -52,7 +52,7 @@ class StepResult:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class DetectedImages:
     """The detections of the model in some images."""
 
     samples: Sequence[Sample]
@@ -75,10 +75,10 @@ class Checkpoint:
     state: dict[str, Any]  # of the learner and the exchange
 
 
-class Ranks:
+class DetectorRanks:
     """The ranks of a run, as the loop sees them."""
 
-    def __init__(self, config: TwoChannelConfig, inputs: Inputs, world: World, folder: str) -> None:
+    def __init__(self, config: TwoChannelConfig, inputs: DetectorData, world: World, folder: str) -> None:
         """``folder`` is the folder or the hub name of the checkpoint to start from."""
         self.config, self.inputs, self.world = config, inputs, world
         run.keep_freed(world.device)
@@ -92,7 +92,7 @@ class Ranks:
             raise InputError(f"data.train has objects named {NOISE!r}: rename them, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
         self.reader.eyes.sources = [sample.image for sample in self.train]
-        self.schedule = Schedule(config, len(self.train))
+        self.schedule = DetectorSchedule(config, len(self.train))
         self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
         self.truth = lru_cache(4 + AHEAD)(self._truth)  # of the same
@@ -105,7 +105,7 @@ class Ranks:
         self._outcomes: list[Correction] = []  # of the current step
         self._parse_s = self._drawn_s = 0.0  # seconds of the current step: parsing answers, waiting for targets
 
-    def _learner(self, folder: str) -> Learner | None:
+    def _learner(self, folder: str) -> DetectorLearner | None:
         """This rank's learner; None on ranks that only roll out."""
         world, topology = self.world, self.config.topology
         if not topology.rollout:
@@ -127,13 +127,12 @@ class Ranks:
         detector.eyes.share(self.reader.eyes)
         if self.config.tuner.kind == "lora":
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
-        return Learner(world, detector, self.config, ranks, summed)
+        return DetectorLearner(world, detector, self.config, ranks, summed)
 
-    def _weights(self, average: bool) -> Iterator[tuple[str, Tensor]]:
-        """The learner's weights, or their ``average``, with adapters merged."""
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The learner's weights, with adapters merged."""
         assert self.learner
-        with self.learner.averaged() if average else nullcontext():
-            yield from adapters.merge_weights(self.learner.detector.model)
+        return adapters.merge_weights(self.learner.detector.model)
 
     def take_up(self, path: str | None) -> None:
         """Resume from a checkpoint's file; None: start from the beginning."""
@@ -163,10 +162,9 @@ class Ranks:
         return [(sample, self._true(sample, self.schedule.answer_key(step, number))) for number, sample in numbered]
 
     def _true(self, sample: Sample, key: int) -> Target:
-        """The true answer to ``sample``; its order and its noise are drawn from the stream ``key``."""
-        answer, true = self.config.answer, text.list_true_objects(sample)
-        noise = draw_noise(true, answer.object_budget - len(true), key)
-        return make_true_target(shuffled(true, key) if answer.order == "random" else true, self.spelling, noise)
+        """The true answer to ``sample``; its noise is drawn from the stream ``key``."""
+        true = text.list_true_objects(sample)
+        return make_true_target(true, self.spelling, draw_noise(true, self.config.answer.object_budget - len(true), key))
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
         """Channel B: the images of a step with the model's answers; on ranks that learn, as answers arrive."""
@@ -191,9 +189,9 @@ class Ranks:
         figures = None
         if self.learner:
             with self.world.at(f"step {step}"):
-                self.learner.teach(step, self._drawn(targets), channel, self.totals(step))
+                self.learner.teach(step, self._drawn(targets), self.totals(step))
                 self._look_ahead(self.learner, step)
-                figures = self.learner.finish(step, rate)
+                figures = self.learner.finish(rate)
         elif channel != "A":
             collections.deque(targets, maxlen=0)
         result = StepResult(figures, self._outcomes, self._gathered_times(figures))
@@ -209,7 +207,7 @@ class Ranks:
                 prompts = [self.reader.prompt_ids(sample.image) for sample in self.exchange.mine(step)]
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
 
-    def _look_ahead(self, learner: Learner, step: int) -> None:
+    def _look_ahead(self, learner: DetectorLearner, step: int) -> None:
         """While the GPU works on ``step``: plan the next channel A steps, so that threads decode their images, and make the
         first pack of the next step. Errors are raised when their step comes."""
         for later in range(step + 1, min(step + 1 + AHEAD, self.schedule.steps)):
@@ -247,33 +245,29 @@ class Ranks:
 
     # Evaluation and checkpoints
 
-    def evaluate_val(self, step: int) -> Evaluation | None:
+    def evaluate_val(self, step: int) -> DetectedImages | None:
         """The detections in val after ``step``; None without val."""
-        self._judged(step + 1)
+        self.exchange.refresh(step + 1)
         return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
 
-    def evaluate_test(self, step: int, best: BestWeights | None) -> Evaluation | None:
+    def evaluate_test(self, step: int, best: BestWeights | None) -> DetectedImages | None:
         """The detections in test after the last ``step``, with the ``best`` weights if they are not the last; None without
         test."""
-        self._judged(step + 1)
+        self.exchange.refresh(step + 1)
         if best and self.inputs.test:
             self.exchange.recall(best.path, best.step)
         return self._evaluate(self.inputs.test)
 
-    def _judged(self, step: int) -> None:
-        """Load the weights from before ``step`` that are evaluated and saved into the writer: the average if one is kept."""
-        self.exchange.refresh(step, average=self.config.schedule.average_weights > 0)
-
-    def _evaluate(self, samples: Sequence[Sample]) -> Evaluation | None:
+    def _evaluate(self, samples: Sequence[Sample]) -> DetectedImages | None:
         """The detections of the writer's weights in ``samples``, with greedy decoding; None without samples."""
         if not samples:
             return None
         told = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
-        return Evaluation(samples, told)
+        return DetectedImages(samples, told)
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run resumes from, when ``step`` steps are done."""
-        self._judged(step)
+        self.exchange.refresh(step)
         pending = self.exchange.pending()
         if not self.world.is_global_zero:
             return Checkpoint({}, {})

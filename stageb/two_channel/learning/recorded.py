@@ -23,7 +23,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb.engines.native.attention import Envelope
 from stageb.engines.native.memory import send
-from stageb.training.cuda_graphs import Recorder
+from stageb.training.step import Recorder
 from stageb.two_channel.learning.packing import Apart
 
 GRAIN = 1024  # places that lengths are rounded up to, at least: long ones to an eighth to a quarter of them
@@ -45,7 +45,7 @@ def record_layers(model: nn.Module, ordered: Callable[[], Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecordingShape:
     """Of a recording."""
 
     room: int  # places
@@ -59,7 +59,7 @@ class Tower:
         self._layers: list[Layer] = [layer.forward for layer in layers]
         self._weights = [[each for each in layer.parameters() if each.requires_grad] for layer in layers]
         self._ordered = ordered
-        self._recordings: OrderedDict[Shape, Recording] = OrderedDict()
+        self._recordings: OrderedDict[RecordingShape, Recording] = OrderedDict()
         self._now: Recording | None = None
         for place, layer in enumerate(layers):
             layer.forward = partial(self._forward, place)
@@ -79,7 +79,7 @@ class Tower:
         edges, longest = _edges(told)
         length = states.shape[-2]
         grain = max(GRAIN, 1 << length.bit_length() >> 3)
-        shape = Shape(-(-length // grain) * grain, max(LONGEST, 1 << (longest - 1).bit_length()))
+        shape = RecordingShape(-(-length // grain) * grain, max(LONGEST, 1 << (longest - 1).bit_length()))
         if len(edges) + -(-grain // shape.longest) > LINES:
             return None
         if shape not in self._recordings:
@@ -100,7 +100,7 @@ class Recording:
         layers: Sequence[Layer],
         weights: Sequence[Sequence[nn.Parameter]],
         ordered: Callable[[], Any],
-        shape: Shape,
+        shape: RecordingShape,
         states: Tensor,
         told: dict[str, Any],
     ) -> None:

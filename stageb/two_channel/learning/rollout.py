@@ -1,4 +1,4 @@
-"""Rollouts: answers of the current model, with the default engine, on a copy of the learner's weights.
+"""Answers of the current model, and those to several views of one image fused into one.
 
 It is a copy because the engine replaces a model's attention, and is fast with half-precision weights, while the learner
 keeps float32. The copy takes two bytes per weight, besides about a dozen for learning; ranks that only roll out have just
@@ -8,7 +8,9 @@ this copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -16,10 +18,14 @@ from torch import Tensor
 from stageb.engines.native.rows import Answer
 from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Decode, Ids, Request
+from stageb.two_channel.boxes.augmentation import ImageView, note_view
+from stageb.two_channel.boxes.metrics import Detections, ious
 from stageb.two_channel.boxes.text import Spelling, expect
-from stageb.two_channel.learning import channel_a, packing
+from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
+from stageb.two_channel.learning import packing
 from stageb.two_channel.model.model import Detector
-from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
+from stageb.two_channel.model.stored import Learnt
+from stageb.two_channel.types import BINS, Bins, Detection, Rollout, Sample, StepTotals, Target
 
 
 class Writer:
@@ -83,7 +89,7 @@ class Writer:
     def chances_of(self, sample: Sample, answer: Ids, places: Sequence[int], tokens: Sequence[int]) -> list[list[float]]:
         """The log-probability of each of ``tokens`` at each of ``places`` of an ``answer``, given the tokens before it."""
         line = packing.make_line(self._detector, sample, Target(answer, (False,) * len(answer), ()))
-        states = channel_a.forward(self._detector.model, packing.pack(self._detector, [line], StepTotals(0, 0)))
+        states = packing.forward(self._detector.model, packing.pack(self._detector, [line], StepTotals(0, 0)))
         chances = self._detector.head().logits(states[list(places)]).float().log_softmax(-1)
         found: list[list[float]] = chances[:, list(tokens)].tolist()
         return found
@@ -97,3 +103,109 @@ class Writer:
 
 def _make_rollout(answer: Answer, version: int) -> Rollout:
     return Rollout(answer.ids, answer.finish == "stop", version)
+
+
+# Test-time augmentation: detections in several views of one image, fused into one answer.
+#
+# A model that writes boxes names most objects once. In a mirrored or transposed view of the same image it makes other
+# errors, so boxes on which views agree are more likely, and more accurate, than those of any single view.
+#
+# Boxes are fused as in Solovyev, Wang & Gabruseva 2021, "Weighted boxes fusion: ensembling boxes from different object
+# detection models", section 3.
+
+
+LEAST_IOU = 0.55  # with the mean of a cluster, above which a box joins it (ibid.)
+LEAST_SHARE = 0.5  # of the views that must contain an object; otherwise it goes into the tail
+
+
+def replace_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -> tuple[TwoChannelConfig, Learnt]:
+    """``config`` with ``count`` views, and ``learnt`` without its threshold, which was chosen for another number of views;
+    both unchanged if ``count`` is None or the config's. Raises ``ConfigError`` for more views than augmentation allows."""
+    if count in (None, config.evaluation.views):
+        return config, learnt
+    return replace(config, evaluation=replace(config.evaluation, views=count)), replace(learnt, threshold=None)
+
+
+def list_views(config: AugmentationConfig, most: int) -> list[ImageView]:
+    """The first ``most`` views: the image as it is, then all combinations of mirrored, upended and turned that ``config``
+    enables."""
+    kinds = product(*((False, True) if may else (False,) for may in (config.turn, config.upend, config.mirror)))
+    return [ImageView(mirrored=mirrored, upended=upended, turned=turned) for turned, upended, mirrored in kinds][:most]
+
+
+def show(sample: Sample, view: ImageView) -> Sample:
+    """``sample`` in ``view``, which must not crop or pad; without its objects unless the view changes nothing."""
+    if view == ImageView():
+        return sample
+    size = (sample.height, sample.width) if view.turned else (sample.width, sample.height)
+    image = f"{sample.image}#{note_view(view)}"
+    return replace(sample, image=image, width=size[0], height=size[1], objects=(), crowds=())
+
+
+def restore(told: Detections, view: ImageView) -> Detections:
+    """Detections in ``view``, with their boxes moved back to the image itself."""
+    objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in told.objects)
+    tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in told.tail)
+    return Detections(objects, told.scores, tail)
+
+
+def fuse(answers: Sequence[Detections]) -> Detections:
+    """Fuse the detections of several views into one answer, highest score first.
+
+    Boxes with one desc form clusters around the one with the highest score, at most one box per view. The fused box is their
+    mean, weighted by score; the fused score is the sum of their scores divided by the number of views.
+    """
+    boxes = [(score, view, one) for view, each in enumerate(answers) for one, score in _list_scored(each)]
+    clusters: list[_Cluster] = []
+    for score, view, one in sorted(boxes, key=lambda box: (-box[0], box[1], box[2].bins)):
+        open_to = [each for each in clusters if each.desc == one.desc and view not in each.views]
+        overlaps = ious([one], [each.mean for each in open_to])[0] if open_to else []
+        nearest = max(range(len(open_to)), key=overlaps.__getitem__, default=None)
+        if nearest is None or overlaps[nearest] <= LEAST_IOU:
+            open_to, nearest = [_Cluster(one.desc)], 0
+            clusters.append(open_to[0])
+        open_to[nearest].add(score, view, one.bins)
+    found = sorted(
+        ((sum(each.scores) / len(answers), each) for each in clusters), key=lambda pair: (-pair[0], pair[1].mean.bins)
+    )
+    kept = [(score, each.mean) for score, each in found if len(each.views) >= LEAST_SHARE * len(answers)]
+    tail = tuple((each.mean, score) for score, each in found if len(each.views) < LEAST_SHARE * len(answers))
+    return Detections(tuple(one for _, one in kept), tuple(score for score, _ in kept), tail)
+
+
+@dataclass
+class _Cluster:
+    """The boxes of one object in several views."""
+
+    desc: str
+    scores: list[float] = field(default_factory=list)
+    views: set[int] = field(default_factory=set)
+    boxes: list[Bins] = field(default_factory=list)
+
+    def add(self, score: float, view: int, box: Bins) -> None:
+        self.scores.append(score)
+        self.views.add(view)
+        self.boxes.append(box)
+
+    @property
+    def mean(self) -> Detection:
+        whole = sum(self.scores) or 1.0
+        weights = [score / whole for score in self.scores] if sum(self.scores) else [1 / len(self.boxes)] * len(self.boxes)
+        x1, y1, x2, y2 = (
+            round(sum(weight * box[side] for weight, box in zip(weights, self.boxes, strict=True))) for side in range(4)
+        )
+        return Detection(self.desc, (x1, y1, x2, y2))
+
+
+def _list_scored(told: Detections) -> list[tuple[Detection, float]]:
+    """All objects of an answer with their scores, the tail included."""
+    return [*zip(told.objects, told.scores, strict=True), *told.tail]
+
+
+def _restore_bins(bins: Bins, view: ImageView) -> Bins:
+    x1, y1, x2, y2 = (bins[1], bins[0], bins[3], bins[2]) if view.turned else bins
+    if view.mirrored:
+        x1, x2 = BINS - 1 - x2, BINS - 1 - x1
+    if view.upended:
+        y1, y2 = BINS - 1 - y2, BINS - 1 - y1
+    return x1, y1, x2, y2

@@ -10,7 +10,7 @@ from stageb.two_channel.config import Channel, TwoChannelConfig
 
 
 @dataclass(frozen=True)
-class Schedule:
+class DetectorSchedule:
     """The schedule of a run, the same on every rank. Steps count from 0."""
 
     config: TwoChannelConfig

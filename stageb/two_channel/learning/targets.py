@@ -2,10 +2,11 @@
 
 A rollout is kept, token by token, as far as it can be parsed and is right, and the objects that it missed are appended. So
 the model is trained on continuations of its own prefixes, as at inference. In the kept part only boxes carry a loss: matched
-boxes are pulled towards the truth, and false positives, if they are kept, may get an unlikelihood loss.
+boxes are pulled towards the truth.
 
-False positives that are kept teach the model to continue: after as many objects as the image has, some of them wrong, the
-target continues with the missed ones where the model would have ended.
+An answer is cut before its first false positive. Those that are kept teach the model to continue: after as many objects as
+the image has, some of them wrong, the target continues with the missed ones where the model would have ended. Only a model
+that learns to name noise keeps them, named so.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, drop_noise
-from stageb.two_channel.boxes.matching import find_duplicates, match, match_prefix, prefer_first
+from stageb.two_channel.boxes.metrics import find_duplicates, match, match_prefix, prefer_first
 from stageb.two_channel.boxes.text import Spelling, find_boxes, list_true_objects, parse, write_answer
-from stageb.two_channel.config import FalsePositives, TwoChannelConfig
+from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, Rollout, Sample, StepTotals, Target
 
 
@@ -40,19 +41,14 @@ def make_corrected_target(
     matched: Match,
     true: Sequence[Detection],
     spelling: Spelling,
-    false_positives: FalsePositives,
 ) -> Target:
-    """Channel B: the kept part of ``answer``, then the objects of ``true`` that it misses, then the end.
+    """Channel B: ``answer`` up to its first false positive, then the objects of ``true`` that this misses, then the end.
 
-    ``parsed`` is the parsed part of ``answer``, and ``matched`` its match with ``true``, by ``match_prefix`` for ``cut``.
-    Text after the kept part is trained on, and the boxes of matched and appended objects. With ``cut``, the kept part ends
-    before the first false positive; otherwise false positives stay, and the coordinates of near-duplicates (``duplicates``),
-    of all of them (``all``) or of none (``neutral``) get an unlikelihood loss.
+    ``parsed`` is the parsed part of ``answer``, and ``matched`` its match with ``true``, by ``match_prefix``. Text after the
+    kept part is trained on, and the boxes of matched and appended objects.
     """
     matched = prefer_first(matched, parsed.objects)
-    wrong = {"duplicates": matched.duplicates, "all": matched.false_positives}.get(false_positives, ())
-    whole = len(parsed.objects)
-    count = min(matched.false_positives, default=whole) if false_positives == "cut" else whole
+    count = min(matched.false_positives, default=len(parsed.objects))
     pairs = {predicted: number for predicted, number in matched.pairs if predicted < count}
     missed = [each for number, each in enumerate(true) if number not in pairs.values()]
     kept = tuple(answer[: (0, *parsed.ends)[count]])
@@ -64,15 +60,14 @@ def make_corrected_target(
         made.ids,
         tuple(place >= len(kept) and token not in spelling.bins for place, token in enumerate(made.ids)),
         tuple(slots),
-        tuple(place for number in wrong for place in told[number]),
     )
 
 
 def make_renamed_target(
     parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection]
 ) -> Target:
-    """Channel B with ``false_positives: noise``: the boxes of an answer, renamed, then the objects of ``true`` that they
-    miss, then ``noise``.
+    """Channel B of a model that learns to name noise: the boxes of an answer, renamed, then the objects of ``true``
+    that they miss, then ``noise``.
 
     ``matched`` pairs boxes with true objects regardless of names. Matched boxes get the names of their objects, and their
     coordinates are trained on; the others are named noise, and theirs are not. All text is trained on.
@@ -122,7 +117,7 @@ def correct_rollout(
     overlong = len(target.ids) > room
     if overlong:
         target = make_true_target(true, spelling, draw_noise(true, config.answer.object_budget - len(true), key))
-    kept = 0 if overlong else parsed.tokens if config.channel_b.false_positives == "noise" else target.taught.index(True)
+    kept = 0 if overlong else parsed.tokens if config.answer.object_budget else target.taught.index(True)
     return target, Correction(
         tokens=len(rollout.ids),
         kept=kept,
@@ -147,15 +142,14 @@ def _make_target(
     config: TwoChannelConfig,
     key: int,
 ) -> Target:
-    """The target for ``answer``, whose parsed part is ``parsed``, by ``channel_b.false_positives``."""
-    treated, gate = config.channel_b.false_positives, config.channel_b.min_iou
-    if treated == "noise":
+    """The target for ``answer``, whose parsed part is ``parsed``."""
+    gate = config.channel_b.min_iou
+    if config.answer.object_budget:
         boxes = [replace(each, desc="") for each in parsed.objects]
         matched = prefer_first(match(boxes, [replace(each, desc="") for each in true], gate), boxes)
         missing = config.answer.object_budget - len(boxes) - len(matched.missed)
         return make_renamed_target(parsed, matched, true, spelling, draw_noise(true, missing, key))
-    matched = (match_prefix if treated == "cut" else match)(parsed.objects, true, gate)
-    return make_corrected_target(answer, parsed, matched, true, spelling, treated)
+    return make_corrected_target(answer, parsed, match_prefix(parsed.objects, true, gate), true, spelling)
 
 
 def summarise(outcomes: Sequence[Correction]) -> dict[str, float | None]:

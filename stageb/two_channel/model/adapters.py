@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024), with peft.
+"""Low-rank adapters (LoRA, Hu et al. 2021), with peft.
 
 The embeddings of the coordinate tokens are trained too: if the checkpoint did not have them, no adapter could teach them.
 ``merge_weights`` gives the weights of an equivalent model without adapters.
@@ -36,7 +36,6 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
         "r": config.rank,
         "lora_alpha": config.alpha,
         "lora_dropout": config.dropout,
-        "use_dora": config.use_dora,
         "target_modules": config.target_modules,
         "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
     }

@@ -33,13 +33,13 @@ from stageb import seeds
 from stageb.config import FabricConfig
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import check_whole, find_code
+from stageb.engines.config import check_whole, find_code
 from stageb.engines.native import attention
 from stageb.engines.native.vision import image_inputs_of
 from stageb.engines.protocol import Ids, Prompt
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel.boxes.text import COORDINATES, list_pieces
-from stageb.two_channel.config import ModelConfig, SmallConfig, TunerConfig
+from stageb.two_channel.config import DetectorConfig, SmallConfig, TunerConfig
 from stageb.two_channel.model import adapters, tower
 from stageb.two_channel.model.tower import Qwen3VLConvolutionConfig
 from stageb.two_channel.model.views import Views
@@ -122,7 +122,7 @@ def find_learning_dtype(fabric: FabricConfig, tuner: TunerConfig) -> torch.dtype
     return torch.bfloat16 if halved else torch.float32
 
 
-def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
+def load(folder: str, config: DetectorConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
     """Load the checkpoint in ``folder`` (or a hub name), with coordinate tokens, in eval mode on ``device``; ``words`` is
     the text prompt after each picture.
 

@@ -1,4 +1,4 @@
-"""Image inputs that apply views (``augmentation.py``): images are decoded once, and transformed on the model's device.
+"""Image inputs: patches of bytes for a vision tower, and views, transformed on the model's device.
 
 A view is one bilinear sampling of its image, directly to the size that the vision tower cuts into patches, and one
 multiplication and addition for light; images of one size in a pack are processed together. The result for an image does not
@@ -25,10 +25,78 @@ from torch.nn.functional import grid_sample
 
 from stageb.engines.native.memory import send
 from stageb.engines.native.vision import DRAWN, THREADS, Grid, ImageInputs
-from stageb.two_channel.boxes.augmentation import Paste, View, note_view, parse_name
-from stageb.two_channel.model.pixels import Pixels, to_bytes
+from stageb.two_channel.boxes.augmentation import ImageView, Paste, note_view, parse_name
 from stageb.two_channel.model.tower import Geometry
 from stageb.untrusted import pictures
+
+# Images cut into patches of bytes for a vision tower: an eighth of the memory and of the transfer to the device that the
+# floats of a checkpoint's image processor take.
+#
+# Processors of the Qwen-VL kind scale an image to whole patches and map every byte to a float by a function of its channel.
+# The table of that function is read from the processor itself, once for each byte, so the result equals the processor's bit
+# for bit. A processor that does anything else is detected on a test picture, and then used for every image.
+
+
+BYTES = 256
+ODD = (101, 67)  # a size that is not a whole number of patches
+
+
+class Pixels:
+    """Cuts images for ``process``, a checkpoint's image processor."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self._side, self._merged = int(process.patch_size), int(process.merge_size)
+        self._table = self._asked()
+
+    @classmethod
+    def of(cls, process: Any) -> Pixels | None:
+        """A ``Pixels`` that gives the same result as ``process``; None if there is none."""
+        if not all(hasattr(process, name) for name in ("patch_size", "merge_size", "temporal_patch_size")):
+            return None
+        found, drawn = cls(process), pictures.chequered().resize(ODD)
+        made = process(images=[drawn], return_tensors="pt")
+        _, height, width = made["image_grid_thw"][0].tolist()
+        cut = found.cut(drawn, (height, width))
+        same = len(cut) == len(made["pixel_values"]) and torch.equal(found.numbers(cut), made["pixel_values"])
+        return found if same else None
+
+    def cut(self, image: Any, grid: tuple[int, int]) -> Tensor:
+        """``image``, a ``PIL.Image`` in RGB, as bytes (patches, 3, side * side); ``grid`` is the number of patches from top
+        to bottom and from left to right."""
+        size = grid[1] * self._side, grid[0] * self._side
+        if image.size != size:
+            image = image.resize(size, pictures.pillow().Resampling.BICUBIC)
+        return self.patches(to_bytes(image)[None], grid)[0]
+
+    def patches(self, images: Tensor, grid: tuple[int, int]) -> Tensor:
+        """``images``, bytes (n, 3, height, width) of exactly the size of ``grid``, as bytes (n, patches, 3, side * side)."""
+        side, merged, (rows, columns) = self._side, self._merged, grid
+        blocks = images.reshape(len(images), 3, rows // merged, merged, side, columns // merged, merged, side)
+        return blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(len(images), rows * columns, 3, side * side)
+
+    def numbers(self, cut: Tensor) -> Tensor:
+        """The processor's floats for bytes: (patches, 3, side * side) to float32 (patches, 3 * times * side * side)."""
+        patches, channels, area = cut.shape
+        table = self._table = self._table.to(cut.device)
+        lines = (table[channel].index_select(0, cut[:, channel].int().flatten()) for channel in range(channels))
+        found = torch.stack([line.view(patches, area) for line in lines], 1)
+        times = int(self._process.temporal_patch_size)  # an image is repeated that many times
+        return found[:, :, None].expand(-1, -1, times, -1).reshape(patches, channels * times * area)
+
+    def _asked(self) -> Tensor:
+        """The processor's float for each channel and byte: (3, 256)."""
+        side, times = self._side * self._merged, int(self._process.temporal_patch_size)
+        plain = [pictures.pillow().new("RGB", (side, side), (value,) * 3) for value in range(BYTES)]
+        made = self._process(images=plain, return_tensors="pt")
+        patches: Tensor = made["pixel_values"].view(BYTES, -1, 3, times * self._side**2)
+        return patches[:, 0, :, 0].T.contiguous()
+
+
+def to_bytes(image: Any) -> Tensor:
+    """``image``, a ``PIL.Image`` in RGB, as uint8 (3, height, width)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
 
 KEPT = 2 << 30  # bytes of images that a cache holds
 KNOWN = 1 << 15  # views whose names are remembered: more than any step shows, and bounded for runs of any length
@@ -66,7 +134,7 @@ class Views(ImageInputs):
         """Start to decode or cut, in threads, images that will be needed soon; errors are raised when they are used."""
         for name in names:
             path, view = parse_name(self._pictures[name].path)
-            if self._plain and view != View():
+            if self._plain and view != ImageView():
                 for place in (path, *(self.sources[each.source] for each in view.pasted)):
                     self._decoding(place)
             else:
@@ -84,7 +152,7 @@ class Views(ImageInputs):
         for name in dict.fromkeys(names):
             picture = self._pictures[name]
             path, view = parse_name(picture.path)
-            if self._plain and view != View():
+            if self._plain and view != ImageView():
                 alike.setdefault((self._look(path).size, picture.grid), []).append(name)
             else:
                 waiting[name] = self._cutting(name)
@@ -110,13 +178,13 @@ class Views(ImageInputs):
         seen = show_views(frames, [view for _, view in parts], noted, (columns * side, rows * side))
         return self._plain.patches(seen, (rows, columns))
 
-    def _shown_frame(self, path: str) -> Frame:
+    def _shown_frame(self, path: str) -> DecodedImage:
         """The decoded image in a file, on the model's device."""
-        found: Frame = self._decoding(path).done.result()
+        found: DecodedImage = self._decoding(path).done.result()
         found.pixels = self._on_device(found.pixels)
         return found
 
-    def _with_pasted(self, frame: Frame, path: str, view: View) -> Frame:
+    def _with_pasted(self, frame: DecodedImage, path: str, view: ImageView) -> DecodedImage:
         """``frame``, of the image in ``path``, with the objects that ``view`` pastes into it."""
         if not view.pasted:
             return frame
@@ -125,13 +193,13 @@ class Views(ImageInputs):
         shown = [(self._shown_frame(source).pixels, self._look(source).noted) for source in sources]
         pasted = [(*image, each) for image, each in zip(shown, view.pasted, strict=True)]
         paste_objects(pixels, self._look(path).noted, pasted)
-        return Frame(pixels, frame.grey)
+        return DecodedImage(pixels, frame.grey)
 
     def _decoding(self, path: str) -> Job:
         """The job that decodes the image in a file, started if necessary."""
         width, height = self._look(path).size
         found: Job = self._frames.get(
-            path, lambda: Job(self._pool.submit(lambda: Frame.of(self._open(path))), 3 * width * height)
+            path, lambda: Job(self._pool.submit(lambda: DecodedImage.of(self._open(path))), 3 * width * height)
         )
         return found
 
@@ -145,7 +213,7 @@ class Views(ImageInputs):
 
     def _met(self, path: str) -> int:
         place, view = parse_name(path)
-        if view == View():
+        if view == ImageView():
             return super()._met(path)
         file = self._look(place)
         self._remember(path)
@@ -174,9 +242,9 @@ class Views(ImageInputs):
         image = pictures.chequered() if path == DRAWN else self._open(path)
         if self._plain:
             return self._plain.cut(image, picture.grid[1:])
-        if view != View():
+        if view != ImageView():
             size = image.size[::-1] if view.turned else image.size
-            frame = self._with_pasted(Frame.of(image), path, view)
+            frame = self._with_pasted(DecodedImage.of(image), path, view)
             (seen,) = show_views([frame], [view], [self._look(path).noted], size)
             image = pictures.pillow().fromarray(seen.permute(1, 2, 0).numpy())
         patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
@@ -196,14 +264,14 @@ class File:
 
 
 @dataclass(slots=True)
-class Frame:
+class DecodedImage:
     """A decoded image."""
 
     pixels: Tensor  # uint8 (3, height, width), on the CPU or, once it was asked for there, on the model's device
     grey: int  # its mean
 
     @classmethod
-    def of(cls, image: Any) -> Frame:
+    def of(cls, image: Any) -> DecodedImage:
         """``image`` is a ``PIL.Image`` in RGB."""
         grey = image.reduce(COARSE).convert("L").resize((1, 1), pictures.pillow().Resampling.BOX).getpixel((0, 0))
         return cls(to_bytes(image).contiguous(), grey)
@@ -217,7 +285,7 @@ class Job:
     bytes: int  # that these take
 
 
-def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[Size], size: Size) -> Tensor:
+def show_views(frames: Sequence[DecodedImage], views: Sequence[ImageView], noted: Sequence[Size], size: Size) -> Tensor:
     """Apply its view to each of ``frames``, which have one size: uint8 (views, 3, height, width) of ``size``, on the frames'
     device. Frames may be smaller than the sizes in whose pixels views are ``noted``."""
     pixels = torch.stack([frame.pixels for frame in frames])
@@ -272,7 +340,7 @@ def _place_pasted(lengths: Sequence[int], size: Size, source_size: Size, paste: 
     return spans, lines
 
 
-def _compute_affine(view: View, noted: Size) -> list[list[float]]:
+def _compute_affine(view: ImageView, noted: Size) -> list[list[float]]:
     """The affine map from a view to its image, in fractions of the image, as (x, y) pairs: the view's upper left corner, and
     the vectors from there to its upper right and lower left corners."""
 
@@ -291,7 +359,7 @@ def _compute_affine(view: View, noted: Size) -> list[list[float]]:
     return [corner, *([one - other for one, other in zip(each, corner, strict=True)] for each in (right, lower))]
 
 
-def _compute_light(view: View, grey: int) -> tuple[float, float]:
+def _compute_light(view: ImageView, grey: int) -> tuple[float, float]:
     """Factor and offset of a view's bytes, for its brightness and its contrast about ``grey``."""
     brightness, contrast = (1 + more / 100 for more in view.light)
     return brightness * contrast, brightness * (1 - contrast) * grey

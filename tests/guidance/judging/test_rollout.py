@@ -11,6 +11,7 @@ from stageb.engines import build
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.rollout import (
     as_decode,
     group_size,
@@ -20,7 +21,6 @@ from stageb.guidance.judging.rollout import (
     rollout,
     share_out,
 )
-from stageb.guidance.judging.sampling import sigmoid
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
 from stageb.guidance.words.config import DecodeConfig, PromptConfig, SamplerConfig
@@ -92,6 +92,13 @@ def test_the_limit_leaves_groups_of_usual_rounds_as_they_are(per_rank: int) -> N
     for world_size in (1, 2, 4, 8):
         size = group_size(per_rank * world_size, per_rank, 32)
         assert keep_limit(size, per_rank * world_size, size, per_rank * world_size) == size
+
+
+def test_ranks_that_need_no_others_bytes_read_as_many_tickets_at_once_as_they_may() -> None:
+    for world_size in (1, 2, 8):
+        assert group_size(256 * world_size, 256, 256, world_size) == 256
+        assert group_size(256 * world_size, 256, 128, world_size) == 128
+        assert share_out(60 * world_size, 256, 1, world_size) == 60
 
 
 @given(st.integers(1, 200), st.integers(1, 8), st.integers(1, 64))

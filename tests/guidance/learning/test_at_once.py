@@ -10,6 +10,16 @@ import pytest
 from programs import forks, small
 
 from stageb.__main__ import main
+from stageb.guidance.learning.at_once import _Teacher
+from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.steps import Bundle, Tools
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS, Case
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.tickets.splits import split_tickets, weigh_labels
+from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
+from stageb.guidance.words.types import Ticket
 
 ALL = {"runner.judge": "both", "reflection.scope": "all", "runner.epochs": 1, "split.val": 0.0, "split.train": 0.85}
 FILES = ("selections.jsonl", "metrics.jsonl", "reflection.jsonl", "guidance.json")
@@ -34,7 +44,7 @@ def test_the_rule_is_learnt_from_all_train_tickets_and_proven_once(tickets: Path
     run = tmp_path / "out" / "run"
     learnt = guidance_of(run)
     assert learnt["experiences"]["G1"] == "Fail if state is torn."
-    assert "provisional" not in learnt["metadata"]["G1"]
+    assert "provisional" not in learnt["metadata"]["G1"] and len(learnt["metadata"]["G1"]["sources"]) == 3
     (row,) = rows(run, "reflection.jsonl")
     (edit,) = row["gate"]["edits"]
     assert edit["outcome"] == "accepted"
@@ -150,3 +160,16 @@ def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tm
         resumed = forks.run(line(f"killed-{number}", 1), 1, tmp_path / f"job-on-{number}")
         assert resumed.codes == (0,), resumed.err
         assert written(f"killed-{number}") == written("1")
+
+
+def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:
+    config = LoopConfig(tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), gate=GateConfig(fp_weight=20.0))
+    texts = [(("image_1", f"number: {n}"),) for n in range(2000)]
+    given = [Ticket("m", f"g{n}", "pass" if n % 20 else "fail", text) for n, text in enumerate(texts)]
+    splits, start = split_tickets(given, config)["m"], make_neutral("m", WORDS["en"])
+    pool = Pool(whole_groups(splits.tested, given), 64)
+    tools = Tools(config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16)
+    cases = tuple(Case(given[i], True, None) for i in splits.tested)
+    prices = _Teacher(start, Bundle(0, 0, cases), splits.tested, tools)._material.prices
+    weights = weigh_labels(splits, config.gating)
+    assert splits.drawn and prices == pytest.approx((20 * weights["fail"], 20 * weights["pass"]))

@@ -1,7 +1,7 @@
 import math
 from dataclasses import astuple, replace
 
-from stageb.guidance.judging.sampling import sigmoid
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.learning.calibration import LEAST_SLOPE, find_log_odds, fit_calibration, measure_calibration_error
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Verdict
 

@@ -60,7 +60,7 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
 
 def fails_by_points(each: Reading) -> bool:
     pairs = each.pairs
-    return 2 * (pairs["a"] == "one") + 2 * (pairs["b"] == "one") + sum(pairs[name] == "one" for name in "cdef") >= 4
+    return 3 * (pairs["a"] == "one") + 2 * (pairs["b"] == "one") + sum(pairs[name] == "one" for name in "cdef") >= 4
 
 
 def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> None:
@@ -87,6 +87,20 @@ def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
         ("count", "2", False),
         ("count", "3", True),
     }
+
+
+def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
+    readings = table(400)
+    fails = mask([place for place in range(300) if list(readings[place].pairs.values()).count("one") == 2])
+    among = (1 << 300) - 1
+    found = find_counts(find_terms(readings, Forms()), {}, fails, among & ~fails)
+    assert found and all(held & among == held for held in found.values())
+
+
+@pytest.mark.parametrize(("rusty", "may_be_denied"), [(4, False), (5, True)])
+def test_what_five_tickets_meet_may_be_denied(rusty: int, may_be_denied: bool) -> None:
+    readings = [read_summaries(("rust fine" if n < rusty else "fine",)) for n in range(20)]
+    assert (Term(Condition("mentions", "", "rust"), True) in find_terms(readings, Forms())) == may_be_denied
 
 
 def test_labels_that_follow_none_suggest_no_count() -> None:
@@ -166,3 +180,27 @@ def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
     # Not "a is one" is "a is two", which comes first; a word is denied wherever it does not stand.
     assert Term(Condition("is", "a", "one"), True) not in masks
     assert masks[Term(Condition("mentions", "", "leak"), True)] == mask(list(range(11)))
+
+
+def test_a_line_holds_nothing_that_changes_nothing() -> None:
+    grades = [read_summaries((f"grade: {'ABCDF'[n % 5]}",)) for n in range(200)]
+    best = mask([n for n in range(200) if n % 5 == 0])
+    assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [(Term(Condition("is", "grade", "A")),)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sum_takes_the_place_of_plain_limits_only_where_it_tells_much_more(seed: int) -> None:
+    draw = Random(seed)
+    numbers = [[draw.randint(0, 99) for _ in range(4)] for _ in range(300)]
+    readings = [read_summaries((f"a: {a}; b: {b}; c: {c}; d: {d}",)) for a, b, c, d in numbers]
+    plain = mask([n for n, (a, b, _, _) in enumerate(numbers) if a > 60 and b > 40])
+    summed = mask([n for n, (a, b, _, _) in enumerate(numbers) if a + b > 110])
+    for fails, is_computed in ((plain, False), (summed, True)):
+        lines = cover(find_terms(readings, Forms(arithmetic=True)), fails, (1 << 300) - 1 & ~fails, 0.5)
+        assert [any(term.condition.is_computed for term in line) for line in lines[:1]] == [is_computed]
+
+
+def test_one_value_of_a_hundred_is_not_denied() -> None:
+    readings = [read_summaries((f"speed: {n % 100}; state: {'new' if n % 3 else 'worn'}",)) for n in range(1000)]
+    denied = {term.condition.name for term in find_terms(readings, Forms()) if term.is_denied}
+    assert denied <= {"state"}

@@ -9,8 +9,8 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.inputs import check_sealed
+from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.judging.sampling import sigmoid
 from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.state import MissionState

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hostile import NASTY, TEXTS
+from bending import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,12 +15,11 @@ from guidance.rules.made_rules import judge_by_python, judge_by_sql
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
-from stageb.guidance.rules.judge import compile_rules, read_rules
+from stageb.guidance.rules.judge import compile_rules, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.sql import find_letters, limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.write import write_rule
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.tickets.tickets import read_entries, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
@@ -130,7 +129,8 @@ def make_condition(draw: Random, values: dict[str, list[str]], numbers: dict[str
     one, other = draw.sample(NAMES, 2)
     relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count", "within", "missing"])
     if relation == "missing":
-        return draw.choice([Atom("missing", one, ()), Not(Atom("missing", one, ()))])
+        is_missing = Atom("missing", one, ())
+        return is_missing if draw.random() < 0.5 else Not(is_missing)
     if relation == "count":
         return AtLeast(1, tuple(Atom("is", name, (draw.choice(values[name]),)) for name in (one, other)))
     if relation == "is":

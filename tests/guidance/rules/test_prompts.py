@@ -2,8 +2,8 @@ import re
 from dataclasses import replace
 
 import pytest
+from bending import TEXTS
 from guidance.made import LINE, VERDICT, guidances
-from hostile import TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -52,18 +52,6 @@ def test_rollout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "ours" in capsys.readouterr().out
 
 
-def test_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, keys = tmp_path / "out.json", ("model.engine=scripted", "fabric.devices=1", "runner.tickets_per_epoch=32")
-    options = [word for key in keys for word in ("--set", key)]
-    assert main(["reasons", *options, "--repeats", "1", "--json", str(file)]) == 0
-    whole, wrong, none = json.loads(file.read_text()).values()
-    assert (whole["explained"], none["explained"]) == (1.0, 0.0)
-    assert 0 < wrong["explained"] < 1
-    assert none["tokens_per_rollout"] < wrong["tokens_per_rollout"] < whole["tokens_per_rollout"]
-    assert {each["verdicts_equal"] for each in (whole, wrong, none)} == {whole["rollouts"]}
-    assert "rollouts/s" in capsys.readouterr().out
-
-
 class Wrong:
     """Answers right but for one greedy token, and draws from the batch's size."""
 

@@ -12,7 +12,7 @@ import pytest
 from guidance.made import guidances
 from hypothesis import given
 
-from lab.bench.learning import cells, data, etgpo_peer, grpo_peer, learn, missions, noise, options, ours, proposer
+from lab.bench.learning import cells, data, grpo_peer, learn, missions, noise, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH, CodeFirst, Judge, Learnt, Point, Task
 from stageb.engines import Completion
@@ -270,34 +270,6 @@ def test_gepa_by_code_learns_without_rollouts_where_code_judges_all(task: Task) 
     coder = CodeFirst(task.judge, task.tickets)
     first, last = (sum(coder.right(each.guidance, task.parts["test"])) for each in (learnt.points[0], learnt.points[-1]))
     assert last > first + 0.2 * len(task.parts["test"])
-
-
-def test_etgpo_keeps_to_its_budget_and_learns(task: Task) -> None:
-    engine = task.engine
-    assert isinstance(engine, Counting)
-    learnt = etgpo_peer.learn(task, etgpo_peer.Settings(tickets=64))
-    assert engine.asked <= learnt.rollouts + learnt.reflections
-    assert learnt.rollouts <= task.budget < learnt.rollouts + 64 * 5 + len(task.parts["val"])
-    right = [sum(task.judge.right(point.guidance, task.parts["val"])) for point in learnt.points]
-    assert right == sorted(right)
-    assert learnt.accepted == len(learnt.points) - 1
-    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
-
-
-def test_etgpo_sorts_every_failure_once_and_keeps_the_most_frequent_categories() -> None:
-    cases = [case(n, f"a: {n}", "fail" if n % 3 else "pass", n % 2 == 0) for n in range(100)]
-    seen = [each.ticket.key for batch in etgpo_peer.batches(cases, 5) for each in batch if not each.right]
-    assert sorted(seen) == sorted(each.ticket.key for each in cases if not each.right)
-    for batch in etgpo_peer.batches(cases, 5):
-        labels = {(each.right, each.ticket.label) for each in batch}
-        assert labels in ({(False, "fail"), (True, "pass")}, {(False, "pass"), (True, "fail")})
-    made = {
-        name: etgpo_peer.Category(operation("add", name), set(keys))
-        for name, keys in zip("ABC", ["xy", "z", "xyw"], strict=True)
-    }
-    failures = {"x": 5, "y": 5, "z": 99, "w": 1}
-    chosen = etgpo_peer.chosen(list(made.values()), failures, etgpo_peer.Settings(categories=2))
-    assert chosen == [made["C"], made["A"]], "one ticket makes no category"
 
 
 @pytest.mark.slow

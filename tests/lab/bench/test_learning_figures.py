@@ -206,3 +206,8 @@ def test_what_is_worthless_is_seldom_accepted_after_a_good_edit_either() -> None
     assert sum(good for good, _, _ in ran) >= 6
     assert sum(tested for _, _, tested in ran) > 8  # they look good enough to be tested
     assert sum(worthless for _, worthless, _ in ran) <= 1
+
+
+def test_learning_at_once_is_proven_where_it_mends_and_not_where_it_breaks_as_much() -> None:
+    assert all(simulated.at_once(key, 300, 0.2, 0.0, 0.05) for key in range(5))
+    assert sum(simulated.at_once(key, 150, 0.06, 0.06, 0.05) for key in range(60)) <= 8

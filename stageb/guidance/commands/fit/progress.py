@@ -1,11 +1,14 @@
-"""The progress of a run for people: a forecast, a bar on a terminal, plain lines elsewhere. On standard error of rank 0."""
+"""The progress of a run for people: a forecast, a bar on a terminal, plain lines elsewhere.
+
+On standard error of rank 0.
+"""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from rich.console import RenderableType
@@ -18,7 +21,6 @@ from stageb.config import Level
 from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_labels, warn_of_numbers
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
-from stageb.guidance.commands.fit.pace import Pace, describe_left, describe_time
 from stageb.guidance.learning.attempts import describe_reflection, list_attempts, name_reflection
 from stageb.guidance.learning.gate.budget import budget_per_mission
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
@@ -33,11 +35,69 @@ from stageb.guidance.words.costs import EQUAL, prices_of
 from stageb.guidance.words.types import NOWHERE, PROVISIONAL, Guidance, Place, Round
 from stageb.runs.progress import console
 
+# How long a run may still take, said only once that no longer jumps.
+#
+# What a train ticket takes, with all that reflection and gate make of it, is another figure than what a ticket takes that is
+# judged alone. So each kind has its own pace, and nothing is said before both are known that are still to come.
+
+
+AGREEING = 3  # estimates in a row of when a run ends
+SPREAD = 1 / 3  # of the time left, by which these may differ; but for ``LEAST_SPREAD`` at the least
+LEAST_SPREAD = 60.0  # seconds
+
+
+@dataclass(slots=True)
+class Pace:
+    """Seconds by kind of ticket, and what they say of the rest."""
+
+    fewest: Mapping[str, int]  # kind -> tickets before its pace is known: a reflection is among them
+    _seconds: dict[str, float] = field(default_factory=dict)
+    _tickets: dict[str, int] = field(default_factory=dict)
+    _ends: deque[float] = field(default_factory=lambda: deque(maxlen=AGREEING))
+
+    def add(self, kind: str, seconds: float, tickets: int) -> None:
+        """So many more ``seconds`` were spent on ``tickets`` of a kind."""
+        self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
+        self._tickets[kind] = self._tickets.get(kind, 0) + tickets
+
+    def estimate(self, to_come: Mapping[str, int]) -> float | None:
+        """Seconds for the tickets ``to_come``, by kind, as far as is known now; None where one of the kinds is not."""
+        awaited = [kind for kind, tickets in to_come.items() if tickets]
+        if any(self._tickets.get(kind, 0) < max(1, self.fewest.get(kind, 1)) for kind in awaited):
+            return None
+        return sum(to_come[kind] * self._seconds[kind] / self._tickets[kind] for kind in awaited)
+
+    def left(self, now: float, to_come: Mapping[str, int]) -> float | None:
+        """Seconds left for the tickets ``to_come``, by kind; None while that is not known, or still jumps. To be asked once
+        a round."""
+        estimate = self.estimate(to_come)
+        if estimate is None:
+            return None
+        self._ends.append(now + estimate)
+        mean = sum(self._ends) / len(self._ends)
+        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > max(LEAST_SPREAD, SPREAD * (mean - now)):
+            return None
+        return mean - now
+
+
+def describe_left(seconds: float | None) -> str:
+    """The time left for people, as coarse as it is known; empty where it is not."""
+    return "" if seconds is None else f"{describe_time(seconds)} left"
+
+
+def describe_time(seconds: float) -> str:
+    """A time to come for people."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute"
+    return f"about {minutes} min" if minutes < 60 else f"about {minutes // 60} h {minutes % 60} min"
+
+
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 WARM = 2  # the first round tells no pace: it warms up caches and kernels
 SHOWN_IDLE = 5  # reflections in a row that changed nothing and get a line each
 IDLE_TOGETHER = 10  # of those after them that share a line
-LITTLE = 0.1  # of a mission's part of gate.alpha
+LITTLE_ALPHA = 0.1  # of a mission's part of gate.alpha
 JUDGED_BY = {
     "probability": "by the probability of its verdict, nothing decoded",
     "answer": "by its greedy verdict, a few tokens decoded",
@@ -72,7 +132,7 @@ class Bar(RichProgress):
                     yield Text(f"  {text}", no_wrap=True, overflow="ellipsis")
 
 
-class Progress:
+class FitProgress:
     """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
 
     def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: EditCounts) -> None:
@@ -146,7 +206,7 @@ class Progress:
                 said = (
                     f"{name}: the runs that led to its guidance left {share:.0%} of its part of gate.alpha on these tickets"
                 )
-                few = share < LITTLE
+                few = share < LITTLE_ALPHA
                 said += "; give tickets that it was not learnt from to get all of it back" if few else ""
                 self._say("warning" if few else "info", said)
 

@@ -1,7 +1,7 @@
 """The recorder of a run: it opens the folder, writes the journal, reports progress, and commits after every step.
 
-Every rank has a ``Run``, but its methods are called on rank 0 alone (``World.alone``). It decides nothing: each method gets
-the state before a step and what the step led to (``transitions.py``, ``steps.py``), and returns the state after it.
+Every rank has a ``FitRun``, but its methods are called on rank 0 alone (``World.alone``). It decides nothing: each method
+gets the state before a step and what the step led to (``transitions.py``, ``steps.py``), and returns the state after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from stageb.guidance.commands.fit import artifacts, summary
 from stageb.guidance.commands.fit.artifacts import append_some
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, LIMITS, NOT_SHAPING, Inputs, shape
-from stageb.guidance.commands.fit.progress import EditCounts, Progress
+from stageb.guidance.commands.fit.progress import EditCounts, FitProgress
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
 from stageb.guidance.judging.answers import FEWEST, check_readable
@@ -45,20 +45,20 @@ from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
 from stageb.job import lifetime
-from stageb.runs import run
+from stageb.runs.folder import RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
 from stageb.store.journal import Journal
 
 
-def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: Ranks) -> Journal:
+def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: Ranks) -> Journal:
     """The run's folder, new or to go on with, and the files that say what the run is. Where a limit that ended learning was
     raised, it is cut back to where learning ended."""
     shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
-    journal = run.open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh or config.guidance.reset_on_rerun)
+    journal = open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh or config.guidance.reset_on_rerun)
     for limit in journal.raised:
         journal.go_back(limit)
-    run.describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
+    describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
     if journal.number == 0:
         rows = [
             {"file": bad.line.path, "line": bad.line.line, "what": bad.line.what, "raw": bad.raw} for bad in inputs.set_aside
@@ -71,10 +71,10 @@ GO_ON = "To learn on, run the same command with a higher runner.epochs, or with 
 LOOK = 32  # tickets between two looks of a test, at least; half a round if that is more, so that no rank is idle
 
 
-class Run(run.Run):
+class FitRun(RecordedRun):
     """One run: its files and its messages."""
 
-    progress: Progress  # from ``begin`` on
+    progress: FitProgress  # from ``begin`` on
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
         self.config = config
@@ -94,9 +94,9 @@ class Run(run.Run):
     def show_if_finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run and it is finished: then its table is shown again, without loading a model. A
         run that continues under a higher limit is not finished."""
-        if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output.folder):
+        if fresh or self.config.guidance.reset_on_rerun or not is_finished(self.config.output.folder):
             return False
-        self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
+        self.journal = open_folder(self.config, self._yaml, False, self.inputs, self.ranks)
         state = self._take_up()
         if not state.finished:
             self.journal.close()
@@ -109,7 +109,7 @@ class Run(run.Run):
 
     def begin(self, fresh: bool) -> State:
         """Open the folder, and take up where its last commit left off."""
-        self.journal = open_journal(self.config, self._yaml, fresh, self.inputs, self.ranks)
+        self.journal = open_folder(self.config, self._yaml, fresh, self.inputs, self.ranks)
         state = self._take_up()
         for mission in state.missions.values():
             if self.journal.number:
@@ -126,7 +126,7 @@ class Run(run.Run):
         for name in state.missions:
             for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
                 edits = edits.plus(row)
-        self.progress = Progress(self.config, self.schedule, state, edits)
+        self.progress = FitProgress(self.config, self.schedule, state, edits)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.print_line, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
         self.progress.show_start(self.inputs, by)

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.fit.artifacts import folder
-from stageb.guidance.commands.report.read import read_letter
-from stageb.guidance.commands.report.verdicts import collect_verdicts
+from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
@@ -22,8 +21,8 @@ from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.config import LoopConfig, SplitConfig
 from stageb.guidance.words.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.words.types import Guidance, Ticket
+from stageb.runs.figures import make_console, make_table, print_table
 from stageb.runs.folder import RunFolder
-from stageb.runs.summary import make_console, make_table, print_table
 from stageb.store.journal import Journal
 
 

@@ -12,18 +12,18 @@ from typing import Any, get_args
 
 from stageb.cli.parsing import WordParser, parse_run
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.govern import code, screens, shared
+from stageb.guidance.commands.govern import screens, shared
 from stageb.guidance.commands.govern.screens import add_provenance
-from stageb.guidance.commands.use.code import list_read_files
+from stageb.guidance.commands.use.source import list_read_files
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
 from stageb.guidance.words.config import Language, LoopConfig
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process
-from stageb.runs.run import is_finished
+from stageb.runs.folder import is_finished
 from stageb.store import disk
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
@@ -75,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     command("diff", "What differs between two, rule by rule.", diff, "a", "b", more=f"{MARKS}\n\n{exits}")
     command("history", "Every step: what made it, its gate figures, its accuracy on val.", history, "source")
     exports = command("export", "The prompt that rollouts read, or the rules as code.", export, "source", more=EXPORTS)
-    exports.add_argument("--format", choices=("text", "chat", *code.WRITERS), default="text", help=FORMATS)
+    exports.add_argument("--format", choices=("text", "chat", *screens.WRITERS), default="text", help=FORMATS)
     exports.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
     exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
@@ -161,8 +161,8 @@ def export(args: Any) -> int:
         read = list_read_files(args.source)
         check_target(args.output, {**read, "tickets": [*read["tickets"], *args.tickets]})
     found = _read(args.source, args)
-    if args.format in code.WRITERS:
-        text, unreadable = code.write(args.format, code.code_missions(args, found, _choose_words(args)))
+    if args.format in screens.WRITERS:
+        text, unreadable = screens.write_code(args.format, screens.code_missions(args, found, _choose_words(args)))
         _write(text, args.output)
         for line in unreadable:
             print(shown(line, 400), file=sys.stderr)

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stageb.errors import InputError, shown
-from stageb.guidance.rules import history_file
+from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_rules
 from stageb.guidance.rules.guidance_file import carry_seen, load_seed, read_past, to_json
 from stageb.guidance.words.types import Guidance
 from stageb.store import disk
-from stageb.store.targets import check_plain
+from stageb.store.output import check_plain
 
 Confirm = Callable[[Guidance | None, Guidance], bool]
 """Whether what is in use (None: nothing) may become what is proposed."""
@@ -71,8 +71,8 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
                 return before
         if not confirm(before, _number_versions(path, before, change)[-1]):
             return None
-        with disk.reporting(path, "the guidance in use"), history_file.hold_history(path):
-            history_file.clear_interrupted(path)
+        with disk.reporting(path, "the guidance in use"), rules_file.hold_history(path):
+            rules_file.clear_interrupted(path)
             if _load(path).get(change.guidance.mission) == before:
                 return _write(path, before, change)
 
@@ -110,7 +110,7 @@ def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guida
         disk.place(path, write)
     except BaseException:
         if noted and _load(path).get(after.mission) != after:
-            disk.quietly(lambda: history_file.cut_rows(path, noted[0]))
+            disk.quietly(lambda: rules_file.cut_rows(path, noted[0]))
         raise
     return after
 
@@ -123,7 +123,7 @@ def _note(path: Path, action: str, source: str, guidance: Guidance) -> int:
         by = f"user {os.getuid()}"
     at = datetime.now(UTC).isoformat(timespec="seconds")
     row = {"mission": guidance.mission, "step": guidance.step, "action": action, "source": source, "at": at, "by": shown(by)}
-    return history_file.append_row(path, {**row, "guidance": to_json(guidance)})
+    return rules_file.append_row(path, {**row, "guidance": to_json(guidance)})
 
 
 def _load(path: Path) -> dict[str, Guidance]:

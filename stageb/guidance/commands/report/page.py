@@ -20,10 +20,9 @@ from jinja2 import TemplateError as TemplateError  # of rows that lack what a te
 import stageb
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.report import charts, sentences
-from stageb.guidance.commands.report.charts import Pair, Point
+from stageb.guidance.commands.report.charts import Pair, Point, use_settings
 from stageb.guidance.commands.report.read import Lineage, MissionReport, RunReport, trace_rules
 from stageb.guidance.commands.report.sentences import Outcome, escape_unseen, format_percent, format_span, shorten
-from stageb.guidance.commands.report.svg import use_settings
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import is_misread
 from stageb.guidance.learning import attempts
@@ -65,7 +64,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MissionSection:
     """A mission, ready to be shown."""
 
     number: int
@@ -128,7 +127,7 @@ def render_page(run: RunReport) -> str:
     return html
 
 
-def _make_section(number: int, mission: MissionReport, run: RunReport) -> Section:
+def _make_section(number: int, mission: MissionReport, run: RunReport) -> MissionSection:
     rules = trace_rules(mission.steps, mission.final, mission.attempts.earned)
     drawn: dict[str, str] = {}
     if number <= DETAILED:
@@ -142,7 +141,7 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Sectio
     outcome = None if unmeasured else _describe_outcome(pairs, len(rules) - 1, run.config)
     lacks = run.is_finished and run.config.runner.epochs and not run.is_audit and not mission.attempts.accepted
     advice = list(advise(mission.metrics, mission.attempts, run.config, run.ended)) if lacks else []
-    return Section(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, letter)
+    return MissionSection(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, letter)
 
 
 def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[tuple[str, str]]:
@@ -172,7 +171,7 @@ def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
     return next((row for row in reversed(rows) if row["split"] == "test"), rows[-1])
 
 
-def _draw_overview(run: RunReport, sections: list[Section]) -> dict[str, str]:
+def _draw_overview(run: RunReport, sections: list[MissionSection]) -> dict[str, str]:
     splits = SPLITS if len(sections) <= FEW else ("test",)
     with use_settings():
         rows = []

@@ -13,7 +13,7 @@ from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Ticket
 from stageb.store import disk
 from stageb.store.commits import REMEDY
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 
 # What comes of files that anybody may have written.
 UNLIKE_A_RUN = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)

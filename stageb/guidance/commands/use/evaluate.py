@@ -16,14 +16,23 @@ from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.black_box import MOST, BlackBox, measure_on
-from stageb.guidance.commands.use.code import code_rules, find_scales, find_tickets, read_run_config
 from stageb.guidance.commands.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.predict import judge_all, judge_by_rules, look_ahead
 from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.rows import ALL, PairedComparison, count_verdicts, is_right
-from stageb.guidance.commands.use.source import TicketLine, fingerprint_guidance, list_inputs, load_guidance, stream_tickets
+from stageb.guidance.commands.use.source import (
+    TicketLine,
+    code_rules,
+    find_scales,
+    find_tickets,
+    fingerprint_guidance,
+    list_inputs,
+    load_guidance,
+    read_run_config,
+    stream_tickets,
+)
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import TicketStream
@@ -31,8 +40,7 @@ from stageb.guidance.words.costs import Prices, prices_of
 from stageb.guidance.words.types import Guidance
 from stageb.job import lifetime
 from stageb.store import disk
-from stageb.store.output import read_rows
-from stageb.store.targets import check_target
+from stageb.store.output import check_target, read_rows
 
 if TYPE_CHECKING:
     from stageb.job.world import World  # torch

@@ -26,7 +26,7 @@ from stageb.guidance.commands.use.predict import Predictions, predict
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Guidance
-from stageb.runs.run import is_finished
+from stageb.runs.folder import is_finished
 from stageb.store import disk
 from stageb.store.commits import COMMIT
 from stageb.untrusted import strict_yaml

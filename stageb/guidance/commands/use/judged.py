@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown
-from stageb.guidance.commands.use.code import CodeJudge, code_rules, find_prices, find_scales, find_tickets
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.commands.use.doubts import Doubts, Survey, find_named_fields, send_to_review
 from stageb.guidance.commands.use.record import read_record
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.rows import add_counts, count_asked, make_row, make_ruled_row
-from stageb.guidance.commands.use.source import TicketLine, fingerprint_guidance, list_inputs, make_check
+from stageb.guidance.commands.use.source import (
+    CodeJudge,
+    TicketLine,
+    code_rules,
+    find_prices,
+    find_scales,
+    find_tickets,
+    fingerprint_guidance,
+    list_inputs,
+    make_check,
+)
 from stageb.guidance.judging.answers import check_readable, find_cited_rule
 from stageb.guidance.judging.selection import load_selection_rule
 from stageb.guidance.rules.guidance_file import split_step

@@ -23,7 +23,7 @@ from stageb.guidance.tickets.tables import Table
 from stageb.guidance.tickets.tickets import KIND, SPREADSHEETS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
-from stageb.store.targets import check_target
+from stageb.store.output import check_target
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_json import FaultError, lines, short
 

@@ -22,8 +22,7 @@ from stageb.guidance.commands.use.rows import Counts
 from stageb.guidance.commands.use.source import fingerprint_guidance, load_guidance, stream_tickets
 from stageb.guidance.words.types import Guidance
 from stageb.job import lifetime
-from stageb.store.output import COMMIT, check_file, read_commit, read_rows
-from stageb.store.targets import check_target
+from stageb.store.output import COMMIT, check_file, check_target, read_commit, read_rows
 
 if TYPE_CHECKING:  # torch
     from stageb.guidance.commands.use.judging import JudgingRanks

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
 from stageb.guidance.commands.fit.artifacts import folder as folder_of
-from stageb.guidance.commands.use.code import CodeJudge, code_rules
+from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.guidance_file import split_step
@@ -140,9 +140,9 @@ def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ())
     """How often the rules of a run's folder were right on its val, each ticket weighed by those that it stands for; nothing
     of a file, and of a step that val never judged.
 
-    A reason that was not asked for, or that ``max_new_tokens`` cut before it named its rule, is no word on which decided:
-    the rule that gives the same verdict as code did, where the run's ``tickets`` are known and tell; other such tickets are
-    left out.
+    A reason that was not asked for, or that ``max_new_tokens`` cut off before it named a rule, does not say which rule
+    decided. Then the rule counts that gives the same verdict as code, if the run's ``tickets`` are known; other such tickets
+    are left out.
     """
     path, _ = split_step(source)
     files, place = RunFolder(path), folder_of(guidance.mission)

@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb.engines.protocol import Scorer
 from stageb.guidance.commands.use.source import TicketLine
-from stageb.guidance.judging.sampling import calibrations_of, score_log_odds, sigmoid
+from stageb.guidance.judging.answers import calibrations_of, score_log_odds, sigmoid
 from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.learning.gate.exact import mcnemar_p
 from stageb.guidance.rules.predicates import Ruling
@@ -39,7 +39,9 @@ def make_row(
     """The row of one ticket; ``passes``: how probable a pass is, where the engine can tell; ``rule`` selects the verdict."""
     selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
     why, verdict = selection.manual_review, selection.verdict
-    probability = None if passes is None or verdict is None else passes if verdict == "pass" else round(1 - passes, 6)
+    probability = None
+    if passes is not None and verdict is not None:
+        probability = passes if verdict == "pass" else round(1 - passes, 6)
     if verdict is None and candidates:
         why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
     if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:

@@ -15,7 +15,7 @@ from stageb.guidance.commands.use.config import PricesConfig
 from stageb.guidance.commands.use.record import warn_of_misread
 from stageb.guidance.commands.use.rows import Counts
 from stageb.guidance.words.costs import Prices, describe_classes, prices_of, warn_of_constant
-from stageb.runs.summary import make_console, make_table, print_table
+from stageb.runs.figures import make_console, make_table, print_table
 
 
 def show_counts(path: Path, counts: Counts) -> None:

@@ -23,7 +23,7 @@ from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
 from stageb.guidance.commands.fit.advice import list_cautions
 from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
-from stageb.guidance.commands.fit.pace import describe_time
+from stageb.guidance.commands.fit.progress import describe_time
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.learning.schedule import Schedule, describe_learning
 from stageb.guidance.rules.guidance_file import load_seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from stageb.guidance.commands.fit.pace import AGREEING, Pace, describe_left, describe_time
+from stageb.guidance.commands.fit.progress import AGREEING, Pace, describe_left, describe_time
 
 
 def test_nothing_is_said_before_what_is_to_come_has_been_timed() -> None:

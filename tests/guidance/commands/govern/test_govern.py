@@ -24,7 +24,7 @@ from programs.processes import child
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.guidance.commands.govern.screens import mark_words
-from stageb.guidance.rules import history_file, rules_file
+from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.tickets import read_tickets
@@ -279,7 +279,7 @@ def test_a_change_made_meanwhile_is_asked_about_anew(here: Path, asked: Asked, m
     code, out, _ = asked("promote", "out/run", "--to", "shared.json")
     assert code == 0
     assert "~ G1. Fail if state is [-worn-]{+torn+}." in out
-    assert [row["step"] for row in history_file.read_history(Path("shared.json"))] == [0, 1]
+    assert [row["step"] for row in rules_file.read_history(Path("shared.json"))] == [0, 1]
 
 
 def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
 
     processes = [child(promote(number)) for number in range(count)]
     assert [os.waitpid(process, 0)[1] for process in processes] == [0] * count
-    kept, rows = load_seed(shared), list(history_file.read_history(shared))
+    kept, rows = load_seed(shared), list(rules_file.read_history(shared))
     assert sorted(kept) == ["m0", "m1", "m2"]
     assert len(rows) == count
     for mission, guidance in kept.items():
@@ -304,11 +304,11 @@ def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
         }
         assert len({row["step"] for row in rows if row["mission"] == mission}) == 2
         assert read_guidance(f"{shared}@{guidance.step}", mission) == {mission: guidance}
-    with history_file.history_path(shared).open("ab") as cut:  # as a crash would leave it
+    with rules_file.history_path(shared).open("ab") as cut:  # as a crash would leave it
         cut.write(b'{"mission": "m0", "st')
-    assert list(history_file.read_history(shared)) == rows
+    assert list(rules_file.read_history(shared)) == rows
     promote(0)()
-    assert len(list(history_file.read_history(shared))) == count + (load_seed(shared)["m0"] != kept["m0"])
+    assert len(list(rules_file.read_history(shared))) == count + (load_seed(shared)["m0"] != kept["m0"])
 
 
 def test_nothing_that_a_file_holds_moves_the_terminal(here: Path, asked: Asked) -> None:

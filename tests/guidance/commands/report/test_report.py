@@ -1,4 +1,4 @@
-"""The page that a run leaves: what it says is what the files hold, and nothing in it runs."""
+"""A report as a reader finds it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance import content
@@ -23,7 +24,7 @@ from stageb.cli.parsing import parse
 from stageb.errors import InputError
 from stageb.guidance.commands.report import REPORT, write
 from stageb.guidance.commands.report import page as pages
-from stageb.guidance.commands.report.read import RunReport, read_run
+from stageb.guidance.commands.report.read import RunReport, collect_verdicts, read_run
 from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.rules.guidance_file import load_seed
 from stageb.store.journal import safe_name
@@ -288,3 +289,21 @@ def test_writing_leaves_the_old_page_or_the_new_one(root: Path, monkeypatch: pyt
     said = write.at_the_end(root / "run", read(root).config, [], {})
     assert "MemoryError: too much" in said
     assert page(root) == before
+
+
+def selection(ticket: str, strength: float, epoch: int = 1, right: bool = False) -> dict[str, Any]:
+    row = {
+        "ticket_key": ticket,
+        "split": "val",
+        "epoch": epoch,
+        "guidance_step": 0,
+        "label": "fail",
+        "vote_strength": strength,
+    }
+    return {**row, "verdict": "fail" if right else "pass", "label_match": right}
+
+
+def test_the_worst_are_wrong_most_often_then_most_surely() -> None:
+    rows = [selection("sure", 1.0), selection("torn", 0.6), selection("also", 1.0), selection("right", 1.0, right=True)]
+    rows += [selection("often", 0.5), selection("often", 0.5, epoch=2)]
+    assert [each.row["ticket_key"] for each in collect_verdicts(rows, [], 0).worst] == ["often", "also", "sure", "torn"]

@@ -14,8 +14,8 @@ from programs import forks, small
 
 import stageb
 from stageb.__main__ import main
-from stageb.guidance.commands.use.code import CodeJudge
 from stageb.guidance.commands.use.record import RuleFigures
+from stageb.guidance.commands.use.source import CodeJudge
 from stageb.guidance.words.config import LoopConfig, ReflectionConfig
 
 RULES = {"valves": "Fail if state is torn.", "pumps": "Fail if it looks odd."}

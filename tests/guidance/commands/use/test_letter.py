@@ -1,7 +1,7 @@
 """Rules by their letter beside what a model made of them."""
 
-from stageb.guidance.commands.use.code import code_rules
 from stageb.guidance.commands.use.record import compare_with_letter, warn_of_misread
+from stageb.guidance.commands.use.source import code_rules
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 

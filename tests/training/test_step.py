@@ -1,4 +1,4 @@
-"""What recording on a GPU asks of Python, shown on the CPU: torch's streams and graphs are fakes."""
+"""Steps that are skipped, and steps that are recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,20 @@ import pytest
 import torch
 
 from stageb.engines.native.packed import Packed
-from stageb.training.cuda_graphs import recorded
+from stageb.training.step import NonFiniteError, SkippedSteps, recorded
+
+
+def test_three_in_a_row_end_a_run_and_a_step_between_begins_anew() -> None:
+    left_out = SkippedSteps("a smaller rate")
+    for finite in (False, False, True, False, False):
+        left_out.count(finite)
+    assert left_out.in_a_row == 2
+    with pytest.raises(NonFiniteError) as caught:
+        left_out.count(False)
+    assert str(caught.value) == (
+        "the gradients of 3 steps in a row are not finite; the last commit is intact. Try a smaller rate"
+    )
+
 
 SPOILT = RuntimeError("operation not permitted when stream is capturing")
 

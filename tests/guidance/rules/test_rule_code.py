@@ -1,16 +1,66 @@
+"""Rules as code: which tickets an edit touches, and which tickets show a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from stageb.engines.config import ModelConfig
-from stageb.guidance.rules.demonstrations import BY_LABEL, demonstrate
-from stageb.guidance.rules.prompts import Case, rollout_prompt, words_of
+from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.judge import BY_LABEL, demonstrate, find_touched
+from stageb.guidance.rules.prompts import WORDS, Case, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 
-WORDS = words_of(PromptConfig(), ModelConfig(model_name_or_path="another"))
-HEADLINE = Rule("G0", WORDS.neutral_headline)
+EN = WORDS["en"]
+TEXTS = ("state: torn; part: hose", "state: torn; part: seal", "state: new; part: hose", "part: hose", "a loose remark")
+TICKETS = [Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(TEXTS)]
+TOUCHED_VOCABULARY = Vocabulary.of(TICKETS)
+TORN, HOSE, BOTH = "Fail if state is torn.", "Fail if part is hose.", "Fail if state is torn and part is hose."
+
+
+def guidance(*rules: str) -> Guidance:
+    texts = (EN.neutral_headline, *rules)
+    return Guidance("m", 0, tuple(Rule(f"G{n}", text) for n, text in enumerate(texts) if text), len(texts))
+
+
+def touched(before: Guidance, after: Guidance) -> list[int]:
+    is_touched = find_touched(before, after, TOUCHED_VOCABULARY, EN)
+    return [n for n, ticket in enumerate(TICKETS) if is_touched(reading(ticket))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([TORN], [TORN], []),
+        # Where a ticket does not tell (3 and 4 name no state, 4 no part), a rule may hold.
+        ([], [TORN], [0, 1, 3, 4]),
+        ([TORN], [""], [0, 1, 3, 4]),  # removed
+        ([HOSE], [HOSE, TORN], [0, 1, 3, 4]),  # what the other rule holds for is judged as before
+        ([TORN], [BOTH], [0, 1, 3, 4]),  # before or after
+        ([BOTH], [HOSE], [0, 2, 3, 4]),
+        ([TORN, HOSE], [BOTH], [0, 1, 2, 3, 4]),
+        ([], ["Fail unless part is hose."], [1, 4]),
+        ([], ["Fail if it looks bad."], [0, 1, 2, 3, 4]),  # nobody knows
+        ([TORN], ["", TORN], [0, 1, 3, 4]),  # reasons name it otherwise
+    ],
+)
+def test_what_no_changed_rule_holds_for_before_or_after_is_not_touched(
+    before: Sequence[str], after: Sequence[str], expected: Sequence[int]
+) -> None:
+    assert touched(guidance(*before), guidance(*after)) == list(expected)
+
+
+def test_another_headline_may_touch_every_ticket() -> None:
+    rules = (Rule("G0", "Be strict."), *guidance(TORN).rules[1:])
+    assert touched(guidance(TORN), Guidance("m", 1, rules, 2)) == [0, 1, 2, 3, 4]
+
+
+INSTRUCT = words_of(PromptConfig(), ModelConfig(model_name_or_path="another"))
+HEADLINE = Rule("G0", INSTRUCT.neutral_headline)
 LEAK, CRACK = Rule("G1", "Fail if a summary mentions leak."), Rule("G2", "Fail if a summary mentions crack.")
 
 
@@ -32,7 +82,7 @@ VOCABULARY = Vocabulary.of(each.ticket for each in CASES)
 
 def shown(rules: tuple[Rule, ...], cases: list[Case] = CASES, room: int = 1000, before: Guidance | None = None) -> Guidance:
     guidance = replace(before, rules=rules) if before else Guidance("m", 1, rules, 9)
-    return demonstrate(guidance, cases, VOCABULARY, WORDS, lambda text: len(text.split()), room)
+    return demonstrate(guidance, cases, VOCABULARY, INSTRUCT, lambda text: len(text.split()), room)
 
 
 def test_each_rule_shows_a_ticket_that_it_judges_rightly_the_wrong_ones_first() -> None:
@@ -72,13 +122,13 @@ def test_what_only_tells_a_label_makes_room_for_rules() -> None:
 @pytest.mark.parametrize("room", [0, 30, 60])
 def test_room_is_kept_to(room: int) -> None:
     found = shown((HEADLINE, LEAK, CRACK), room=room)
-    prompt = rollout_prompt(CASES[0].ticket, found, WORDS)
-    bare = rollout_prompt(CASES[0].ticket, replace(found, demonstrations=()), WORDS)
+    prompt = rollout_prompt(CASES[0].ticket, found, INSTRUCT)
+    bare = rollout_prompt(CASES[0].ticket, replace(found, demonstrations=()), INSTRUCT)
     assert len(prompt.system.split()) - len(bare.system.split()) <= room + 1  # the heading
 
 
 def test_demonstrations_stand_before_the_ticket_in_what_all_tickets_share() -> None:
-    prompt = rollout_prompt(CASES[0].ticket, shown((HEADLINE, LEAK)), WORDS)
+    prompt = rollout_prompt(CASES[0].ticket, shown((HEADLINE, LEAK)), INSTRUCT)
     assert prompt.system.endswith("Verdict: pass\nReason: no other rule's condition is true (G0)")
     assert "one more leak\nVerdict: fail\nReason: Fail if a summary mentions leak (G1)" in prompt.system
     assert prompt.user == "Ticket:\nimage_1: a leak at the hose"

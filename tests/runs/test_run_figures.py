@@ -1,4 +1,4 @@
-"""Tables at the end of commands: no heading and no figure is cut, however narrow the terminal."""
+"""Figures as people read them, and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stageb.runs.summary import make_console, make_table, print_table
+from stageb.runs.figures import make_console, make_table, print_table, wilson
+
+
+def test_wilsons_interval_is_that_of_the_literature() -> None:
+    low, high = wilson(81, 263)  # Newcombe, Statistics in Medicine 1998, table I
+    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
+    assert wilson(0, 0) == (0, 1)
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilsons_interval_holds_the_share_and_stays_in_range(drawn: tuple[int, int]) -> None:
+    low, high = wilson(*drawn)
+    assert 0 <= low <= drawn[0] / drawn[1] + 1e-12
+    assert drawn[0] / drawn[1] - 1e-12 <= high <= 1
 
 
 def printed(width: int, rows: list[tuple[str, str, str, str]]) -> list[str]:
