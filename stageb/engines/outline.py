@@ -9,7 +9,7 @@ from typing import Any
 
 from stageb import engines
 from stageb.engines.config import ModelConfig, find_checkpoint
-from stageb.engines.protocol import Prompt
+from stageb.engines.protocol import Prompt, Served
 from stageb.errors import StagebError
 from stageb.tiny import CHECKPOINT, NAME
 
@@ -40,7 +40,8 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
         return _outline_checkpoint(model, accelerator)
     if model.engine in LIGHT or model.engine not in engines.ENGINES:  # of one that does not exist, ``build`` says so
         engine = engines.build(model, "cpu")
-        return Outline(engine.count_tokens, isinstance(engine, engines.Scorer), isinstance(engine, engines.Resumer))
+        scores = None if isinstance(engine, Served) else isinstance(engine, engines.Scorer)
+        return Outline(engine.count_tokens, scores, isinstance(engine, engines.Resumer))
     return Outline(None, None, None)
 
 

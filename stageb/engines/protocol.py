@@ -132,9 +132,22 @@ class Scorer(Engine, Protocol):
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """For every question, in order, the natural log-probability of each of its answers' tokens after the prompt.
 
-        At temperature 1, of the answer as it stands: what may follow it does not count. The same rules as for ``generate``
-        hold: a score depends on (model, prompt, answers) alone, an empty sequence gives an empty list, errors travel.
+        At temperature 1, of the answer as it stands: what may follow it does not count. What the answers have in common may
+        be left out, and what is not needed to tell them apart. The same rules as for ``generate`` hold: a score depends on
+        (model, prompt, answers) alone, an empty sequence gives an empty list, errors travel.
         """
+        ...
+
+
+@runtime_checkable
+class Served(Engine, Protocol):
+    """An engine over a server, which has to be asked what it can do. Until then it takes it for one that can little."""
+
+    continues: bool  # whether it goes on from what an answer begins with
+
+    def probe(self, question: Question) -> Served:
+        """The engine to use in this one's place, after a look at what the server makes of ``question``: a ``Scorer`` where
+        the server tells how probable such answers are."""
         ...
 
 

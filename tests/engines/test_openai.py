@@ -6,13 +6,14 @@ import base64
 import io
 import json
 import logging
+import math
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from email.utils import formatdate
@@ -22,19 +23,22 @@ from typing import Any
 
 import pytest
 from engines import tiny_models
-from engines.contract import check_contract, requests
+from engines.contract import check_contract, check_scorer, requests
 from engines.test_scripted import babble
 from PIL import Image
+from programs import small
 
 from stageb import engines
-from stageb.engines import Completion, Decode, Prompt, Request
+from stageb.__main__ import main
+from stageb.engines import Completion, Decode, Prompt, Question, Request
 from stageb.engines.config import ModelConfig
 from stageb.engines.remote import openai as engine
 from stageb.engines.remote import transport
-from stageb.engines.remote.openai import ATTEMPTS, OpenAIEngine
+from stageb.engines.remote.openai import ATTEMPTS, OpenAIEngine, OpenAIScorer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
 from stageb.job import heartbeat
+from stageb.seeds import stream, uniform
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import PictureError
 
@@ -165,8 +169,170 @@ def test_contract(server: Server) -> None:
     check_contract(connect(server))
 
 
-def test_it_has_no_score(server: Server) -> None:
-    assert not isinstance(connect(server), engines.Scorer)
+# What a server can do
+
+VERDICTS = Question(Prompt("rules", "image_1: all is in order"), ("Verdict: pass", "Verdict: fail"))
+CAN = ("Verdict", " pass", "pass", " fail", " p", " ", "y", "yes", "n", "a", "b", "通", "不")
+
+
+def model(
+    continues: bool = True, most: int = 20, refuses: str = "", status: int = 400, tokens: Sequence[str] = CAN
+) -> Behave:
+    """A server as vLLM's: one that goes on from a begun answer or begins anew, whatever fields it is sent, that gives the
+    probabilities of so many of ``tokens`` at most, and refuses requests with one field. What is torn fails; its
+    probabilities know that too, but lean to pass."""
+
+    def behave(handler: Handler, body: dict[str, Any]) -> None:
+        if refuses in body or body.get("top_logprobs", 0) > max(most, 1):
+            handler.reply(f"{refuses or 'logprobs'} not supported".encode(), status if refuses in body else 400)
+            return
+        user, last = ([{"content": ""}, *body["messages"]])[-2:]
+        if last["role"] != "assistant" and "logprobs" not in body:
+            well(handler, body)
+            return
+        word = "fail" if "torn" in user["content"] or "torn" in last["content"] else "pass"
+        whole = f"Verdict: {word}\nReason: so it is"
+        answer = chat(whole.removeprefix(last["content"]) if continues else whole, "length", body["max_tokens"])
+        if most and "logprobs" in body:
+            leaning = {" pass": 9, " fail": 8 if word == "fail" else 5}
+            odds = [leaning.get(token, 0) + uniform(stream("token", user["content"], token), 0) for token in tokens]
+            given = {token: odd - math.log(sum(map(math.exp, odds))) for token, odd in zip(tokens, odds, strict=True)}
+            shown = sorted(given.items(), key=lambda each: -each[1])[: body["top_logprobs"]]
+            answer["choices"][0]["logprobs"] = top(*shown)
+        handler.reply(json.dumps(answer).encode())
+
+    return behave
+
+
+def goes_on_with(logprobs: Any) -> dict[str, Any]:
+    """An answer that goes on with a verdict, and has these ``logprobs``."""
+    answer = chat(" pass", "length", 1)
+    answer["choices"][0]["logprobs"] = logprobs
+    return answer
+
+
+def top(*tokens: tuple[Any, Any]) -> dict[str, Any]:
+    """The most probable tokens, as an answer has them."""
+    return {"content": [{"top_logprobs": [{"token": token, "logprob": logprob} for token, logprob in tokens]}]}
+
+
+ODD: tuple[Any, ...] = (
+    None, [], "no", {"content": None}, {"content": []}, {"content": "no"}, {"content": [{"token": " pass", "logprob": 0}]},
+    {"tokens": [" pass"], "top_logprobs": [{" pass": -0.1}]}, top(), top((" pass", None)), top((" pass", "much")),
+    top((" pass", float("nan"))), top((" pass", 10**400)),
+)  # fmt: skip
+
+
+def test_a_server_that_weighs_keeps_the_contract_of_a_scorer(server: Server) -> None:
+    server.usually = model()
+    probed = connect(server).probe(VERDICTS)
+    assert isinstance(probed, engines.Scorer)
+    assert len(server.seen) == 1
+    check_contract(probed)
+    check_scorer(probed)
+
+
+@pytest.mark.parametrize(
+    ("behave", "continues", "scores"),
+    [
+        (model(), True, True),
+        (model(most=5), True, True),
+        (model(most=0), True, False),
+        (model(continues=False), False, False),
+        (model(refuses="continue_final_message"), True, True),  # llama.cpp's goes on without
+        (model(continues=False, refuses="continue_final_message"), False, False),
+        (model(refuses="logprobs"), True, False),
+        (model(refuses="logprobs", status=500), True, False),
+        (model(refuses="messages"), False, False),
+        (says({"error": "the chat template raised an exception"}, 500), False, False),
+        (model(tokens=(" ", "通")), True, False),  # the blank belongs to both
+        (says(chat("The ticket is in order.", "stop")), False, False),
+        (says(chat("", "content_filter")), False, False),
+        *((says(goes_on_with(odd)), True, False) for odd in ODD),
+    ],
+)
+def test_one_question_tells_what_a_server_can_do(server: Server, behave: Behave, continues: bool, scores: bool) -> None:
+    server.usually = behave
+    unasked = connect(server)
+    assert not isinstance(unasked, engines.Scorer)
+    probed = unasked.probe(VERDICTS)
+    assert (probed.continues, isinstance(probed, engines.Scorer)) == (continues, scores)
+    assert 1 <= len(server.seen) <= ATTEMPTS  # what is refused is left out
+
+
+def test_a_refused_question_leaves_later_requests_as_they_are(server: Server) -> None:
+    server.usually = well
+    ask(server)
+    server.usually = says({"message": "Conversation roles must alternate user/assistant/..."}, 400)  # of the begun answer
+    probed = connect(server).probe(VERDICTS)
+    server.usually = well
+    probed.generate([ASKED])
+    assert bodies(server)[-1] == bodies(server)[0]
+
+
+def test_a_server_that_cannot_be_asked_is_told_at_the_start(server: Server) -> None:
+    server.usually = says({"error": "no"}, 401)
+    with pytest.raises(EngineError, match="api_key_env"):
+        connect(server).probe(VERDICTS)
+
+
+def test_verdicts_weigh_what_the_tokens_do_that_begin_them_alone(server: Server) -> None:
+    def give(*tokens: tuple[str, float]) -> None:
+        logs = [(token, math.log(share) if share else -9999.0) for token, share in tokens]
+        server.usually = says(goes_on_with(top(*logs)))
+
+    server.usually = model()
+    probed = connect(server).probe(VERDICTS)
+    assert isinstance(probed, OpenAIScorer)
+    for tokens, passes, fails in (
+        (((" pass", 0.6), (" fail", 0.3), ("\n", 0.1)), 0.6, 0.3),
+        (((" pass", 0.5), ("pass", 0.1), (" p", 0.05), (" ", 0.05), (" fail", 0.3)), 0.65, 0.3),
+        (((" pass", 0.9), (" passes", 0.06)), 0.9, 0.04),  # no more than what is left
+        (((" pass", 0.6), (" the", 0.01)), 0.6, 0.01),  # nor than the least of those given
+        (((" pass", 1.0), (" fail", 0.0)), 1.0, math.exp(-50)),
+    ):
+        give(*tokens)
+        ((one, other),) = probed.score([VERDICTS])
+        assert (one, other) == pytest.approx((math.log(passes), math.log(fails)), abs=1e-6)
+    body = bodies(server)[-1]
+    assert (body["max_tokens"], body["temperature"], body["logprobs"], body["top_logprobs"]) == (1, 0.0, True, 20)
+    assert body["messages"][-1] == {"role": "assistant", "content": "Verdict:"}
+    server.usually = says(chat("", "content_filter"))
+    ((one, other),) = probed.score([VERDICTS])
+    assert one == other
+    server.usually = says(chat(" pass", "length", 1))
+    with pytest.raises(EngineError, match="lacks top_logprobs, which it gave at first"):
+        probed.score([VERDICTS])
+
+
+@pytest.mark.parametrize("can", ["weigh", "go on", "neither"])
+def test_a_run_through_a_server_does_what_the_server_can(server: Server, tmp_path: Path, can: str) -> None:
+    """With no key set: answers are begun, verdicts drawn and calibrated, and ``predict`` tells how sure they are."""
+    server.usually = {"weigh": model(), "go on": model(most=0), "neither": model(continues=False, most=0)}[can]
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=60)
+    reached = {"model.engine": "openai", "model.model_name_or_path": "served", "model.base_url": server.url}
+    keys = {
+        "split.train": 0.85,
+        "split.val": 0.0,
+        "runner.epochs": 1,
+        "runner.max_unreadable": 1.0,
+        "early_stop.reflections": 1,
+    }
+    assert main(small.arguments(tickets, tmp_path / "out", keys=reached | keys)) == 0
+    judged = [body["messages"] for body in bodies(server) if "inspection" not in body["messages"][0]["content"]]
+    assert any(messages[-1]["role"] == "assistant" for messages in judged) == (can != "neither")
+    run, out = tmp_path / "out" / "run", tmp_path / "out.jsonl"
+    (guidance,) = json.loads((run / "valves" / "guidance.json").read_text()).values()
+    assert ("calibration" in guidance) == (can == "weigh")
+    given = {"guidance": run, "tickets": tickets, "output": out, "max_unreadable": 1.0, "fabric.accelerator": "cpu"}
+    assert main(["predict", *(f"--{key}={value}" for key, value in (given | reached).items())]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 60
+    assert all((row["probability"] is not None) == (can == "weigh") for row in rows)
+    assert (sum(row["verdict"] == row["label"] for row in rows) > 55) == (can != "neither")
+
+
+# Requests
 
 
 def test_what_is_sent(server: Server) -> None:

@@ -2,13 +2,15 @@
 
 - **Requests.** Every rank sends its share, ``model.concurrency`` at a time, one per sample, with a seed derived from the
   sample's key; whether equal requests have equal answers is up to the server. ``top_k``, ``repetition_penalty`` and
-  ``chat_template_kwargs``, which OpenAI's own API does not know, are sent if set. There is no ``score``: servers do not
-  agree on how to weigh a given answer. The server must disarm special tokens spelt out in a ticket.
+  ``chat_template_kwargs``, which OpenAI's own API does not know, are sent if set. The server must disarm special tokens
+  spelt out in a ticket.
 - **Images** go as data URLs of PNG files, upright, scaled down to ``model.image_pixels``, without their files' metadata.
 - **Fields.** A server that refuses a field of a request is asked without it, from then on, with a warning: servers differ
   most in these. Where it takes no system role, the user's message begins with those words.
 - **Prefill.** The beginning of an answer is sent as a last message of the assistant's, with ``continue_final_message``,
   which vLLM and SGLang need; llama.cpp continues without. A server that begins anew repeats or ignores the beginning.
+  ``probe`` finds out, and whether the server gives the probabilities of tokens: where it does, answers can be weighed
+  (``weighing.py``).
 - **What the server says** is shown and kept without the key, wherever it puts it.
 - **Transport** (``transport.py``). The standard library's HTTP client in a few threads: a request takes seconds, so kept
   connections or an event loop would not show. An answer ends in bytes, and within ``model.timeout_s``. Redirects are not
@@ -19,19 +21,15 @@
 from __future__ import annotations
 
 import base64
-import email.utils
 import http.client
 import json
 import logging
-import os
-import re
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from stageb import seeds
 from stageb.engines.config import ModelConfig
@@ -41,14 +39,24 @@ from stageb.engines.protocol import (
     Decode,
     Engine,
     Prompt,
+    Question,
     Request,
     Thoughts,
     cut_at_stop,
     is_configured,
     split_message,
 )
-from stageb.engines.remote import transport
-from stageb.engines.remote.transport import SAID_BYTES, AnswerTooLongError, Poster, StatusError, find_proxy
+from stageb.engines.remote import transport, weighing
+from stageb.engines.remote.transport import (
+    SAID_BYTES,
+    AnswerTooLongError,
+    Poster,
+    RefusedError,
+    StatusError,
+    TransientError,
+    mend_pairs,
+    reach,
+)
 from stageb.errors import ConfigError, EngineError, shown
 from stageb.job import heartbeat
 from stageb.untrusted import pictures
@@ -63,9 +71,8 @@ BYTES_PER_TOKEN = 3
 LOOK_S = 1.0  # between two looks at the requests under way
 FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
 PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
+PROBED = 4  # tokens of the answer that tells what a server can do
 MOST_TOKENS = 1 << 31  # that an answer may be said to have
-WITHHELD = Completion("", 1, "filtered")
 FINISHED = {"": "stop", "eos": "stop", "eos_token": "stop", "end_turn": "stop", "max_tokens": "length"}  # in other words
 
 
@@ -77,25 +84,18 @@ class AnswerRequest:
     decode: Decode
     key: int
     begin: str
+    weighs: bool = False  # whether the most probable tokens are asked for
 
 
-class TransientError(Exception):
-    """One attempt failed in a way that the next one may not."""
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """What a server answers."""
 
-    def __init__(self, cause: str, remedy: str, pause_s: float = 0.0, patience: float = 1.0) -> None:
-        super().__init__(cause)
-        self.remedy = remedy  # should it not pass
-        self.pause_s = pause_s  # what the server asked for
-        self.patience = patience  # by which pauses are longer than usual
+    completion: Completion
+    tokens: weighing.Tokens | None = ()  # the most probable ones that it may begin with; None where they were not given
 
 
-class RefusedError(EngineError):
-    """The server will not answer a request."""
-
-    def __init__(self, message: str, status: int, said: str) -> None:
-        super().__init__(message)
-        self.status = status  # of HTTP
-        self.said = said  # the beginning of what the server says
+WITHHELD = ServerAnswer(Completion("", 1, "filtered"))
 
 
 class OpenAIEngine:
@@ -117,6 +117,7 @@ class OpenAIEngine:
         self._poster = Poster(url, headers, model.timeout_s)
         self._thoughts = Thoughts(chat.thoughts.closes if chat else model.thinking_ends or USUAL)
         self._dropped: frozenset[str] = frozenset()  # what the server refuses (``find_refused``)
+        self.continues = False  # see ``Served``
 
     @property
     def thinks(self) -> bool:
@@ -140,35 +141,54 @@ class OpenAIEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. Equal rows are asked once. Raises ``EngineError`` naming the URL and what it last said."""
-        wanted = [_rows(request) for request in requests]
-        rows = list(dict.fromkeys(row for group in wanted for row in group))
-        done = dict(zip(rows, self._all(rows), strict=True))
-        return [tuple(done[row] for row in group) for group in wanted]
+        wanted = [[AnswerRequest(each.prompt, each.decode, key, each.begin) for key in each.streams] for each in requests]
+        done = self._all([row for group in wanted for row in group])
+        return [tuple(done[row].completion for row in group) for group in wanted]
 
-    def _all(self, rows: Sequence[AnswerRequest]) -> list[Completion]:
-        """An answer to each of ``rows``; the first error ends the wait for the others."""
+    def probe(self, question: Question) -> OpenAIEngine:
+        """See ``Served``. One short answer; what the server refuses of it is no error."""
+        row, before = _weighing(question, PROBED), self._dropped
+        try:
+            answer = self._all([row])[row]
+        except RefusedError as refused:
+            if refused.status not in (*transport.UNFIT, transport.FAILED):
+                raise
+            self._dropped = before
+            return self
+        self.continues = weighing.goes_on(answer.completion.text, question.answers)
+        if not self.continues or not answer.tokens:
+            return self
+        if not weighing.can_tell(question.answers, answer.tokens):
+            words = " and ".join(answer.removeprefix(row.begin).strip() for answer in question.answers)
+            log.warning("%s: no token tells %s apart, so their probabilities are not known", self._url, words)
+            return self
+        return OpenAIScorer(self)
+
+    def _all(self, asked: Sequence[AnswerRequest]) -> dict[AnswerRequest, ServerAnswer]:
+        """An answer to each of ``asked``, equal ones once; the first error ends the wait for the others."""
+        rows = list(dict.fromkeys(asked))
         stopped = threading.Event()
         limits: dict[AnswerRequest, float] = {}  # until when, on the monotonic clock, what each row is at may take
         pool = ThreadPoolExecutor(max_workers=self._model.concurrency, thread_name_prefix="stageb-openai")
         try:
-            asked = {pool.submit(self._answer, row, stopped, limits): row for row in rows}
-            pending = set(asked)
+            row_of = {pool.submit(self._answer, row, stopped, limits): row for row in rows}
+            pending = set(row_of)
             while pending:
                 finished, pending = wait(pending, LOOK_S, FIRST_COMPLETED)
                 for future in finished:
                     future.result()
-                if finished or any(limits.get(asked[future], 0.0) > time.monotonic() for future in pending):
+                if finished or any(limits.get(row_of[future], 0.0) > time.monotonic() for future in pending):
                     heartbeat.tick()
-            return [future.result() for future in asked]
+            return {row: future.result() for future, row in row_of.items()}
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, row: AnswerRequest, stopped: threading.Event, limits: dict[AnswerRequest, float]) -> Completion:
+    def _answer(self, row: AnswerRequest, stopped: threading.Event, limits: dict[AnswerRequest, float]) -> ServerAnswer:
         for attempt in range(1, ATTEMPTS + 1):
             limits[row] = time.monotonic() + self._model.timeout_s
             try:
-                return self._completion(row, self._asked(row))
+                return self._read(row, self._asked(row))
             except TransientError as failure:
                 cause = failure
             except RefusedError as refused:
@@ -182,7 +202,7 @@ class OpenAIEngine:
             limits[row] = time.monotonic() + pause_s
             if stopped.wait(pause_s):
                 break
-        raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}")
+        raise RefusedError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}", cause.status, "")
 
     def _asked(self, row: AnswerRequest) -> bytes:
         """What the server answers; without what it refuses, one thing after the other."""
@@ -192,7 +212,7 @@ class OpenAIEngine:
             try:
                 return self._post(json.dumps(body).encode("utf-8"))
             except RefusedError as refused:
-                if refused.status not in transport.UNFIT or not (more := transport.find_refused(refused.said, body)):
+                if not (more := transport.find_refused(refused.status, refused.said, body)):
                     raise
             new, self._dropped = more - self._dropped, self._dropped | more
             if new:
@@ -226,6 +246,7 @@ class OpenAIEngine:
             "max_completion_tokens": decode.max_new_tokens if "max_tokens" in dropped else None,  # OpenAI's newer word
         }
         body |= {name: value for name, value in optional.items() if value} | (transport.CONTINUE if row.begin else {})
+        body |= transport.ask_tokens(dropped) if row.weighs else {}
         return {name: value for name, value in body.items() if name not in dropped}
 
     def _content(self, prompt: Prompt, system: str) -> str | list[dict[str, Any]]:
@@ -255,19 +276,8 @@ class OpenAIEngine:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 cause = f"no connection within {self._model.timeout_s:g} s (model.timeout_s)"
-                raise TransientError(cause, self._reach()) from None
-            raise TransientError(shown(self._hidden(f"{type(reason).__name__}: {reason}"), 200), self._reach()) from None
-
-    def _reach(self) -> str:
-        """What to look at where the server cannot be reached."""
-        proxy = find_proxy(self._url)
-        if proxy is None:
-            return transport.UP
-        server = urlsplit(self._url)
-        return (
-            f"it was asked by way of the proxy {shown(proxy, 200)} ({server.scheme}_proxy): see that both are up, or for a "
-            f"server that needs no proxy, add {server.hostname} to NO_PROXY"
-        )
+                raise TransientError(cause, reach(self._url)) from None
+            raise TransientError(shown(self._hidden(f"{type(reason).__name__}: {reason}"), 200), reach(self._url)) from None
 
     def _refused(self, error: StatusError) -> Exception:
         """What an HTTP status means."""
@@ -275,10 +285,11 @@ class OpenAIEngine:
         reason = shown(self._hidden(error.reason), 80)
         cause = f"HTTP status {error.status} {reason}{': ' if said else ''}{said}"
         remedy = transport.find_remedy(error.status, said)
-        if error.status in TRANSIENT and not transport.has_no_quota(said):
-            pause_s = min(LONGEST_PAUSE_S, _parse_pause_s(error.headers.get("Retry-After")))
+        if error.status in TRANSIENT and not transport.will_not_pass(said):
+            pause_s = min(LONGEST_PAUSE_S, transport.parse_pause_s(error.headers.get("Retry-After")))
             patience = 4.0 if error.status == transport.LIMITED else 1.0  # limits are often of a minute
-            return TransientError(cause, remedy if error.status == transport.LIMITED else self._reach(), pause_s, patience)
+            remedy = remedy if error.status == transport.LIMITED else reach(self._url)
+            return TransientError(cause, remedy, pause_s, patience, error.status)
         if error.status in transport.REDIRECTS:
             there = shown(self._hidden(error.headers.get("Location", "elsewhere")), 200)
             remedy = f"it sends requests to {there}, where no key follows; if that is right, give model.base_url so"
@@ -292,7 +303,7 @@ class OpenAIEngine:
         """What the server says, without the key."""
         return transport.hide_key(said, self._key) if self._key else said
 
-    def _completion(self, row: AnswerRequest, said: bytes) -> Completion:
+    def _read(self, row: AnswerRequest, said: bytes) -> ServerAnswer:
         """What an answer's JSON says. Raises ``TransientError`` where it is no completion, ``EngineError`` for a refusal."""
         try:
             answer = json.loads(said)
@@ -305,9 +316,10 @@ class OpenAIEngine:
             finish = str(choice.get("finish_reason") or "").lower()
             if finish == "content_filter":
                 return WITHHELD
-            thinking, text = (self._kept(_mend_pairs(part)) for part in split_message(choice["message"], self._thoughts))
+            thinking, text = (self._kept(mend_pairs(part)) for part in split_message(choice["message"], self._thoughts))
             usage = answer.get("usage")
             tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+            most_probable = weighing.read_tokens(choice) if row.weighs else ()
         except (LookupError, TypeError, AttributeError):
             lacks = f"the answer lacks choices[0].message.content, a text: {self._beginning(said)}"
             if b"endpoint" in said:  # LM Studio's words for a path that it does not know, with status 200
@@ -321,11 +333,30 @@ class OpenAIEngine:
         text, _ = cut_at_stop(text, row.decode.stop)
         made = min(row.decode.max_new_tokens, 1 + _estimate_tokens(thinking) + _estimate_tokens(text))
         tokens = tokens if type(tokens) is int and 0 < tokens < MOST_TOKENS else made
-        return Completion(text, tokens, "stop" if finish == "stop" else "length", thinking)
+        return ServerAnswer(Completion(text, tokens, "stop" if finish == "stop" else "length", thinking), most_probable)
 
     def _kept(self, text: str) -> str:
         """What an answer says, without the key; with a key that is a word, such as EMPTY, as it is."""
         return self._hidden(text) if len(self._key or "") >= transport.SECRET else text
+
+
+class OpenAIScorer(OpenAIEngine):
+    """The engine over a server that goes on with what is begun, and gives the probabilities of tokens."""
+
+    def __init__(self, probed: OpenAIEngine) -> None:
+        super().__init__(probed._url, probed._model, probed._key, probed._chat, probed._first_pause_s)
+        self._dropped, self.continues = probed._dropped, probed.continues
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        """See ``Scorer``, and ``weighing.py``. Where a filter withholds what was asked, all answers weigh the same."""
+        rows = [_weighing(question, 1) for question in questions]
+        done, found = self._all(rows), []
+        for row, question in zip(rows, questions, strict=True):
+            tokens = done[row].tokens
+            if tokens is None:
+                raise EngineError(f"{self._url}: an answer lacks top_logprobs, which it gave at first; {transport.OTHER}")
+            found.append(weighing.weigh(question.answers, tokens))
+        return found
 
 
 def build(model: ModelConfig, device: str) -> Engine:
@@ -338,21 +369,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     if model.model_name_or_path == ModelConfig.model_name_or_path:
         raise ConfigError("model.model_name_or_path", model.model_name_or_path, "give the name that the server knows it by")
     url = model.base_url.rstrip("/") + "/chat/completions"
-    return OpenAIEngine(url, model, _key(model.api_key_env), _chat(model), FIRST_PAUSE_S)
-
-
-def _key(name: str | None) -> str | None:
-    """The API key that the environment variable ``name`` holds."""
-    if name is None:
-        return None
-    key = os.environ.get(name, "").strip()
-    if not key:
-        raise ConfigError("model.api_key_env", name, "this environment variable is not set; export it on every machine")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(
-            "model.api_key_env", name, "what this environment variable holds is no key (white space, or not ASCII)"
-        )
-    return key
+    return OpenAIEngine(url, model, transport.read_key(model.api_key_env), _chat(model), FIRST_PAUSE_S)
 
 
 def _chat(model: ModelConfig) -> Any | None:
@@ -371,29 +388,11 @@ def _chat(model: ModelConfig) -> Any | None:
         raise ConfigError("model.tokenizer", model.tokenizer, f"no tokenizer can be loaded from there: {why}") from error
 
 
-def _rows(request: Request) -> list[AnswerRequest]:
-    """A row per sample of ``request``."""
-    return [AnswerRequest(request.prompt, request.decode, key, request.begin) for key in request.streams]
-
-
-def _mend_pairs(text: str) -> str:
-    """``text`` with a mark in place of each half of a surrogate pair, as a server's JSON may hold where it cuts an answer
-    amid a character: no file in UTF-8 can hold one."""
-    return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
+def _weighing(question: Question, tokens: int) -> AnswerRequest:
+    """A row that asks for so many tokens of an answer to ``question``, and for the most probable ones."""
+    decode = Decode(temperature=0.0, max_new_tokens=tokens)
+    return AnswerRequest(question.prompt, decode, 0, weighing.find_beginning(question.answers), weighs=True)
 
 
 def _estimate_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
-
-
-def _parse_pause_s(header: str | None) -> float:
-    """The seconds that a Retry-After header asks for; 0 where there is none that can be read."""
-    if header is None:
-        return 0.0
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        try:
-            return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-        except (ValueError, OverflowError):  # the year 10^20
-            return 0.0

@@ -6,18 +6,22 @@ keeps within it for ever. So the connection is shut down under the reader once t
 
 from __future__ import annotations
 
+import email.utils
 import http.client
 import json
 import os
 import re
 import socket
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+
+from stageb.errors import ConfigError, EngineError, shown
 
 MOST_BYTES = 32 << 20  # of an answer: a hundred times what the longest ones hold, with room for what proxies pad
 PIECE = 1 << 16  # bytes read at once
@@ -41,11 +45,57 @@ class AnswerTooLongError(Exception):
     """The answer goes on beyond what any should have."""
 
 
+class TransientError(Exception):
+    """One attempt failed in a way that the next one may not."""
+
+    def __init__(self, cause: str, remedy: str, pause_s: float = 0.0, patience: float = 1.0, status: int = 0) -> None:
+        super().__init__(cause)
+        self.remedy = remedy  # should it not pass
+        self.pause_s = pause_s  # what the server asked for
+        self.patience = patience  # by which pauses are longer than usual
+        self.status = status  # of HTTP; 0 where there was none
+
+
+class RefusedError(EngineError):
+    """The server will not answer a request."""
+
+    def __init__(self, message: str, status: int, said: str) -> None:
+        super().__init__(message)
+        self.status = status  # of HTTP
+        self.said = said  # the beginning of what the server says
+
+
 def find_proxy(url: str) -> str | None:
     """The proxy that requests to ``url`` go through, by the environment, without a user and password; None without one."""
     asked = urllib.parse.urlsplit(url)
     proxy = urllib.request.getproxies().get(asked.scheme)
     return proxy.rpartition("@")[2] if proxy and not urllib.request.proxy_bypass(asked.netloc) else None
+
+
+def reach(url: str) -> str:
+    """What to look at where the server cannot be reached."""
+    proxy = find_proxy(url)
+    if proxy is None:
+        return UP
+    server = urllib.parse.urlsplit(url)
+    return (
+        f"it was asked by way of the proxy {shown(proxy, 200)} ({server.scheme}_proxy): see that both are up, or for a "
+        f"server that needs no proxy, add {server.hostname} to NO_PROXY"
+    )
+
+
+def read_key(name: str | None) -> str | None:
+    """The API key that the environment variable ``name`` holds."""
+    if name is None:
+        return None
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise ConfigError("model.api_key_env", name, "this environment variable is not set; export it on every machine")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(
+            "model.api_key_env", name, "what this environment variable holds is no key (white space, or not ASCII)"
+        )
+    return key
 
 
 class Poster:
@@ -174,6 +224,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}  # vLLM's words, and SGLang's
 SYSTEM = "system"  # no field, but a role that some servers do not take
 WARMTH = "a temperature other than 1"
+LOGPROBS = frozenset({"logprobs", "top_logprobs"})
+MANY = "more than five top_logprobs"
+TOP, FEWER = 20, 5  # that are asked for: the most that OpenAI and vLLM give, and that many others do
 DROPPABLE = (  # of two that a server names it can do without the first
     "continue_final_message add_generation_prompt chat_template_kwargs repetition_penalty top_k top_p temperature seed stop "
     "max_tokens max_completion_tokens"
@@ -181,6 +234,8 @@ DROPPABLE = (  # of two that a server names it can do without the first
 REDIRECTS = (301, 302, 303, 307, 308)
 LIMITED = 429
 UNFIT = (400, 422)  # the server does not take the request as it is
+FAILED = 500  # of some servers for the same, as where a chat template takes no begun answer
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _REFUSES = re.compile(
     r"unsupported|not (be )?support|not allow|not permit|forbidden|unrecogni[sz]ed|unknown|unexpected|extra|cannot both|"
     r"only one|only the default|must alternate|deprecated",
@@ -211,10 +266,12 @@ def hide_key(said: str, key: str) -> str:
     return f"{said[:-cut]}***" if cut else said
 
 
-def find_refused(said: str, body: Mapping[str, Any]) -> frozenset[str]:
+def find_refused(status: int, said: str, body: Mapping[str, Any]) -> frozenset[str]:
     """What of ``body`` the server can be asked without, by its words; where these name nothing, going on from a beginning.
     Empty where there is nothing to leave out."""
-    if _TOO_LONG.search(said) or is_filtered(said):
+    if "logprobs" in said and "top_logprobs" in body:
+        return LOGPROBS if body["top_logprobs"] <= FEWER else frozenset({MANY})
+    if status not in UNFIT or _TOO_LONG.search(said) or is_filtered(said):
         return frozenset()
     named = [name for name in DROPPABLE if name in body and re.search(rf"(?<!\w){name}(?!\w)", said)]
     if _REFUSES.search(said) and named and named[0] not in CONTINUE:
@@ -223,6 +280,30 @@ def find_refused(said: str, body: Mapping[str, Any]) -> frozenset[str]:
     if _REFUSES.search(said) and body["messages"][0]["role"] == "system" and _SYSTEM_ROLE.search(said):
         return frozenset({SYSTEM})
     return frozenset(CONTINUE) & body.keys()
+
+
+def ask_tokens(dropped: frozenset[str]) -> dict[str, Any]:
+    """The fields that ask for the most probable tokens of an answer, as many as the server gives."""
+    return {"logprobs": True, "top_logprobs": FEWER if MANY in dropped else TOP}
+
+
+def parse_pause_s(header: str | None) -> float:
+    """The seconds that a Retry-After header asks for; 0 where there is none that can be read."""
+    if header is None:
+        return 0.0
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
+        except (ValueError, OverflowError):  # the year 10^20
+            return 0.0
+
+
+def mend_pairs(text: str) -> str:
+    """``text`` with a mark in place of each half of a surrogate pair, as a server's JSON may hold where it cuts an answer
+    amid a character: no file in UTF-8 can hold one."""
+    return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def is_filtered(said: str) -> bool:
@@ -237,6 +318,12 @@ def find_remedy(status: int, said: str) -> str:
     if status in UNFIT and _TOO_LONG.search(said):
         return "lower sampler.max_prompt_tokens or the max_new_tokens asked for, or serve the model with more context"
     return _REMEDIES.get(status, "look at what the server says")
+
+
+def will_not_pass(said: str) -> bool:
+    """Whether what a server says beside a status that usually passes does not: llama-cpp-python gives 500 where it was
+    started without the probabilities of tokens."""
+    return has_no_quota(said) or "logprobs" in said
 
 
 def has_no_quota(said: str) -> bool:

@@ -15,21 +15,22 @@ from typing import Any
 
 from stageb import engines
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Engine, Request, Scorer, enable_images, thinks
+from stageb.engines.protocol import Completion, Engine, Request, Scorer, Served, enable_images, thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import can_write_reasons
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
 from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import Words, answer_text, words_of
+from stageb.guidance.rules.prompts import Words, answer_text, begins_answers, rollout_prompt, verdict_lines, words_of
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.columns import Scale, parse_scales
-from stageb.guidance.words.config import LoopConfig, SamplerConfig, UseImages
+from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
 from stageb.guidance.words.types import (
     BY_RULES,
     Answers,
@@ -117,9 +118,10 @@ class Ranks:
 
     def load(self) -> None:
         """Load the model on this rank's device."""
-        self._engine = load_engine(self.config.model, self.world, self.config.sampler.use_images)
-        check_reasons(self._model, self.config.model.engine, self.config.sampler, self.words)
-        self.world.agree("how the gate judges", self.judges_by)
+        config = self.config
+        self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self.world)
+        self.config, self.words = replace(config, prompt=prompt), words_of(prompt, config.model)
+        self.world.agree("how the gate judges", f"{self.judges_by}, {self.words.begin or 'nothing'} begun")
 
     def roll_out(self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]) -> list[Answers]:
         """The answers to the round's tickets, in their order: all of them on rank 0, none elsewhere.
@@ -253,6 +255,22 @@ class Ranks:
     def _model(self) -> Engine:
         assert self._engine is not None, "load first"
         return self._engine
+
+
+def load_judge(
+    model: ModelConfig, prompt: PromptConfig, sampler: SamplerConfig, world: World
+) -> tuple[Engine, PromptConfig]:
+    """The model that judges tickets, on this rank's device, and ``prompt``, which then says whether answers are begun for
+    it: a server is asked what it can do."""
+    engine, words = load_engine(model, world, sampler.use_images), words_of(prompt, model)
+    check_reasons(engine, model.engine, sampler, words)
+    if not isinstance(engine, Served):
+        return engine, prompt
+    ticket = Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),))
+    asked = rollout_prompt(ticket, make_neutral(ticket.mission, words), words)
+    with heartbeat.at("asking the server what it can do"):
+        engine = engine.probe(engines.Question(asked, tuple(verdict_lines(words).values())))
+    return engine, replace(prompt, prefill=begins_answers(prompt, model, engine.continues))
 
 
 def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:

@@ -87,12 +87,18 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
             forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
         either = re.compile(rf"(?<![a-z0-9])({re.escape(fails)}|{re.escape(passes)})(?![a-z0-9])", re.IGNORECASE)
         changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": either}
-    begun = bool(prompt.prefill)
     if has_instruct_texts(prompt, model):
         template = replace(template, **INSTRUCT[prompt.language])
-        thinks = is_configured(model.thinking_ends, model.chat_template_kwargs)
-        begun = model.engine in LOCAL and not thinks if prompt.prefill is None else prompt.prefill
+    begun = begins_answers(prompt, model, model.engine in LOCAL)
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
+
+
+def begins_answers(prompt: PromptConfig, model: ModelConfig, continues: bool) -> bool:
+    """Whether answers are begun for ``model``, whose engine goes on from there (``continues``) or may not."""
+    if prompt.prefill is not None:
+        return prompt.prefill
+    thinks = is_configured(model.thinking_ends, model.chat_template_kwargs)
+    return continues and has_instruct_texts(prompt, model) and not thinks
 
 
 def has_instruct_texts(prompt: PromptConfig, model: ModelConfig) -> bool:

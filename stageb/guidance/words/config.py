@@ -67,7 +67,7 @@ class PromptConfig(Section, at="prompt"):
     demonstrations; auto: by the model."""
     prefill: bool | None = None
     """Start every answer for the model with "Verdict:", so that a weak model keeps to the form. No model then thinks
-    aloud. null: true with instruct texts, for engines that load the model here, unless it is configured to think."""
+    aloud. null: true with instruct texts where the engine goes on from there, unless the model is configured to think."""
     demonstration_tokens: int = setting(1536, at_least(0))
     """With instruct texts: tokens of train tickets with their verdicts that the model is shown, at most; 0: none."""
 

@@ -197,7 +197,7 @@ class FitRun(RecordedRun):
             vocabulary = Vocabulary.of((tickets[i] for i in splits.train), parse_scales(config.reflection.scales or ()))
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
-            known = config, tickets, splits, pool, vocabulary, count_tokens, look
+            known = self.ranks.config, tickets, splits, pool, vocabulary, count_tokens, look
             self._tools[name] = Tools(*known, self.inputs.choose, weighs)
         return self._tools[name]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Decode, Engine, Prompt, Request, Scorer
@@ -17,7 +18,7 @@ from stageb.guidance.commands.use.rows import weigh_verdicts
 from stageb.guidance.commands.use.source import TicketLine, group_by_mission
 from stageb.guidance.commands.use.summarize import INSTRUCTIONS, MISSION, ImageLine, choose_prompt, find_missing
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.ranks import Group, check_reasons, cut_groups, load_engine, map_tickets
+from stageb.guidance.judging.ranks import Group, cut_groups, load_engine, load_judge, map_tickets
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
@@ -55,9 +56,9 @@ class JudgingRanks:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
-            self._engine = load_engine(self.config.model, self._world, self.config.sampler.use_images)
-            words = words_of(self.config.prompt, self.config.model)
-            check_reasons(self._engine, self.config.model.engine, self.config.sampler, words)
+            config = self.config
+            self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self._world)
+            self.config = replace(config, prompt=prompt)
         tickets, groups = [line.ticket for line in lines], self._make_groups(lines, guidance)
         leads, ranks = self._world.is_global_zero, self._world.world_size
         self._world.lead(waves.begin)
