@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stageb.guidance.learning.gate.decide import Decision, Trial
 from stageb.guidance.learning.gate.pruning import Removal
@@ -20,11 +20,13 @@ from stageb.guidance.learning.reflection_file import (
     RaceEntry,
 )
 from stageb.guidance.learning.state import MissionState
-from stageb.guidance.learning.steps import Bundle, GateResult
 from stageb.guidance.rules.guidance_file import to_json
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, lines_text, rollout_prompt
 from stageb.guidance.words.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
 from stageb.store.journal import Journal, safe_name
+
+if TYPE_CHECKING:
+    from stageb.guidance.learning.steps import Bundle, GateResult  # brings numpy, which a refusal need not wait for
 
 Row = dict[str, Any]
 
