@@ -154,10 +154,9 @@ class Chat:
         try:
             ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         except Exception as error:  # one that a stranger wrote may stumble in any way
-            remedy = "take the one that belongs to the model"
-            raise EngineError(
-                f"the checkpoint's tokenizer cannot encode a text: {shown(str(error), 200)}; {remedy}"
-            ) from error
+            place = shown(getattr(self._tokenizer, "name_or_path", "the checkpoint"))
+            what = f"{place}: its tokenizer cannot encode a text: {shown(str(error), 200)}"
+            raise EngineError(f"{what}; take the one that belongs to the model") from error
         return ids
 
     def _find_anchor(self) -> str:

@@ -75,7 +75,8 @@ def test_what_is_not_proven_is_provisional_or_dropped(
     rule, estimate = learnt["metadata"]["G1"], edit["estimate"]
     assert (rule["provisional"], rule["estimate"]) == (True, estimate)
     assert estimate["acc_before"] < 0.8 < estimate["acc"]
-    mark, line = "G1 (provisional). Fail unless state is new or worn.", "G1 is provisional, not proven to help: "
+    text = learnt["experiences"]["G1"]
+    mark, line = f"G1 (provisional). {text}", "G1 is provisional, not proven to help: "
     line += f"{estimate['acc_before']:.1%} right without these rules, {estimate['acc']:.1%} with them, estimated out of fold"
     assert all(each in said for each in (mark, line, "headline and 1 rule, after 1 edit kept as provisional"))
     page = (run / "report.html").read_text()
@@ -96,7 +97,7 @@ def test_what_is_not_proven_is_provisional_or_dropped(
     out = tmp_path / "predicted.jsonl"
     show("predict", f"--output={out}", *use)
     fails = [row for row in map(json.loads, out.read_text().splitlines()) if row["verdict"] == "fail"]
-    assert fails[0]["reason"].startswith("G1 (provisional): Fail unless state is new or worn.")
+    assert fails[0]["reason"].startswith(f"G1 (provisional): {text}")
     assert all(row["provisional"] for row in fails)
     evaluated = show("evaluate", f"--output={tmp_path / 'measured'}", *use)
     assert f"{len(fails)} of these verdicts are by provisional rules, which are not proven to help." in evaluated
