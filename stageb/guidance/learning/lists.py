@@ -8,7 +8,8 @@ sought once more beside all others, and replaced where that costs less (Cohen, "
 A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
 ``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
 since how many lines are kept is decided elsewhere, on tickets that taught none of them (``whole.py``).
-The price of a number that two fields give is ``COMPUTED`` times as high: it is harder to read, and there are many of them.
+The price of a number that two fields give is up to ``COMPUTED`` times as high: it is harder to read, and there are many of
+them.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _Part = tuple[tuple[int, ...], Bits, Bits]
 """Places of the terms of a line, and the wanted and the spared tickets for which they hold."""
 
 
-def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES) -> list[Line]:
+def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES, computed: float = COMPUTED) -> list[Line]:
     """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
-    first. Of the tickets of a line, a share above ``least`` is wanted."""
+    first. Of the tickets of a line, a share above ``least`` is wanted. A computed condition counts for ``computed``
+    plain ones."""
     live = [
         (term, mask)
         for term, mask in masks.items()
@@ -44,7 +46,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     if not live:
         return []
     price = PRICE * log(max(2, len(live)))
-    prices = np.array([price * _weigh(term.condition) for term, _ in live])
+    prices = np.array([price * _weigh(term.condition, computed) for term, _ in live])
     sides = (wanted, spared)
     rows = [pack([*(mask & side for _, mask in live), side])[:-1] for side in sides]
 
@@ -106,9 +108,11 @@ def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: f
     return best[1]
 
 
-def _weigh(condition: Condition) -> float:
+def _weigh(condition: Condition, computed: float) -> float:
     """How many plain conditions it counts for."""
-    return sum(map(_weigh, condition.parts)) if condition.parts else COMPUTED if condition.is_computed else 1.0
+    if condition.parts:
+        return sum(_weigh(part, computed) for part in condition.parts)
+    return computed if condition.is_computed else 1.0
 
 
 def _shorten(line: Line, masks: Masks, among: int) -> Line:

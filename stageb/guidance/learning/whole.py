@@ -1,9 +1,10 @@
 """The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard, its size and its texts.
 
-Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, and cards. Each is
-learnt without each of ``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is
-taken, the smallest of those that cost the same, and none at all where the present guidance costs as little. A card is harder
-to follow than a list; it is taken if it costs less by more than a standard error.
+Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, with a high or
+a low price of computed conditions, and cards. Each is learnt without each of ``FOLDS`` parts of the tickets, and each
+size of it judged on that part: the size that costs least is taken, the smallest of those that cost the same, and none at
+all where the present guidance costs as little. A card is harder to follow than a list; it is taken if it costs less by
+more than a standard error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, sqrt
 
-from stageb.guidance.learning.lists import cover
+from stageb.guidance.learning.lists import COMPUTED, cover
 from stageb.guidance.learning.scorecards import MOST_TERMS, Scorecard, fail_by, grow_cards
 from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any
 from stageb.guidance.rules.conditions import Condition
@@ -63,7 +64,8 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
     present = material.fails ^ material.judged_fail
-    lists = [_learn_lists(verdict, replaces) for verdict, replaces in _ways(material)]
+    weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
+    lists = [_learn_lists(*way, weight) for weight in weights for way in _ways(material)]
     best = _choose_size(lists, material, folds)
     card = _choose_size([partial(_learn_cards, longest)], material, folds)
     if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
@@ -116,8 +118,9 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     return [*added, ("fail", True), ("pass", True)]
 
 
-def _learn_lists(verdict: Verdict, replaces: bool) -> _Kind:
-    """What learns lists of lines with a verdict, beside the present rules or in their place."""
+def _learn_lists(verdict: Verdict, replaces: bool, computed: float) -> _Kind:
+    """What learns lists of lines with a verdict, beside the present rules or in their place; each computed condition
+    counts for so many plain ones."""
 
     def learn(material: Material, among: int) -> list[Whole]:
         fails, passes = material.fails & among, among & ~material.fails
@@ -128,7 +131,7 @@ def _learn_lists(verdict: Verdict, replaces: bool) -> _Kind:
         wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
         counts = find_counts(material.masks, material.gaps, fails, passes) if fails and passes else {}
-        lines = cover({**material.masks, **counts}, wanted, spared, least)
+        lines = cover({**material.masks, **counts}, wanted, spared, least, computed=computed)
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
