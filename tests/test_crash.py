@@ -25,7 +25,7 @@ def check(runs: Sequence[Run], kills: int) -> None:
     "plan",
     [
         Plan("guidance", (blow(2, 0, SIGKILL),), world_size=1),
-        Plan("snake", (blow(2, 0, SIGINT),), world_size=2),
+        pytest.param(Plan("snake", (blow(2, 0, SIGINT),), world_size=2), marks=pytest.mark.slow),
         Plan("growth", (blow(2, 1, SIGTERM),), world_size=1),
         Plan("two_channel", (blow(1, None, SIGKILL),), world_size=1),
     ],

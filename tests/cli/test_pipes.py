@@ -48,7 +48,7 @@ def test_what_looks_at_guidance_and_tickets_ends_without_a_word(tmp_path: Path) 
     assert run_unread(words, with_errors=True) == (UNREAD, "")
 
 
-@pytest.mark.parametrize("world_size", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("world_size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_whose_table_nobody_reads_ends_without_a_word_and_whole(tmp_path: Path, world_size: int) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
     words = small.arguments(tickets, tmp_path / "out", world_size, {"runner.epochs": 1})

@@ -31,7 +31,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import Verdict
 
-RULES = 10_000
+RULES = 5_000
 
 
 def generate(language: str, count: int) -> Iterator[RuleCode]:

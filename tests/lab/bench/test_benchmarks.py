@@ -149,6 +149,7 @@ def test_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "stageb-tiny: 4 tickets" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_scale_over_two_ranks(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     command = [sys.executable, "-m", "lab.bench", "scale", *SMALL, "--devices", "2", "--json", str(file)]
