@@ -705,6 +705,21 @@ def test_a_run_that_is_told_to_stop_keeps_what_it_has_learnt_and_can_learn_on(
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
+def test_a_stop_that_comes_too_late_does_not_stop_what_learns_on(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Journal.commit
+
+    def told(journal: Journal, state: dict[str, Any], *given: Any, **named: Any) -> None:
+        if state["ended"] and not state["finished"]:
+            assert main(["stop", str(fit.run)]) == 0
+        real(journal, state, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "commit", told)
+        assert fit(**LIMITED) == 0
+    assert not (fit.run / "stop").exists()
+    assert "Learning ended at budget.rollouts." in fit.out
+
+
 def test_more_epochs_for_a_run_that_stopped_early_say_that_they_change_nothing(fit: Fit, model: Model) -> None:
     keys = {"model__model_name_or_path": model(lambda *asked: "nothing to read")[0], "runner__max_unreadable": 1.0}
     assert fit(**keys, early_stop__patience=1, runner__epochs=2) == 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import inf, sqrt
 
 from stageb.guidance.learning.lists import COMPUTED, cover
@@ -65,7 +65,8 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     among = sum(folds)
     present = material.fails ^ material.judged_fail
     weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
-    lists = [_learn_lists(*way, weight) for weight in weights for way in _ways(material)]
+    counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
+    lists = [_learn_lists(*way, weight, counts) for weight in weights for way in _ways(material)]
     best = _choose_size(lists, material, folds)
     card = _choose_size([partial(_learn_cards, longest)], material, folds)
     if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
@@ -118,9 +119,9 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     return [*added, ("fail", True), ("pass", True)]
 
 
-def _learn_lists(verdict: Verdict, replaces: bool, computed: float) -> _Kind:
+def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callable[[int, int], dict[Term, int]]) -> _Kind:
     """What learns lists of lines with a verdict, beside the present rules or in their place; each computed condition
-    counts for so many plain ones."""
+    counts for so many plain ones. ``find`` gives the counts that tell some tickets that fail from some that pass."""
 
     def learn(material: Material, among: int) -> list[Whole]:
         fails, passes = material.fails & among, among & ~material.fails
@@ -130,7 +131,7 @@ def _learn_lists(verdict: Verdict, replaces: bool, computed: float) -> _Kind:
             fails, passes = fails & there, passes & there
         wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
-        counts = find_counts(material.masks, material.gaps, fails, passes) if fails and passes else {}
+        counts = find(fails, passes) if fails and passes else {}
         lines = cover({**material.masks, **counts}, wanted, spared, least, computed=computed)
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 

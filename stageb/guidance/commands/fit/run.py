@@ -310,7 +310,7 @@ class FitRun(RecordedRun):
         }
         self.journal.commit(to_plain(state), changed, keep=limit_passed(before, state, self.schedule))
         self._committed = state
-        if state.ended == STOP:
+        if state.ended or state.finished:  # also where something else ended it first: it must not stop what learns on later
             (self.journal.folder / STOP).unlink(missing_ok=True)
         now = time.monotonic()
         row = {"commit": self.journal.number, "seconds": round(now - self._since, 3)}
