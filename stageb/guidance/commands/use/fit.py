@@ -71,7 +71,7 @@ class Run:
     def report(self) -> Report:
         """The run on one page. Raises ``stageb.StagebError`` where it cannot be written."""
         config, path = self.config, self.folder / REPORT
-        write_report(self.folder, config, path, files=config.tickets)
+        write_report(self.folder, config, path, files=config.files)
         return Report(path)
 
     def predict(self, tickets: Any, **keys: Any) -> Predictions:
