@@ -131,7 +131,13 @@ class _Teacher:
         coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
         verdicts = {verdict for code in coded for verdict in (LABELS if isinstance(code, OutOfReach) else (code.verdict,))}
         material = Material(
-            masks, find_gaps(masks, readings), fails, fails ^ wrong, frozenset(verdicts), (prices["fail"], prices["pass"])
+            masks,
+            find_gaps(masks, readings),
+            fails,
+            fails ^ wrong,
+            frozenset(verdicts),
+            (prices["fail"], prices["pass"]),
+            keeps=bool(speaking_rules([rule for rule in self.present.rules if rule.is_fixed], words)),
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})

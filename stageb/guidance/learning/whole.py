@@ -38,6 +38,7 @@ class Material:
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
+    keeps: bool = False  # the present rules, as some are fixed: others stand beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
     lists = [_learn_lists(*way, weight, counts) for weight in weights for way in _ways(material)]
     best = _choose_size(lists, material, folds)
-    card = _choose_size([partial(_learn_cards, longest)], material, folds)
+    card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
     if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
         best = card
     if not best or _cost(best[1], material) >= _cost(present & among, material):
@@ -116,7 +117,7 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     added: list[tuple[Verdict, bool]] = (
         [("pass", False)] if "pass" in material.verdicts else [("fail", False), ("pass", False)]
     )
-    return [*added, ("fail", True), ("pass", True)]
+    return added if material.keeps else [*added, ("fail", True), ("pass", True)]
 
 
 def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callable[[int, int], dict[Term, int]]) -> _Kind:
