@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from stageb.growth.config import GrowthConfig, GrowthSection
 from stageb.growth.deciding import WEIGHTS, Snapshot, take_snapshot
-from stageb.growth.policy import PolicyLearner, Rollout
+from stageb.growth.policy import GrowthRollout, PolicyLearner
 from stageb.growth.ranks import RoundResult
 from stageb.growth.schedule import GrowthSchedule
 from stageb.growth.types import SLOTS, EpisodeResult
@@ -216,7 +216,7 @@ class GrowthRun(LearningRun):
         """Learn from an update's episodes, if anything learns; what decides in the next."""
         begun = time.monotonic()
         if self.learner:
-            self._figures = self.learner.learn(Rollout.join(result.rollouts), update, self.schedule.done(update))
+            self._figures = self.learner.learn(GrowthRollout.join(result.rollouts), update, self.schedule.done(update))
         self._learn_s = round(time.monotonic() - begun, 3)
         return self._snapshot()
 

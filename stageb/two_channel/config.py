@@ -254,7 +254,7 @@ class TopologyConfig(Section, at="topology"):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(Section, at="evaluation"):
+class DetectorEvaluationConfig(Section, at="evaluation"):
     """Evaluation with greedy decoding: on ``data.val`` during the run and at the end, and on ``data.test`` once, at the end,
     with the weights that were best on val, or the last ones if there is no val."""
 
@@ -294,7 +294,7 @@ class TwoChannelConfig(Section, at=""):
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: DetectorEvaluationConfig = field(default_factory=DetectorEvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)

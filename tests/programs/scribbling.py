@@ -15,7 +15,7 @@ from stageb import seeds
 from stageb.cli.registry import LOOPS, Loop
 from stageb.engines.protocol import Decode
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.types import Detection, Rollout, Sample
+from stageb.two_channel.types import Detection, DetectorRollout, Sample
 
 LOOPS["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
 FATEFUL = 1  # the step of channel B, of those that a rank answers in, that ``fate`` comes in
@@ -69,8 +69,8 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
             samples: Sequence[Sample],
             keys: Sequence[int],
             decode: Decode,
-            told: Callable[[int, Rollout], None] | None = None,
-        ) -> list[Rollout]:
+            told: Callable[[int, DetectorRollout], None] | None = None,
+        ) -> list[DetectorRollout]:
             nonlocal answered
             answered += 1
             version = self.version
@@ -83,7 +83,7 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
                     os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
             spelling = text.find_spelling(self._detector.tokenizer)
             made = [
-                Rollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
+                DetectorRollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
                 for sample, key in zip(samples, keys, strict=True)
             ]
             if told:

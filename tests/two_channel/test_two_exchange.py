@@ -14,7 +14,7 @@ from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyCo
 from stageb.two_channel.learning.exchange import GROUPS, SharedRanks, group_size
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
-from stageb.two_channel.types import Object, Rollout, Sample
+from stageb.two_channel.types import DetectorRollout, Object, Sample
 
 SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)),))
 
@@ -27,8 +27,8 @@ class Scribe:
     def take(self, _weights: Iterator[tuple[str, torch.Tensor]], version: int) -> None:
         self.version = version
 
-    def write(self, samples: Sequence[Sample], *_how: Any) -> list[Rollout]:
-        return [Rollout((7,), True, self.version) for _ in samples]
+    def write(self, samples: Sequence[Sample], *_how: Any) -> list[DetectorRollout]:
+        return [DetectorRollout((7,), True, self.version) for _ in samples]
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -43,7 +43,7 @@ def test_answers_ahead_are_begun_before_the_first_is_learnt_from(staleness: int)
     writer, schedule = cast(Writer, Scribe()), DetectorSchedule(config, 2)
     exchange = SharedRanks(world, writer, schedule, lambda _step: [SAMPLE] * 2, lambda: iter(()))
     taken = exchange.rollouts(1)
-    assert next(taken) == (SAMPLE, Rollout((7,), True, 1))
+    assert next(taken) == (SAMPLE, DetectorRollout((7,), True, 1))
     assert list(exchange.pending()) == ([2] if staleness else [])
     assert len(list(taken)) == 1
     assert [each.version for _, each in exchange.rollouts(2)] == [1 if staleness else 2] * 2

@@ -29,14 +29,14 @@ from stageb.errors import StagebError
 from stageb.job.world import World, decode, encode
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
-from stageb.two_channel.types import Rollout, Sample
+from stageb.two_channel.types import DetectorRollout, Sample
 
 GROUPS = 16  # number of groups in which a rank sends the answers of a step, at least one answer in each
 LOOK_S = 0.05  # seconds between two checks whether answers have finished
 
-Answered = tuple[Sample, Rollout]
-OnRollout = Callable[[int, Rollout], None]
-Group = list[tuple[int, Rollout]]  # places in a rank's share, and answers
+Answered = tuple[Sample, DetectorRollout]
+OnRollout = Callable[[int, DetectorRollout], None]
+Group = list[tuple[int, DetectorRollout]]  # places in a rank's share, and answers
 Samples = Callable[[int], list[Sample]]
 Weights = Callable[[], Iterator[tuple[str, Tensor]]]
 
@@ -50,7 +50,7 @@ class SharedRanks:
         self.times: dict[str, float] = {}  # seconds by phase, until the caller clears it
         self._samples, self._weights = samples, weights
         self._ahead = schedule.config.topology.staleness
-        self._made: dict[int, list[Rollout]] = {}  # by step: answers that have not been learnt from
+        self._made: dict[int, list[DetectorRollout]] = {}  # by step: answers that have not been learnt from
 
     def refresh(self, step: int) -> None:
         """Load the weights from before ``step``, the current step, into the writer."""
@@ -111,7 +111,7 @@ class SharedRanks:
     def _taken(self, step: int) -> Iterator[Answered]:
         yield from zip(self._samples(step), self._made.pop(step), strict=True)
 
-    def _written(self, step: int, samples: Sequence[Sample], told: OnRollout | None = None) -> list[Rollout]:
+    def _written(self, step: int, samples: Sequence[Sample], told: OnRollout | None = None) -> list[DetectorRollout]:
         """Answers to some images of ``step``."""
         with self._timed("rollout_generate_s"):
             settings = self.schedule.config.channel_b
@@ -136,7 +136,7 @@ class SplitRanks(SharedRanks):
         self._weighed = dist.new_group([0, *self._writers])  # ranks that share weights
         self._pool = ThreadPoolExecutor(1, "stageb-rollouts", _use_device, (world.device,))
         self._under_way: tuple[int, int] | None = None  # the step, and the version of the weights
-        self._job: Future[list[Rollout]] | None = None  # where this rank answers, as these
+        self._job: Future[list[DetectorRollout]] | None = None  # where this rank answers, as these
         self._ended: SimpleQueue[Group] = SimpleQueue()
 
     def mine(self, step: int) -> Sequence[Sample]:
@@ -146,7 +146,7 @@ class SplitRanks(SharedRanks):
     def pending(self) -> dict[int, list[list[Any]]]:
         """See ``SharedRanks``: waits for answers in progress, and keeps them on every rank."""
         if self._under_way:
-            (step, _), mine = self._under_way, list[Rollout]()
+            (step, _), mine = self._under_way, list[DetectorRollout]()
             if self._job:
                 with self.world.at(f"rollout of step {step}"):
                     mine = self._job.result()
@@ -184,12 +184,12 @@ class SplitRanks(SharedRanks):
         """The index of this rank among those that answer."""
         return self.world.rank - self._writers[0]
 
-    def _answer(self, step: int, samples: Sequence[Sample]) -> list[Rollout]:
+    def _answer(self, step: int, samples: Sequence[Sample]) -> list[DetectorRollout]:
         """In a thread: answer this rank's images of ``step``, and queue groups of answers as they finish."""
-        told: dict[int, Rollout] = {}
+        told: dict[int, DetectorRollout] = {}
         size, sent = group_size(len(samples)), 0
 
-        def tell(place: int, rollout: Rollout) -> None:
+        def tell(place: int, rollout: DetectorRollout) -> None:
             nonlocal sent
             told[place] = rollout
             if len(told) - sent == size or len(told) == len(samples):
@@ -261,14 +261,14 @@ def _use_device(device: str) -> None:
         torch.cuda.set_device(device)
 
 
-def _encode_rollouts(rollouts: Sequence[Rollout]) -> list[list[Any]]:
+def _encode_rollouts(rollouts: Sequence[DetectorRollout]) -> list[list[Any]]:
     """``rollouts`` as plain lists, for JSON."""
     return [[each.ids, each.ended, each.version] for each in rollouts]
 
 
-def _decode_rollouts(rows: Sequence[Sequence[Any]]) -> list[Rollout]:
+def _decode_rollouts(rows: Sequence[Sequence[Any]]) -> list[DetectorRollout]:
     """The inverse of ``_encode_rollouts``."""
-    return [Rollout(tuple(ids), ended, version) for ids, ended, version in rows]
+    return [DetectorRollout(tuple(ids), ended, version) for ids, ended, version in rows]
 
 
 def _send(data: bytes, rank: int) -> list[tuple[Any, Tensor]]:

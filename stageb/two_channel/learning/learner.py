@@ -59,7 +59,7 @@ class StepFigures:
 
 
 @dataclass
-class _Tally:
+class _StepSums:
     """Running sums of a step: the losses of this rank's packs, the lengths of all packs."""
 
     sums: Tensor
@@ -75,7 +75,7 @@ class PlannedStep:
 
     step: int
     totals: StepTotals
-    tally: _Tally
+    tally: _StepSums
     packs: Iterable[list[Line]]
     first: Pack | None = None  # the first pack, if it is made already
 
@@ -188,15 +188,15 @@ class DetectorLearner:
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
 
-    def _tally(self) -> _Tally:
+    def _tally(self) -> _StepSums:
         """Empty sums for a new step."""
-        return _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
+        return _StepSums(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
 
-    def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
+    def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums) -> Iterator[list[Line]]:
         """This rank's packs of a step."""
         return islice(self._packs(targets, tally), self.world.rank, None, self.ranks)
 
-    def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
+    def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums) -> Iterator[list[Line]]:
         """All packs of a step, in order."""
         config = self.config.packing
 
@@ -212,7 +212,7 @@ class DetectorLearner:
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
-    def _learn(self, pack: Pack, tally: _Tally) -> None:
+    def _learn(self, pack: Pack, tally: _StepSums) -> None:
         """Accumulate the gradient of a pack."""
         begun = time.perf_counter()
         with self.world.fabric.autocast():
@@ -224,7 +224,7 @@ class DetectorLearner:
         tally.forward_s += time.perf_counter() - begun
         heartbeat.tick()
 
-    def _finish(self, tally: _Tally) -> StepFigures:
+    def _finish(self, tally: _StepSums) -> StepFigures:
         """Reduce the gradients, and take the optimiser's step."""
         begun = time.perf_counter()
         sums = self._reduced(tally.sums)

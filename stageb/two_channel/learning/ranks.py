@@ -35,7 +35,7 @@ from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
 from stageb.two_channel.model import adapters, model
-from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
+from stageb.two_channel.types import DetectorRollout, Sample, StepTotals, Target
 
 Example = tuple[Sample, Target]
 
@@ -166,11 +166,11 @@ class DetectorRanks:
         true = text.list_true_objects(sample)
         return make_true_target(true, self.spelling, draw_noise(true, self.config.answer.object_budget - len(true), key))
 
-    def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
+    def rollouts(self, step: int) -> Iterator[tuple[Sample, DetectorRollout]]:
         """Channel B: the images of a step with the model's answers; on ranks that learn, as answers arrive."""
         return self.exchange.rollouts(step)
 
-    def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
+    def corrected(self, rollouts: Iterable[tuple[Sample, DetectorRollout]]) -> Iterator[Example]:
         """Channel B: the corrected answers."""
         room = self.config.packing.max_length
         for sample, rollout in rollouts:

@@ -69,7 +69,7 @@ class Tower:
             self._now = self._recording(states, told)
         if self._now is None:
             return self._layers[place](states, **told)
-        found: Tensor = _Replay.apply(states, self._now, place)  # type: ignore[no-untyped-call]
+        found: Tensor = _PlayRecording.apply(states, self._now, place)  # type: ignore[no-untyped-call]
         return found
 
     def _recording(self, states: Tensor, told: dict[str, Any]) -> Recording | None:
@@ -177,7 +177,7 @@ class Recording:
         return found
 
 
-class _Replay(torch.autograd.Function):
+class _PlayRecording(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, recording: Recording, place: int) -> Tensor:
         ctx.recording, ctx.place = recording, place

@@ -25,7 +25,7 @@ from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.model.stored import Learnt
-from stageb.two_channel.types import BINS, Bins, Detection, Rollout, Sample, StepTotals, Target
+from stageb.two_channel.types import BINS, Bins, Detection, DetectorRollout, Sample, StepTotals, Target
 
 
 class Writer:
@@ -65,8 +65,8 @@ class Writer:
         samples: Sequence[Sample],
         keys: Sequence[int],
         decode: Decode,
-        told: Callable[[int, Rollout], None] | None = None,
-    ) -> list[Rollout]:
+        told: Callable[[int, DetectorRollout], None] | None = None,
+    ) -> list[DetectorRollout]:
         """An answer to each of ``samples``, drawn from the stream of its key alone. ``told`` is called with the index of a
         sample and its answer as soon as that has finished."""
         version = self.version
@@ -101,8 +101,8 @@ class Writer:
         return dict(reversed(first.values()))
 
 
-def _make_rollout(answer: Answer, version: int) -> Rollout:
-    return Rollout(answer.ids, answer.finish == "stop", version)
+def _make_rollout(answer: Answer, version: int) -> DetectorRollout:
+    return DetectorRollout(answer.ids, answer.finish == "stop", version)
 
 
 # Test-time augmentation: detections in several views of one image, fused into one answer.

@@ -18,7 +18,16 @@ from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, drop_noise
 from stageb.two_channel.boxes.metrics import find_duplicates, match, match_prefix, prefer_first
 from stageb.two_channel.boxes.text import Spelling, find_boxes, list_true_objects, parse, write_answer
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, Rollout, Sample, StepTotals, Target
+from stageb.two_channel.types import (
+    CoordinateSlot,
+    Detection,
+    DetectorRollout,
+    Match,
+    ParsedAnswer,
+    Sample,
+    StepTotals,
+    Target,
+)
 
 
 def make_true_target(true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection] = ()) -> Target:
@@ -106,7 +115,7 @@ class Correction:
 
 
 def correct_rollout(
-    sample: Sample, rollout: Rollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
+    sample: Sample, rollout: DetectorRollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
 ) -> tuple[Target, Correction]:
     """Channel B: the target that ``rollout`` is corrected to, of at most ``room`` tokens, and its figures. Noise is drawn
     from the stream ``key``. If the corrected answer does not fit, the target is the true answer."""
