@@ -141,10 +141,10 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, ca
     whole = decoder().answers(SHARED, asked)
     answers = Packed.answers
 
-    def refuse(engine: Packed, shared: Any, stems: Any, given: list[Row], told: Any = None) -> list[Answer]:
+    def refuse(engine: Packed, shared: Any, stems: Any, given: list[Row]) -> list[Answer]:
         if len(given) > 4:
             raise torch.cuda.OutOfMemoryError("no memory left")
-        return answers(engine, shared, stems, given, told)
+        return answers(engine, shared, stems, given)
 
     monkeypatch.setattr(Packed, "answers", refuse)
     with caplog.at_level(logging.WARNING):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -69,7 +69,6 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
             samples: Sequence[Sample],
             keys: Sequence[int],
             decode: Decode,
-            told: Callable[[int, DetectorRollout], None] | None = None,
         ) -> list[DetectorRollout]:
             nonlocal answered
             answered += 1
@@ -77,19 +76,12 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
             if fate[1:] == [str(world.rank)] and answered == FATEFUL + 1:
                 if fate[0] == "raises":
                     raise ValueError("the lamp went out")
-                if fate[0] == "stale":
-                    version -= 1
-                else:
-                    os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
+                os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
             spelling = text.find_spelling(self._detector.tokenizer)
-            made = [
+            return [
                 DetectorRollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
                 for sample, key in zip(samples, keys, strict=True)
             ]
-            if told:
-                for place in sorted(range(len(made)), key=lambda place: len(made[place].ids)):
-                    told(place, made[place])
-            return made
 
         rollout.Writer.write = write  # type: ignore[method-assign]
         rollout.Writer.chances = lambda writer, samples, answers: [(-1.0,) * len(ids) for ids in answers]  # type: ignore

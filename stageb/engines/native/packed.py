@@ -31,7 +31,6 @@ from stageb.engines.native.attention import Envelope, Prefill, PromptStore, Stem
 from stageb.engines.native.products import is_quantized
 from stageb.engines.native.rows import (
     Answer,
-    OnAnswer,
     PartialAnswer,
     RowSettings,
     ScoreRequest,
@@ -113,20 +112,16 @@ class Packed:
         grain = total // GRAINS
         return int(MEMORY * (free // grain * grain))
 
-    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row], told: OnAnswer | None = None) -> list[Answer]:
-        """Decode a batch that fits into memory, in which rows of one prompt stand together: their answers, in order.
-
-        ``told`` is called as each has ended. Raises ``EngineError`` where the model's logits are not numbers.
-        """
+    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row]) -> list[Answer]:
+        """Decode a batch that fits into memory, in which rows of one prompt stand together: their answers, in order. Raises
+        ``EngineError`` where the model's logits are not numbers."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         prompt_of = [place[row.own] for row in rows]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [
-            PartialAnswer(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)
-        ]
+        answers = [PartialAnswer(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
         store = PromptStore.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
         new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):

@@ -49,7 +49,6 @@ def make_row(
 ) -> dict[str, Any]:
     """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps since the run began."""
     figures, channel = result.figures, schedule.channel(step)
-    assert figures  # rank 0 learns
     row: dict[str, Any] = {
         "step": step + 1,
         "epoch": schedule.epoch(step + 1),
@@ -237,7 +236,7 @@ class DetectorRun(LearningRun):
     config: TwoChannelConfig
     schedule: DetectorSchedule  # from ``ready`` on
     view, unit = VIEW, "step"
-    not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures", "topology.rollout", "topology.learn")  # but for rounding
+    not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures")
     packages = ("torch", "lightning", "transformers", "peft")
 
     def __init__(self, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
@@ -306,7 +305,7 @@ class DetectorRun(LearningRun):
 
     def record(self, step: int, result: StepResult, val: DetectedImages | None, test: DetectedImages | None) -> None:
         """Record the result of a step; on rank 0 it has the rollouts and the times of all ranks."""
-        self._skipped += int(result.figures is not None and result.figures.skipped)
+        self._skipped += int(result.figures.skipped)
         row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())
         self._add(row, times, {**times, "ranks": result.times})
         self._f1 = row.get("rollout/f1", self._f1)
@@ -328,7 +327,7 @@ class DetectorRun(LearningRun):
         for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
             self.journal.put(stored.weights_in(name), lambda path: stored.write_weights(checkpoint.weights, path))
         state = {"skipped": self._skipped, "best": self._best, "categories": self.inputs.descs}
-        self._commit(step + 1, checkpoint.state, **state)
+        self._commit(step + 1, checkpoint.learner, **state)
         self._index()
 
     def end(self) -> None:
