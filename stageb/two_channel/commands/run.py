@@ -180,15 +180,6 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
 
 
-def describe_start(config: TwoChannelConfig, schedule: DetectorSchedule, done: int) -> str:
-    """The first line, when ``done`` steps are done."""
-    place = f"{config.output.root}/{config.output.run_name}"
-    if done:
-        return f"{place}: resuming after {done} of {schedule.steps} steps"
-    images = f"{schedule.samples:,} images, channels {' '.join(config.schedule.pattern)}"
-    return f"{place}: {schedule.steps:,} steps over {images}"
-
-
 def describe_losses(row: Mapping[str, Any], f1: float | None) -> str:
     """The losses of text and coordinates, and ``f1`` of the last rollouts, in a few words."""
     losses = (row["loss/text"], row["loss/coordinates"])
@@ -199,13 +190,6 @@ def describe_losses(row: Mapping[str, Any], f1: float | None) -> str:
 def describe_evaluation(row: Mapping[str, Any], part: str = "eval") -> str:
     """The metrics on the test images, or on val, in a few words."""
     return f"mAP {row[f'{part}/mAP']:.3f}, mAP50 {row[f'{part}/mAP50']:.3f}, F1 {row[f'{part}/f1_50']:.3f}"
-
-
-def describe_result(row: Mapping[str, Any], config: TwoChannelConfig) -> str:
-    """The result of the run whose last row is ``row``."""
-    place = f"{config.output.root}/{config.output.run_name}/{stored.BEST if config.data.val else stored.MODEL}"
-    found = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
-    return f"{row['step']} steps, {row['epoch']:.1f} epochs{found}; the checkpoint: {place}"
 
 
 PICTURE, CARD = "boxes.png", "README.md"
@@ -254,7 +238,9 @@ class DetectorRun(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return describe_result(row, self.config)
+        place = f"{self.config.output}/{stored.BEST if self.config.data.val else stored.MODEL}"
+        tested = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
+        return f"{row['step']} steps, {row['epoch']:.1f} epochs{tested}; the checkpoint: {place}"
 
     def begin(self, fresh: bool) -> DetectorStart | None:
         """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""
@@ -286,7 +272,8 @@ class DetectorRun(LearningRun):
         also = (
             [f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}"] if aside else []
         ) + self.inputs.shared
-        self._show(self.schedule.steps, done, describe_start(self.config, self.schedule, done), also)
+        images = f"{self.schedule.samples:,} images, channels {' '.join(self.config.schedule.pattern)}"
+        self._show(self.schedule.steps, done, f"{self.schedule.steps:,} steps over {images}", also)
 
     def choose(self, step: int, val: DetectedImages | None) -> ValOutcome:
         """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""

@@ -151,8 +151,7 @@ class FitProgress:
         self._over: set[str] = set()  # missions that learn no more
         self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
         if self._resumed:
-            place = f"{config.output.root}/{config.output.run_name}"
-            self._say("info", f"{place}: resuming after {self._rounds_done} of {self._rounds} rounds")
+            self._say("info", f"{config.output}: resuming after {self._rounds_done} of {self._rounds} rounds")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=24),
