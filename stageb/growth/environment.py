@@ -143,8 +143,8 @@ class Block:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
         judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
-        told = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
-        rows = zip(self.slots, *(each.tolist() for each in told), strict=True)
+        columns = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
+        rows = zip(self.slots, *(each.tolist() for each in columns), strict=True)
         for member, (slots, train_loss, train_accuracy, loss, (accuracy, *changed), norms) in enumerate(rows):
             self.flops[member] += self.price_of_looking(member)
             measured = Measurements(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))

@@ -279,7 +279,7 @@ class DetectorRun(LearningRun):
         """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
-            f1 = metrics.compute_f1([metrics.count_matches(sample, told.objects) for sample, told in pairs])["f1_50"]
+            f1 = metrics.compute_f1([metrics.count_matches(sample, detected.objects) for sample, detected in pairs])["f1_50"]
             if self._best is None or f1 > self._best["f1_50"]:
                 threshold = metrics.choose_threshold(val.samples, val.detections)
                 self._best = {"step": step + 1, "f1_50": f1, "since": 0, "threshold": threshold}

@@ -258,8 +258,8 @@ class DetectorRanks:
         """The detections of the writer's weights in ``samples``, with greedy decoding; None without samples."""
         if not samples:
             return None
-        told = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
-        return DetectedImages(samples, told)
+        detections = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
+        return DetectedImages(samples, detections)
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run resumes from, when ``step`` steps are done."""

@@ -129,11 +129,11 @@ def show(sample: Sample, view: ImageView) -> Sample:
     return replace(sample, image=image, width=size[0], height=size[1], objects=(), crowds=())
 
 
-def restore(told: Detections, view: ImageView) -> Detections:
+def restore(detections: Detections, view: ImageView) -> Detections:
     """Detections in ``view``, with their boxes moved back to the image itself."""
-    objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in told.objects)
-    tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in told.tail)
-    return Detections(objects, told.scores, tail)
+    objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in detections.objects)
+    tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in detections.tail)
+    return Detections(objects, detections.scores, tail)
 
 
 def fuse(answers: Sequence[Detections]) -> Detections:
@@ -184,9 +184,9 @@ class _Cluster:
         return Detection(self.desc, (x1, y1, x2, y2))
 
 
-def _list_scored(told: Detections) -> list[tuple[Detection, float]]:
+def _list_scored(detections: Detections) -> list[tuple[Detection, float]]:
     """All objects of an answer with their scores, the tail included."""
-    return [*zip(told.objects, told.scores, strict=True), *told.tail]
+    return [*zip(detections.objects, detections.scores, strict=True), *detections.tail]
 
 
 def _restore_bins(bins: Bins, view: ImageView) -> Bins:

@@ -62,8 +62,8 @@ def make_corrected_target(
     missed = [each for number, each in enumerate(true) if number not in pairs.values()]
     kept = tuple(answer[: (0, *parsed.ends)[count]])
     made = write_answer(missed, spelling, behind=kept)
-    told = find_boxes(kept, spelling)
-    slots = [CoordinateSlot(told[predicted], true[number].bins) for predicted, number in pairs.items()]
+    boxes = find_boxes(kept, spelling)
+    slots = [CoordinateSlot(boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
     slots += [CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
     return Target(
         made.ids,
@@ -83,11 +83,11 @@ def make_renamed_target(
     """
     pairs = dict(matched.pairs)
     names = [true[pairs[number]].desc if number in pairs else NOISE for number in range(len(parsed.objects))]
-    told = [replace(each, desc=name) for each, name in zip(parsed.objects, names, strict=True)]
+    boxes = [replace(each, desc=name) for each, name in zip(parsed.objects, names, strict=True)]
     missed = [true[number] for number in matched.missed]
-    made = write_answer((*told, *missed, *noise), spelling)
+    made = write_answer((*boxes, *missed, *noise), spelling)
     slots = [CoordinateSlot(made.boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
-    slots += [CoordinateSlot(made.boxes[len(told) + at], each.bins) for at, each in enumerate(missed)]
+    slots += [CoordinateSlot(made.boxes[len(boxes) + at], each.bins) for at, each in enumerate(missed)]
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), tuple(slots))
 
 
