@@ -138,13 +138,13 @@ def check_another_call(bench: Bench) -> None:
     """A finished run is shown again, and another config is refused with both values; neither changes a byte."""
     assert set(bench.whole().codes) == {0}
     root = bench.root(1)
-    line, before = bench.loop.arguments(root, 1), content(root / "run")
+    line, before = bench.loop.arguments(root, 1), content(root / "run", frozenset({LOCK}))
     again = forks.run(line, 1, bench.place())
     assert again.codes == (0,), again.err
     assert bench.loop.module != "stageb" or "already finished" in again.err, again.err
     other = forks.run([*line, bench.loop.another], 1, bench.place())
     assert other.codes == (2,) and bench.loop.refused in other.err, other.err
-    assert differing(content(root / "run"), before) == []
+    assert differing(content(root / "run", frozenset({LOCK})), before) == []
 
 
 def check_killed_before_an_operation(bench: Bench, number: int, world_size: int, resumed_at: int) -> None:
