@@ -54,14 +54,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "PAUSE_S", 0.0)
-    assert main(detectors.arguments(tmp_path)) == 0
+    arguments = detectors.arguments(tmp_path, log__curves=True)
+    assert main(arguments) == 0
     err = capsys.readouterr().err
     told = rows(tmp_path / "run")
     assert [row["stage2/channel_b"] for row in told] == [0, 0, 1, 0, 0, 1]
     assert [row.get("stage2/raw_rollouts") for row in told] == [None, None, 5, None, None, 5]
     assert [row.get("rollout/weight_version") for row in told] == [None, None, 2, None, None, 5]
     assert told[-1]["loss/text"] < told[0]["loss/text"]
-    assert (tmp_path / "run" / "boxes.png").stat().st_size > 1000
+    assert min((tmp_path / "run" / picture).stat().st_size for picture in ("boxes.png", "curves.png")) > 1000
     evaluate = ["evaluate", str(tmp_path / "run"), "--accelerator=cpu", f"--told={tmp_path / 'told.jsonl'}"]
     assert main(evaluate) == 2  # a folder does not choose what is read and drawn
     assert f"add: --data {data_of(tmp_path / 'run')}" in capsys.readouterr().err
@@ -69,7 +70,7 @@ def test_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert len((tmp_path / "told.jsonl").read_text().splitlines()) == 3
     assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
     says_how_it_went(err, told, f"{tmp_path}/run")
-    assert main(detectors.arguments(tmp_path)) == 0
+    assert main(arguments) == 0
     again = capsys.readouterr().err.splitlines()
     assert again == [f"{tmp_path}/run: already finished", err.splitlines()[-1]]
 
