@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 243
-LINES = {"stageb": 45_175, "stageb/guidance": 19_550}
+FILES = 242
+LINES = {"stageb": 44_690, "stageb/guidance": 19_465}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 

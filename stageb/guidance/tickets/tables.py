@@ -35,7 +35,7 @@ NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
 _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
 
 
-class _Forms:
+class _NumberForms:
     """How numbers look whose decimals stand behind a mark."""
 
     def __init__(self, mark: Decimal) -> None:
@@ -45,7 +45,7 @@ class _Forms:
         self.grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{UNIT}")  # with it between thousands
 
 
-_FORMS: Mapping[Decimal, _Forms] = {mark: _Forms(mark) for mark in NAMES}
+_FORMS: Mapping[Decimal, _NumberForms] = {mark: _NumberForms(mark) for mark in NAMES}
 
 
 class _Doubt(NamedTuple):

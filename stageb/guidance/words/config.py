@@ -192,13 +192,6 @@ class ReflectionConfig(Section, at="reflection"):
     """Train tickets that evidence is counted over, at least; those not yet judged under the present guidance are judged."""
     arithmetic: bool = False
     """Whether evidence also computes with two numbers. Few models follow such rules; with runner.judge both, code does."""
-    phrases: bool = False
-    """Whether evidence also names phrases of two or three words, not only single words."""
-    lists: bool = False
-    """Whether one line of evidence may list several, any of which may hold, each counted over the tickets that those before
-    it leave. An edit that cites it adds a rule for each; they are tested together."""
-    counted: int = setting(0, at_least(0))
-    """For each label, so many of the most telling lines are also tried as edits themselves, without the model."""
     scales: list[str] | None = setting(None, SCALES, trust=DATA)
     """Orders of values, such as "low < med, medium < high", that evidence may rank by, besides well-known ones; null: no
     ranking."""
