@@ -1,10 +1,10 @@
 """The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard, its size and its texts.
 
 Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, with a high or
-a low price of computed conditions, and cards. Each is learnt without each of ``FOLDS`` parts of the tickets, and each
-size of it judged on that part: the size that costs least is taken, the smallest of those that cost the same, and none at
-all where the present guidance costs as little. A card is harder to follow than a list; it is taken if it costs less by
-more than a standard error.
+a low price of computed conditions or of what people's reasons name alone, and cards. Each is learnt without each of
+``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is taken, the smallest of
+those that cost the same, and none at all where the present guidance costs as little. A card is harder to follow than a
+list; it is taken if it costs less by more than a standard error.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Material:
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
+    named: frozenset[Condition] = frozenset()  # by reasons of people
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
 
 
@@ -67,7 +68,8 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     present = material.fails ^ material.judged_fail
     weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
-    lists = [_learn_lists(*way, weight, counts) for weight in weights for way in _ways(material)]
+    lists = _learn_named(material) if material.named else []
+    lists += [_learn_lists(*way, weight, counts) for weight in weights for way in _ways(material)]
     best = _choose_size(lists, material, folds)
     card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
     if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
@@ -137,6 +139,17 @@ def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callab
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
+
+
+def _learn_named(material: Material) -> list[_Kind]:
+    """What learns lists of nothing but what reasons of people name: of so few candidates, chance brings fewer."""
+    masks = {term: mask for term, mask in material.masks.items() if term.condition in material.named}
+    narrow = replace(material, masks=masks)
+
+    def limit(kind: _Kind) -> _Kind:
+        return lambda _, among: kind(narrow, among)
+
+    return [limit(_learn_lists(*way, 1.0, lambda fails, passes: {})) for way in _ways(material)]
 
 
 def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:

@@ -25,6 +25,7 @@ from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
+from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.strict_json import FaultError, filled_lines, lines, object_on, short
@@ -34,6 +35,7 @@ SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
+MOST_REASON = 240  # characters of a person's reason that are read
 NO_FILES: Mapping[Split, str] = {}
 SPLIT_WORDS: Mapping[str, Split] = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 
@@ -81,7 +83,8 @@ def read_tickets(
                     ticket = attach_images(entry.ticket(True), path, use_images)
                     place = f"{path}:{entry.line}"
                     claim_place(ticket, place, places)
-                    tickets.append(replace(ticket, split=split or _read_split(ticket, columns), place=place))
+                    told, reason = split or _read_split(ticket, columns), _read_reason(ticket, columns)
+                    tickets.append(replace(ticket, split=told, reason=reason, place=place))
                 except FaultError as fault:
                     line = BadLine(path, entry.line, fault.what, fault.remedy)
                     bad.append(BadRecord(line, entry.raw.decode("utf-8", "backslashreplace")))
@@ -118,8 +121,8 @@ def fingerprint(tickets: Iterable[Ticket]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for ticket in tickets:
         row: list[Any] = [ticket.mission, ticket.group_id, ticket.label, ticket.per_image]
-        if ticket.split or ticket.apart:
-            row += [ticket.split, ticket.apart]
+        if ticket.split or ticket.apart or ticket.reason:
+            row += [ticket.split, ticket.apart, ticket.reason]
         digest.update(f"{json.dumps(row)}\n".encode())
     return digest.hexdigest()
 
@@ -195,6 +198,14 @@ def _read_split(ticket: Ticket, columns: ColumnsConfig) -> Split | None:
     if split is None:
         raise FaultError(f"{short(columns.split)} {short(word)}", "write train, val or test")
     return split
+
+
+def _read_reason(ticket: Ticket, columns: ColumnsConfig) -> str:
+    """Why people gave a ticket its label, where ``columns`` name what says so. Raises ``FaultError``."""
+    said = ticket.extra.get(columns.reason or "")
+    if said is not None and not isinstance(said, str):
+        raise FaultError(f"{short(columns.reason)} {short(said)}", "write the reason as a text, or leave it out")
+    return one_line(said or "", MOST_REASON)
 
 
 def _check_name(row: dict[str, Any], field: str) -> str:
