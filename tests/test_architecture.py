@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 242
-LINES = {"stageb": 44_755, "stageb/guidance": 19_530}
+LINES = {"stageb": 44_776, "stageb/guidance": 19_526}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
