@@ -16,7 +16,7 @@ from typing import TypeGuard
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
 from stageb.errors import InputError, shown
 from stageb.guidance.rules.prompts import REASON, Words, first_verdict, parse_answer, verdict_lines
-from stageb.guidance.words.types import HEADLINE_KEY, Calibration, Candidate, Fault, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Calibration, Candidate, Fault, Guidance, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
 FEWEST = 16  # answers that a share is told from
@@ -212,8 +212,8 @@ def sigmoid(log_odds: float, temperature: float) -> float:
 
 
 def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
-    """Whether verdicts are drawn by their probabilities."""
-    return bool(words.begin) and isinstance(engine, Scorer)
+    """Whether verdicts are drawn by their probabilities: those of pass and fail alone."""
+    return bool(words.begin) and isinstance(engine, Scorer) and tuple(words.verdicts) == PASS_FAIL
 
 
 def _draw_verdicts(

@@ -163,7 +163,7 @@ def _asked(user: str, words: Words, forms: _Forms) -> _Asked:
             cases[right].append(_Seen(found[1], _facts(text.split(" | "), forms), reason))
         elif found := re.fullmatch(clue, line):
             clues.append(found[1])
-    return _Asked(cases[False], cases[True], label, rule, clues)  # type: ignore[arg-type]  # a key of words.wrong
+    return _Asked(cases[False], cases[True], label, rule, clues)
 
 
 def _counted(asked: _Asked, forms: _Forms, taken: set[str]) -> str:

@@ -23,9 +23,9 @@ from stageb.guidance.judging.answers import (
     score_log_odds,
     sigmoid,
 )
-from stageb.guidance.rules.prompts import Words, first_verdict, rollout_prompt, ticket_text
+from stageb.guidance.rules.prompts import Words, first_verdict, name_labels, rollout_prompt, ticket_text
 from stageb.guidance.words.config import DecodeConfig, SamplerConfig
-from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Ticket
+from stageb.guidance.words.types import PASS_FAIL, Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
 
 VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
@@ -97,6 +97,7 @@ def rollout(
     whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
     """
     samples, limit = sampler.samples_per_decode, sampler.max_prompt_tokens
+    words = name_labels(words, guidance.labels)
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
@@ -144,7 +145,7 @@ def write_reasons(
 
     A verdict stays what it is; the reason is empty where what follows the verdict is none.
     """
-    requests = []
+    requests, words = [], name_labels(words, guidance.labels)
     for ticket, candidate, _ in starts:
         decode, sample = sampler.grid[candidate.decode], candidate.index % sampler.samples_per_decode
         key = _keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[sample]
@@ -172,7 +173,8 @@ def judge_tickets(
     model that thinks aloud is let think first, with the grid's first number of tokens, unless its answers are begun for it.
     A prompt that is longer than ``max_prompt_tokens`` is never judged right.
     """
-    if judge_by == "probability" or (words.begin and isinstance(engine, Scorer)):
+    words = name_labels(words, guidance.labels)
+    if guidance.labels == PASS_FAIL and (judge_by == "probability" or (words.begin and isinstance(engine, Scorer))):
         assert isinstance(engine, Scorer)  # whoever chose the way has looked
         temperature = sampler.grid[0].temperature if judge_by == "probability" else 0.0
         return _weighed(tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature)

@@ -21,8 +21,7 @@ from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
 from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import ReflectionConfig
-from stageb.guidance.words.costs import LABELS
-from stageb.guidance.words.types import Guidance, Proposal, Record, Verdict
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
 MENDING = 0.5  # of the answers that look at errors of a rule, how many are asked to mend it
@@ -70,7 +69,7 @@ def reflect(
         refuse_unfinished(index, answer) or parse_proposal(request.begin + answer.text, each, guidance, config, words, index)
         for index, (each, request, answer) in enumerate(zip(shown, asked, answers, strict=True))
     ]
-    for label in LABELS if config.counted else ():
+    for label in PASS_FAIL if config.counted else ():
         errors, _ = of_kind(judged, (label, ""), guidance)
         lines = propose_lines(errors, study.count((label, "")), label, guidance, config, words)
         proposals += [replace(each, index=len(proposals) + place) for place, each in enumerate(lines)]

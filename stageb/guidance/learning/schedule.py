@@ -16,8 +16,7 @@ from typing import Literal
 from stageb.guidance.learning.gate.race import FEWEST, LAPS
 from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import LABELS
-from stageb.guidance.words.types import Place, Round, Split
+from stageb.guidance.words.types import PASS_FAIL, Place, Round, Split
 from stageb.seeds import shuffled, stream
 
 TRAIN, CLOSE, VAL, CHOOSE, TEST, DISTILL = range(6)  # the phases of a mission, in order
@@ -196,7 +195,7 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
     """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two tests; and each train
     ticket under the present guidance."""
     gate, reflection = config.gating, config.reflection
-    proposals = reflection.num_proposals + len(LABELS) * reflection.counted
+    proposals = reflection.num_proposals + len(PASS_FAIL) * reflection.counted
     if not config.has_gate:
         return 0
     running, cost = proposals, proposals * config.reflection.max_cases

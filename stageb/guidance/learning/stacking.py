@@ -116,7 +116,7 @@ class Stacker:
         return known is None or (known.score > 0) == known.passes
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
-        judge = compile_rules(read_rules(guidance, self.tools.vocabulary, self.tools.words))
+        judge = compile_rules(read_rules(guidance, self.tools.vocabulary, self.tools.words), guidance.labels)
         return [judge(reading(self.tools.tickets[i])).verdict for i in positions]
 
 

@@ -1,7 +1,8 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
-``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some. A person may leave out
+``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some, ``labels`` where they
+are not pass and fail. A person may leave out
 everything but the experiences, or write a text file instead (``rules_file.py``). ``read_guidance`` is how commands read
 whatever they were pointed at; what it returns has passed every check.
 """
@@ -18,18 +19,21 @@ from typing import Any
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
-from stageb.guidance.rules.prompts import Words, find_words
+from stageb.guidance.rules.prompts import Words, find_words, name_labels
+from stageb.guidance.words.texts import labels_fault
 from stageb.guidance.words.types import (
     FOLDS,
     HEADLINE_KEY,
     NAME_LENGTH,
     NOTHING,
+    PASS_FAIL,
     UNCALIBRATED,
     Budget,
     Calibration,
     Demonstration,
     Guidance,
     Rule,
+    Verdict,
 )
 from stageb.store.trust import file_of
 from stageb.untrusted import strict_json
@@ -39,12 +43,13 @@ KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
 SEEN = ("taught_by", "chosen_by")
-FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, "demonstrations", "calibration")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, "demonstrations", "calibration", "labels")
 
 
-def make_neutral(mission: str, words: Words) -> Guidance:
+def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL) -> Guidance:
     """The guidance of a mission that nothing is known of: a headline that favours no rule."""
-    return Guidance(mission, 0, (Rule(HEADLINE_KEY, words.neutral_headline),), 1)
+    headline = Rule(HEADLINE_KEY, name_labels(words, labels).neutral_headline)
+    return Guidance(mission, 0, (headline,), 1, labels=labels)
 
 
 def to_json(guidance: Guidance) -> dict[str, Any]:
@@ -58,6 +63,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
             **{name: "".join(sorted(seen)) for name in SEEN if (seen := getattr(guidance, name))},
             **_format_shown(guidance),
+            **({"labels": list(guidance.labels)} if guidance.labels != PASS_FAIL else {}),
         }
     }
 
@@ -256,6 +262,7 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
         chosen_by=chosen_by,
         demonstrations=demonstrations,
         calibration=calibration,
+        labels=tuple(body.get("labels", PASS_FAIL)),
     )
 
 
@@ -291,6 +298,14 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
             found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
     if found:
         return found
+    if why := labels_fault(body.get("labels", PASS_FAIL)):
+        return [
+            (
+                ("labels",),
+                f"labels: {why}",
+                "list the labels of its tickets, the one of tickets that no rule speaks of first",
+            )
+        ]
     rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
     return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
 
@@ -343,7 +358,7 @@ def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 def _is_demonstration(each: Any) -> bool:
     names = {field.name for field in fields(Demonstration)}
-    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in ("pass", "fail"):
+    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in PASS_FAIL:
         return False
     summaries = each["per_image"]
     texts = [each[name] for name in ("source", "rule", "text")]

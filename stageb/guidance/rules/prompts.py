@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, reduce
 from typing import Any
 
 from stageb.engines.config import ModelConfig
@@ -27,7 +28,15 @@ from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.config import PromptConfig
-from stageb.guidance.words.types import HEADLINE_KEY, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import (
+    HEADLINE_KEY,
+    PASS_FAIL,
+    UNCALIBRATED,
+    Demonstration,
+    Guidance,
+    Ticket,
+    Verdict,
+)
 from stageb.tiny import NAME
 
 VERDICT, REASON = "Verdict:", "Reason:"
@@ -58,9 +67,28 @@ _FORMS: dict[str, dict[str, str]] = {  # of the verdict words that a language ha
         "Fail": "Fail",
         **{f"{before}{verdict}": f"{before}{verdict}" for before in ("", "to ", "should ") for verdict in ("pass", "fail")},
     },
-    "zh": {str(verdict): word for verdict, word in ZH.verdicts.items()},
+    "zh": dict(ZH.verdicts),
 }
 _TEMPLATES = {"en": EN, "zh": ZH}
+_LISTED = {"en": ("{}, {}", "{} or {}"), "zh": ("{}、{}", "{}或{}")}
+_FIRST = {"en": "one that begins with {} wins", "zh": "以“{}”开头的规则优先"}  # which of two rules wins
+_FIRST_RULE = {"en": "the first wins", "zh": "最前面的优先"}  # the same of labels other than pass and fail
+_LABEL_HEADLINE = {
+    "en": "A ticket is <first label> unless a rule says otherwise.",
+    "zh": "除非有规则另行判定，否则为<first label>。",
+}
+
+
+def _name_all(language: str, verdicts: Sequence[str], first: str) -> dict[str, str]:
+    """The forms that name all verdicts, and the rule that wins."""
+    comma, either = _LISTED[language]
+    return {"either": either.format(reduce(comma.format, verdicts[:-1]), verdicts[-1]), "first": first}
+
+
+for _language, _forms in _FORMS.items():
+    _forms |= _name_all(
+        _language, [_forms["pass"], _forms["fail"]], _FIRST[_language].format(_forms.get("Pass", _forms["pass"]))
+    )
 
 WORDS: dict[str, Words] = {language: _filled(words, _FORMS[language]) for language, words in _TEMPLATES.items()}
 """Each language with its own verdict words."""
@@ -82,7 +110,8 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
     own, changed = prompt.verdict_words, dict[str, Any]()
     if own is not None:
         passes, fails = own["pass"], own["fail"]
-        forms = {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
+        forms = _name_all(prompt.language, [passes, fails], _FIRST[prompt.language].format(passes))
+        forms |= {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
         for verdict, word in own.items():
             forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
         either = re.compile(rf"(?<![a-z0-9])({re.escape(fails)}|{re.escape(passes)})(?![a-z0-9])", re.IGNORECASE)
@@ -91,6 +120,28 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
         template = replace(template, **INSTRUCT[prompt.language])
     begun = begins_answers(prompt, model, model.engine in LOCAL)
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
+
+
+def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
+    """``words`` for a mission whose tickets have these ``labels``: the same where they are pass and fail."""
+    if labels == PASS_FAIL:
+        return words
+    return _with_labels("zh" if words.both == ZH.both else "en", words.instruct is not None, words.begin, labels)
+
+
+@cache
+def _with_labels(language: str, has_instruct: bool, begin: str, labels: tuple[Verdict, ...]) -> Words:
+    """Nobody reflects on such a mission: what is learnt of it code learns."""
+    forms = _name_all(language, labels, _FIRST_RULE[language])
+    texts: dict[str, Any] = {
+        "counted": {},
+        "right": {},
+        "wrong": {},
+        "neutral_headline": _LABEL_HEADLINE[language],
+        "reflection": "",
+    }
+    template = replace(_TEMPLATES[language], **{**(INSTRUCT[language] if has_instruct else {}), **texts})
+    return _filled(template, forms | {"first label": labels[0]}, verdicts={each: each for each in labels}, begin=begin)
 
 
 def begins_answers(prompt: PromptConfig, model: ModelConfig, continues: bool) -> bool:
@@ -155,7 +206,7 @@ def render_guidance(guidance: Guidance) -> str:
 
 def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
     """The prompt that asks for one ticket's verdict."""
-    shown = ticket.images
+    shown, words = ticket.images, name_labels(words, guidance.labels)
     system = words.rollout.format(mission=guidance.mission, rules=rule_lines(guidance))
     before = ""
     if words.instruct:

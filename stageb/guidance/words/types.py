@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
-Verdict = Literal["pass", "fail"]
+Verdict = str  # one of the labels of a mission
 Split = Literal["train", "val", "test"]
 Fault = Literal[  # why an answer cannot be read
     "empty", "filtered", "gives its prompt back", "thinking never closed", "cut off", "refuses", "not the two-line answer"
 ]
 OpName = Literal["add", "update", "merge", "remove"]
 
+PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
 HEADLINE_KEY = "G0"
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
 NAME_LENGTH = 12  # digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
-UNKNOWN = cast("Verdict", "")
+UNKNOWN: Verdict = ""
 """The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to learn from has it."""
 
 Place = tuple[int, int, int, int]
@@ -212,6 +213,8 @@ class Guidance:
     chosen_by: frozenset[str] = frozenset()  # the same of those that chose it among others, or told when to stop
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
+    labels: tuple[Verdict, ...] = PASS_FAIL  # that a ticket may have; the first where no rule speaks of it
+    #   (of rules that disagree the first wins; of pass and fail, those that pass)
 
     @property
     def shown(self) -> tuple[Demonstration, ...]:

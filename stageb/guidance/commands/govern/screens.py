@@ -283,6 +283,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
             find_letters(readings[mission]),
             describe_provisional(each.rules),
             known[mission],
+            each.labels,
         )
         for mission, each in guidance.items()
     ]
@@ -304,7 +305,7 @@ def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[s
 def _describe_untold(mission: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
     good as they are."""
-    judge, known = compile_rules(mission.rules), mission.tickets[:TRIED]
+    judge, known = compile_rules(mission.rules, mission.labels), mission.tickets[:TRIED]
     read = [(ticket, reading(ticket)) for ticket in known]
     rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
     by_sql = sql.judge_rows(mission, rows)

@@ -21,7 +21,7 @@ from stageb.guidance.judging import rollout
 from stageb.guidance.judging.ranks import Group, cut_groups, load_engine, load_judge, map_tickets
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.texts import one_line
-from stageb.guidance.words.types import Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
+from stageb.guidance.words.types import PASS_FAIL, Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import Json, World
@@ -89,7 +89,7 @@ class JudgingRanks:
         config, words = self.config, words_of(self.config.prompt, self.config.model)
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
         weighed: list[float | None] = [None] * len(tickets)
-        if config.probability and isinstance(self._engine, Scorer):
+        if config.probability and isinstance(self._engine, Scorer) and guidance.labels == PASS_FAIL:
             weighed = weigh_verdicts(tickets, answers, guidance, self._engine, words)
         return [[answers_to_plain(each), probability] for each, probability in zip(answers, weighed, strict=True)]
 
