@@ -182,7 +182,11 @@ class _Teacher:
             edit = self._edit(whole, sum(folds))
             if edit is None or fits(edit.guidance, self.tools):
                 return (whole, edit) if edit else None
-            whole = learn_whole(self._material, folds, len(whole.card.points) // 2) if whole.card else shorten(whole)
+            whole = (
+                learn_whole(self._material, folds, len(whole.card.points) // 2)
+                if whole.card
+                else shorten(whole, self._material)
+            )
         return None
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:

@@ -19,7 +19,7 @@ from math import inf, sqrt
 
 from stageb.guidance.learning.lists import COMPUTED, cover
 from stageb.guidance.learning.scorecards import MOST_TERMS, Scorecard, fail_by, grow_cards
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any, hold_together
 from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.expression import All, Expression, Points, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
@@ -89,12 +89,20 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     )
 
 
-def shorten(whole: Whole) -> Whole | None:
-    """It without its last line, or that of its longest list; None where nothing is left then."""
+def shorten(whole: Whole, material: Material) -> Whole | None:
+    """It without its last line, or of several lists the last line that judges fewest tickets right; None where nothing is
+    left then."""
     if not whole.lists:
         return replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
-    longest = max(whole.lists, key=lambda each: len(each.lines))
-    lists = [replace(each, lines=each.lines[:-1]) if each is longest else each for each in whole.lists]
+
+    def worth(each: Whole) -> int:
+        *others, last = each.lines
+        alone = hold_together(material.masks, last) & ~hold_any(material.masks, others)
+        right = alone & material.labelled[each.verdict]
+        return 2 * right.bit_count() - alone.bit_count()
+
+    least = min(whole.lists, key=worth)
+    lists = [replace(each, lines=each.lines[:-1]) if each is least else each for each in whole.lists]
     left = tuple(each for each in lists if each.lines)
     return replace(whole, lists=left) if left else None
 
