@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,10 @@ from hypothesis import strategies as st
 from programs import small
 
 from stageb.__main__ import main
+from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
+from stageb.guidance.judging.rollout import judge_tickets, rollout
+from stageb.guidance.judging.selection import select
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
@@ -26,6 +31,7 @@ from stageb.guidance.rules.predicates import CompiledRule, make_judge
 from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, parse_answer, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.config import DecodeConfig, SamplerConfig
 from stageb.guidance.words.types import PASS_FAIL
 
 VALUES = 5
@@ -172,6 +178,35 @@ def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:
     assert parse_answer("Verdict: Medium\nReason: worn (G2)", words) == ("medium", "worn (G2)")
     assert parse_answer("Verdict: pass\nReason: worn (G2)", words) is None
     assert name_labels(WORDS["en"], PASS_FAIL) is WORDS["en"]
+
+
+class Weighing:
+    """An engine that gives each prompt the same probabilities of three verdicts."""
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        return [1 for _ in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        raise AssertionError("verdicts are weighed, not decoded")
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        assert all(each.answers == ("Verdict: low", "Verdict: high", "Verdict: medium") for each in questions)
+        return [(log(0.3), log(0.5), log(0.2)) for _ in questions]
+
+
+def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
+    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    words = replace(instruct_words("en"), begin="Verdict:")
+    tickets = [replace(ticket({"seal": "new"}), label=label) for label in guidance.labels]
+    for temperature, shares in ((1.0, [0.3, 0.5, 0.2]), (0.0, [0.0, 1.0, 0.0])):
+        sampler = SamplerConfig(grid=[DecodeConfig(temperature=temperature)], samples_per_decode=10, reasons="none")
+        judged = judge_tickets(tickets, guidance, Weighing(), sampler, words, "probability")
+        assert [each.merit for each in judged] == shares
+        (answers,) = rollout(tickets[:1], guidance, Weighing(), sampler, words, ["seed"])
+        said = [each.verdict for each in answers.candidates]
+        assert [said.count(label) / 10 for label in guidance.labels] == shares
+        selection = select(tickets[1], answers, 0.0)
+        assert (selection.verdict, selection.label_match, selection.vote_strength) == ("high", True, max(shares))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TypeGuard
 
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
@@ -189,13 +190,27 @@ def can_write_reasons(engine: Engine, words: Words) -> bool:
     return isinstance(engine, Resumer) or _is_drawn(engine, words)
 
 
-def score_log_odds(
+def score_verdicts(
     prompts: Sequence[Prompt], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
-) -> list[float]:
-    """For each prompt, the log-odds of pass against fail by its calibration."""
-    lines = verdict_lines(words)
-    scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
-    return [each.of(passes - fails) for each, (passes, fails) in zip(calibrations, scores, strict=True)]
+) -> list[tuple[float, ...]]:
+    """For each prompt the log-probabilities of the verdicts, in the order of ``words``; of pass and fail the log-odds by its
+    calibration, and 0."""
+    lines = tuple(verdict_lines(words).values())
+    scores = engine.score([Question(prompt, lines) for prompt in prompts])
+    if tuple(words.verdicts) != PASS_FAIL:
+        return scores
+    return [(each.of(passes - fails), 0.0) for each, (passes, fails) in zip(calibrations, scores, strict=True)]
+
+
+def find_shares(scores: Sequence[float], temperature: float) -> list[float]:
+    """How probable each verdict is at ``temperature``, by ``score_verdicts``, rounded to six places."""
+    if len(scores) == 2:
+        return [sigmoid(scores[0] - scores[1], temperature), sigmoid(scores[1] - scores[0], temperature)]
+    best = max(scores)
+    if temperature == 0:
+        return [float(place == scores.index(best)) for place in range(len(scores))]
+    weights = [math.exp(max(-700.0, (each - best) / temperature)) for each in scores]
+    return [round(weight / sum(weights), 6) for weight in weights]
 
 
 def calibrations_of(guidance: Guidance, tickets: Sequence[Ticket]) -> list[Calibration]:
@@ -212,8 +227,8 @@ def sigmoid(log_odds: float, temperature: float) -> float:
 
 
 def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
-    """Whether verdicts are drawn by their probabilities: those of pass and fail alone."""
-    return bool(words.begin) and isinstance(engine, Scorer) and tuple(words.verdicts) == PASS_FAIL
+    """Whether verdicts are drawn by their probabilities."""
+    return bool(words.begin) and isinstance(engine, Scorer)
 
 
 def _draw_verdicts(
@@ -223,16 +238,22 @@ def _draw_verdicts(
     instruct texts evenly, so that a vote is what the probability says, and not what luck does."""
     asked = [(request.prompt, calibration) for request, calibration in zip(requests, calibrations, strict=True)]
     once = dict.fromkeys(asked)
-    found = score_log_odds([prompt for prompt, _ in once], engine, words, [calibration for _, calibration in once])
-    log_odds_of = dict(zip(once, found, strict=True))
-    shares = [sigmoid(log_odds_of[each], request.decode.temperature) for each, request in zip(asked, requests, strict=True)]
+    found = score_verdicts([prompt for prompt, _ in once], engine, words, [calibration for _, calibration in once])
+    scores_of = dict(zip(once, found, strict=True))
+    shares = [
+        find_shares(scores_of[each], request.decode.temperature) for each, request in zip(asked, requests, strict=True)
+    ]
+    *others, last = words.verdicts
 
     def draw(place: int, key: int, count: int) -> float:
         return (place + 0.5) / count if words.instruct else uniform(stream("verdict", key), 0)
 
+    def choose(drawn: float, shares: Sequence[float]) -> Verdict:
+        return next((verdict for verdict, edge in zip(others, accumulate(shares), strict=False) if drawn < edge), last)
+
     return [
-        ["pass" if draw(place, key, len(request.keys)) < share else "fail" for place, key in enumerate(request.keys)]
-        for request, share in zip(requests, shares, strict=True)
+        [choose(draw(place, key, len(request.keys)), each) for place, key in enumerate(request.keys)]
+        for request, each in zip(requests, shares, strict=True)
     ]
 
 

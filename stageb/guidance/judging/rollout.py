@@ -16,16 +16,16 @@ from dataclasses import replace
 from stageb.engines.protocol import Decode, Engine, Request, Scorer, thinks
 from stageb.guidance.judging.answers import (
     calibrations_of,
+    find_shares,
     read_answer,
     sample_answers,
     sample_reasons,
     sample_verdicts,
-    score_log_odds,
-    sigmoid,
+    score_verdicts,
 )
 from stageb.guidance.rules.prompts import Words, first_verdict, name_labels, rollout_prompt, ticket_text
 from stageb.guidance.words.config import DecodeConfig, SamplerConfig
-from stageb.guidance.words.types import PASS_FAIL, Answers, Candidate, Guidance, Judgement, Ticket
+from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
 
 VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
@@ -167,14 +167,14 @@ def judge_tickets(
 ) -> list[Judgement]:
     """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least cost.
 
-    With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the two verdict lines are weighed
+    With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the verdict lines are weighed
     at the temperature of the grid's first entry, which gives exactly the share of right answers that sampling would only
     estimate, where answers keep their form. With "answer" the first line is decoded greedily, and the share is 0 or 1; a
     model that thinks aloud is let think first, with the grid's first number of tokens, unless its answers are begun for it.
     A prompt that is longer than ``max_prompt_tokens`` is never judged right.
     """
     words = name_labels(words, guidance.labels)
-    if guidance.labels == PASS_FAIL and (judge_by == "probability" or (words.begin and isinstance(engine, Scorer))):
+    if judge_by == "probability" or (words.begin and isinstance(engine, Scorer)):
         assert isinstance(engine, Scorer)  # whoever chose the way has looked
         temperature = sampler.grid[0].temperature if judge_by == "probability" else 0.0
         return _weighed(tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature)
@@ -197,10 +197,11 @@ def _weighed(
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
     calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
-    weighed = score_log_odds([prompts[i] for i in asked], engine, words, calibrations)
+    weighed = score_verdicts([prompts[i] for i in asked], engine, words, calibrations)
+    order = list(words.verdicts)
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
-    for i, log_odds in zip(asked, weighed, strict=True):
-        judged[i] = Judgement(sigmoid(log_odds if tickets[i].label == "pass" else -log_odds, temperature), lengths[i] + 1)
+    for i, scores in zip(asked, weighed, strict=True):
+        judged[i] = Judgement(find_shares(scores, temperature)[order.index(tickets[i].label)], lengths[i] + 1)
     return list(judged.values())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from stageb.engines.protocol import Scorer
 from stageb.guidance.commands.use.source import TicketLine
-from stageb.guidance.judging.answers import calibrations_of, score_log_odds, sigmoid
+from stageb.guidance.judging.answers import calibrations_of, find_shares, score_verdicts
 from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.learning.gate.exact import mcnemar_p
 from stageb.guidance.rules.predicates import Ruling
@@ -92,8 +92,8 @@ def weigh_verdicts(
     prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
     calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
     found: list[float | None] = [None] * len(tickets)
-    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words, calibrations), strict=True):
-        found[i] = sigmoid(log_odds, 1.0)
+    for i, scores in zip(asked, score_verdicts(prompts, engine, words, calibrations), strict=True):
+        found[i] = find_shares(scores, 1.0)[0]
     return found
 
 
