@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -43,6 +44,7 @@ class Loop:
     refused: str  # what is said of that then
     tolerance: float | None = None  # by which weights may differ between world sizes; None: all bytes are equal there
     stride: int = 1  # a loop whose runs take longer is killed at so many times fewer places
+    starts_slowly: bool = False  # its real command is left to the slow tests
 
 
 class Bench:
@@ -136,13 +138,13 @@ def check_another_call(bench: Bench) -> None:
     """A finished run is shown again, and another config is refused with both values; neither changes a byte."""
     assert set(bench.whole().codes) == {0}
     root = bench.root(1)
-    line, before = bench.loop.arguments(root, 1), content(root / "run")
+    line, before = bench.loop.arguments(root, 1), content(root / "run", frozenset({LOCK}))
     again = forks.run(line, 1, bench.place())
     assert again.codes == (0,), again.err
     assert bench.loop.module != "stageb" or "already finished" in again.err, again.err
     other = forks.run([*line, bench.loop.another], 1, bench.place())
     assert other.codes == (2,) and bench.loop.refused in other.err, other.err
-    assert differing(content(root / "run"), before) == []
+    assert differing(content(root / "run", frozenset({LOCK})), before) == []
 
 
 def check_killed_before_an_operation(bench: Bench, number: int, world_size: int, resumed_at: int) -> None:
@@ -155,17 +157,22 @@ def check_killed_before_an_operation(bench: Bench, number: int, world_size: int,
     _check_resumed(bench, root, ended, world_size, resumed_at)
 
 
-def check_killed_after_a_commit(bench: Bench, commit: int, world_size: int, victim: int, resumed_at: int) -> None:
-    """Any rank gone at or soon after a commit; resumed at another world size: the same bytes."""
+def check_ended_after_a_commit(
+    bench: Bench, number: signal.Signals, commit: int, world_size: int, victim: int, resumed_at: int
+) -> None:
+    """Any rank gone by a signal at or soon after a commit; resumed at another world size: the same bytes."""
     root = bench.place()
     job = forks.Forks(bench.loop.arguments(root, world_size), world_size, root / "killed")
     deadline = time.monotonic() + GONE_S
     while commits(root / "run") < commit and time.monotonic() < deadline:
         time.sleep(0.001)
-    job.ranks[victim].kill()
+    os.kill(job.ranks[victim].pid or 0, number)
     ended = job.wait(GONE_S)
-    assert ended.codes[victim] == 137, ended.err
+    assert ended.codes[victim] == 128 + number, ended.err
     assert 0 not in ended.codes
+    if number != signal.SIGKILL:
+        assert ended.err.strip().splitlines()[-1].startswith(f"interrupted by {number.name}"), ended.err
+        assert "Traceback" not in ended.err
     _check_resumed(bench, root, ended, world_size, resumed_at)
 
 

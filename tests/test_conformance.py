@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 import conformance
 import pytest
@@ -40,6 +41,7 @@ LOOPS = [
         another="--seed=18",
         refused="seed: 0 there, 18 now",
         tolerance=1e-5,
+        starts_slowly=True,
     ),
     Loop(
         name="snake",
@@ -61,6 +63,7 @@ LOOPS = [
         says=r"rank {rank} failed at update 4, environment \d+: ValueError: the seed is gone",
         another="--gates.embargo_epochs=2",
         refused="gates.embargo_epochs: 1 there, 2 now",
+        stride=2,
     ),
     Loop(
         name="two_channel",
@@ -72,6 +75,7 @@ LOOPS = [
         refused="data.prompt: ",
         tolerance=1e-4,
         stride=4,
+        starts_slowly=True,
     ),
 ]
 
@@ -125,22 +129,25 @@ def test_killed_and_resumed_at_another_world_size(bench: Bench, step: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("commit", "world_size", "victim", "resumed_at"),
+    ("number", "commit", "world_size", "victim", "resumed_at"),
     [
-        (3, 2, 1, 2),
-        (12, 3, 2, 1),
-        pytest.param(1, 2, 0, 2, marks=slow),
-        pytest.param(20, 2, 1, 3, marks=slow),
-        pytest.param(7, 3, 1, 2, marks=slow),
-        pytest.param(15, 4, 3, 2, marks=slow),
+        (SIGTERM, 3, 2, 1, 2),
+        (SIGKILL, 12, 3, 2, 1),
+        pytest.param(SIGINT, 1, 2, 0, 2, marks=slow),
+        pytest.param(SIGKILL, 3, 2, 1, 2, marks=slow),
+        pytest.param(SIGKILL, 20, 2, 1, 3, marks=slow),
+        pytest.param(SIGTERM, 7, 3, 1, 2, marks=slow),
+        pytest.param(SIGKILL, 15, 4, 3, 2, marks=slow),
     ],
 )
-def test_killed_after_a_commit_and_resumed(bench: Bench, commit: int, world_size: int, victim: int, resumed_at: int) -> None:
-    conformance.check_killed_after_a_commit(bench, commit, world_size, victim, resumed_at)
+def test_ended_after_a_commit_and_resumed(
+    bench: Bench, number: Signals, commit: int, world_size: int, victim: int, resumed_at: int
+) -> None:
+    conformance.check_ended_after_a_commit(bench, number, commit, world_size, victim, resumed_at)
 
 
 @pytest.mark.parametrize("world_size", [2, pytest.param(1, marks=slow), pytest.param(3, marks=slow)])
 def test_the_real_command(bench: Bench, world_size: int) -> None:
-    if bench.loop.stride > 1 and world_size == 2:
+    if bench.loop.starts_slowly and world_size == 2:
         pytest.skip("its imports take long; the slow tests start it at other world sizes")
     conformance.check_the_command(bench, world_size)

@@ -1,4 +1,5 @@
-"""Short forms of ``crash.py``; its own command line does a hundred."""
+"""Short forms of ``crash.py``; its own command line does a hundred. ``test_conformance.py`` ends every loop by signals in
+forks, which start at once; here it is the command that launches its own ranks."""
 
 import signal
 from collections.abc import Sequence
@@ -26,8 +27,8 @@ def check(runs: Sequence[Run], kills: int) -> None:
     [
         Plan("guidance", (blow(2, 0, SIGKILL),), world_size=1),
         pytest.param(Plan("snake", (blow(2, 0, SIGINT),), world_size=2), marks=pytest.mark.slow),
-        Plan("growth", (blow(2, 1, SIGTERM),), world_size=1),
-        Plan("two_channel", (blow(1, None, SIGKILL),), world_size=1),
+        pytest.param(Plan("growth", (blow(2, 1, SIGTERM),), world_size=1), marks=pytest.mark.slow),
+        pytest.param(Plan("two_channel", (blow(1, None, SIGKILL),), world_size=1), marks=pytest.mark.slow),
     ],
     ids=lambda plan: plan.loop,
 )

@@ -8,7 +8,6 @@ tickets right. Then the same with labels dealt anew, where a proof is a false on
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import rank_labels, split_tickets
 from stageb.guidance.words.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.words.types import Content, Guidance, Judgement, Ticket
+from stageb.seeds import shuffled, stream, uniform
 
 CONFIG = LoopConfig(
     tickets=["planted"],
@@ -38,14 +38,15 @@ LABELS = (3, 5, 12)
 DEALT = 5  # labels of missions whose labels are dealt anew
 
 
-def plant(labels: int, tickets: int, rng: random.Random, anew: bool = False) -> list[Ticket]:
+def plant(labels: int, tickets: int, key: int, anew: bool = False) -> list[Ticket]:
     """Tickets whose labels are told by one value of a field each; ``anew``: dealt by chance."""
     names = [f"queue {chr(ord('a') + n)}" for n in range(labels)]
     fields = [f"field {n}" for n in range(max(4, labels))]
-    rows = [{name: f"v{rng.randrange(VALUES)}" for name in fields} for _ in range(tickets)]
+    draws = [[int(VALUES * uniform(stream(key, n), place)) for place in range(len(fields))] for n in range(tickets)]
+    rows = [{name: f"v{value}" for name, value in zip(fields, drawn, strict=True)} for drawn in draws]
     told = [next((names[n] for n in range(1, labels) if row[fields[n]] == "v0"), names[0]) for row in rows]
     if anew:
-        rng.shuffle(told)
+        told = shuffled(told, stream(key, "anew"))
     return [
         Ticket("mail", f"t{n}", label, (("image_1", str(row)),), content=Content(tuple(row.items()), ()))
         for n, (label, row) in enumerate(zip(told, rows, strict=True))
@@ -86,12 +87,11 @@ def main(arguments: Sequence[str]) -> int:
     for labels in LABELS:
         proven = found = 0
         for seed in range(asked.seeds):
-            rng = random.Random(seed)
-            tickets = plant(labels, TICKETS, rng)
+            tickets = plant(labels, TICKETS, stream(seed, labels))
             guidance, is_proven = learn(tickets)
-            right = are_right(guidance, Vocabulary.of(tickets), plant(labels, NEW, rng))
+            right = are_right(guidance, Vocabulary.of(tickets), plant(labels, NEW, stream(seed, labels, "new")))
             proven, found = proven + is_proven, found + (sum(right) >= 0.99 * NEW)
         print(f"{labels} labels: {proven} of {asked.seeds} proven, {found} judge 99 % of new tickets right", flush=True)
-    false = sum(learn(plant(DEALT, TICKETS, random.Random(seed), anew=True))[1] for seed in range(asked.dealt))
+    false = sum(learn(plant(DEALT, TICKETS, stream(seed, "dealt"), anew=True))[1] for seed in range(asked.dealt))
     print(f"{DEALT} labels dealt anew: {false} of {asked.dealt} proven, at alpha {CONFIG.gating.alpha}")
     return 0

@@ -6,7 +6,6 @@ What a loop owes at several ranks, and when it is killed, is the same for every 
 import contextlib
 import io
 import json
-import os
 import random
 import re
 import shutil
@@ -900,13 +899,6 @@ def test_a_run_can_start_from_what_another_one_learnt(fit: Fit) -> None:
 # Same inputs, same bytes
 
 
-def test_equal_runs_leave_equal_bytes(plain: Fit) -> None:
-    assert plain(output__run_name="again") == 0
-    assert content(plain.run) == content(plain.root / "again")
-    assert plain(output__run_name="other", seed=18) == 0
-    assert content(plain.run) != content(plain.root / "other")
-
-
 def test_a_missions_files_depend_on_its_own_tickets_and_not_on_their_order_or_on_what_the_others_are(fit: Fit) -> None:
     """How many missions there are does matter: the budget of false acceptances is shared."""
     small.write(fit.tickets, "valves", "seals")
@@ -939,39 +931,11 @@ def test_a_models_batches_change_no_answer(fit: Fit, per_rank: int, micro: int) 
 # Starting again
 
 
-def test_a_finished_run_says_so_and_changes_nothing(fit: Fit, model: Model) -> None:
-    name, asked = model(respond)
-    assert fit(model__model_name_or_path=name) == 0
-    report, before = fit.out, content(fit.run, not_compared=frozenset({".lock"}))
-    asked.clear()
-    assert fit(model__model_name_or_path=name) == 0
-    assert "already finished" in fit.err
-    assert fit.out == report
-    assert content(fit.run, not_compared=frozenset({".lock"})) == before
-    assert asked == []
-
-
-def test_a_run_that_goes_on_elsewhere_is_left_alone(fit: Fit) -> None:
-    with Journal.open(fit.root, "run", {}):
-        before = content(fit.run)
-        assert fit() == 1
-        assert f"process {os.getpid()}" in fit.err
-        assert "another run name" in fit.err
-        assert content(fit.run) == before
-
-
-def test_another_config_is_refused_by_name_and_changes_nothing(fit: Fit) -> None:
+def test_other_tickets_are_refused(fit: Fit) -> None:
     assert fit() == 0
-    before = content(fit.run, not_compared=frozenset({".lock"}))
-    assert fit(seed=18, reflection__batch_size=9) == 2
-    assert "seed: 17 there, 18 now" in fit.err
-    assert "reflection.batch_size: 18 there, 9 now" in fit.err
-    assert "--fresh" in fit.err
-    assert fit.err.count("stageb:") == 1
     fit.tickets.write_text(fit.tickets.read_text().replace("torn", "worn", 1))
     assert fit() == 2
     assert "tickets:" in fit.err
-    assert content(fit.run, not_compared=frozenset({".lock"})) == before
 
 
 def test_a_finished_run_has_its_result_again_where_it_was_removed(fit: Fit) -> None:
@@ -1022,38 +986,6 @@ def test_fresh_sets_the_old_folder_aside(fit: Fit) -> None:
 
 
 # Errors
-
-
-def odd_one_out(prompt: Prompt, decode: Decode, key: int) -> str:
-    """The follower, but for one ticket."""
-    if "tag: odd" in prompt.user:
-        raise ValueError("the lamp went out")
-    return respond(prompt, decode, key)
-
-
-def test_a_ticket_at_which_the_model_raises_ends_the_run_by_name(fit: Fit, model: Model) -> None:
-    lines = list(small.rows())
-    lines[40]["per_image"]["image_1"] += "; tag: odd"
-    fit.tickets.write_text("".join(f"{json.dumps(row)}\n" for row in lines))
-    assert fit(model__model_name_or_path=model(odd_one_out)[0]) == 1
-    place = f"ticket g-40::{lines[40]['label']} of mission valves"
-    assert f"rank 0 failed at {place}: ValueError: the lamp went out" in fit.err
-
-
-def test_a_run_that_broke_goes_on_from_its_last_commit(fit: Fit, model: Model) -> None:
-    def weary(prompt: Prompt, decode: Decode, key: int) -> str:
-        if len(asked) > 350 and prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
-            raise ValueError("the lamp went out")
-        return respond(prompt, decode, key)
-
-    name, whole = model(respond)
-    assert fit(model__model_name_or_path=name, output__run_name="whole", distill__size=4) == 0
-    _, asked = model(weary)
-    assert fit(model__model_name_or_path=name, distill__size=4) == 1
-    _, rest = model(respond)
-    assert fit(model__model_name_or_path=name, distill__size=4) == 0
-    assert len(rest) < len(whole) - 200
-    assert content(fit.run) == content(fit.root / "whole")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_killed_amid_a_round_and_resumed_on_other_ranks(bench: Bench) -> None:
     operations = bench.whole().operations[0]
     written = [number for number, line in enumerate(operations) if "reflection.jsonl" in line]
     assert len(written) > 6
-    for turn, number in enumerate([*written[:6], *written[6::5]]):
+    for turn, number in enumerate([*written[:6], *written[6::10]]):
         conformance.check_killed_before_an_operation(bench, number + 1, 1 + turn % 3, 1 + (turn + 1) % 3)
 
 

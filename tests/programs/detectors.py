@@ -29,6 +29,7 @@ SMALL = {
     "packing.max_length": 192,
     "evaluation.pictures": 2,
     "log.tensorboard": False,
+    "log.curves": False,
     "fabric.accelerator": "cpu",
 }
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 SMALL = {
     "task.name": "teacher",
+    "task.fit_examples": 64,
+    "task.validation_examples": 32,
     "host.kind": "mlp",
     "host.width": 4,
-    "host.epochs": 5,
+    "host.epochs": 4,
     "host.steps_per_epoch": 2,
     "host.batch_size": 16,
     "gates.training_epochs": 1,

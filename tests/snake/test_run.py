@@ -78,19 +78,6 @@ def test_a_checkpoint_is_plain(finished: Path) -> None:
     assert checkpoint["games"]["grids"].shape == (GAMES, 25)
 
 
-def test_three_ranks_go_on_to_the_very_bytes_of_a_run_that_was_not_disturbed(tmp_path: Path) -> None:
-    """Three: a sum of two is the same in any order."""
-    whole = forks.run(brief(tmp_path / "whole", 3), 3, tmp_path / "job")
-    assert set(whole.codes) == {0}, whole.err
-    root = tmp_path / "broken"
-    killed = forks.run(brief(root, 3), 3, root / "killed", kill_before=len(whole.operations[0]) // 2)
-    assert killed.codes[0] == 137
-    resumed = forks.run(brief(root, 3), 3, root / "resumed")
-    assert set(resumed.codes) == {0}, resumed.err
-    assert "resuming after" in resumed.err
-    assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
-
-
 @pytest.mark.parametrize("parts", ["weights", "moments"])
 def test_a_run_whose_ranks_part_ends_before_its_next_commit_and_goes_on_from_the_last(tmp_path: Path, parts: str) -> None:
     """By the last bit of one number, after 7 updates; commits are after 4, 8 and 12, other comparisons after 5 and 10."""

@@ -127,11 +127,6 @@ def test_a_changed_config_is_refused_with_the_keys_and_the_ways_out(tmp_path: Pa
     assert content(tmp_path / "run") == before
 
 
-def test_ignored_keys_may_change(tmp_path: Path) -> None:
-    work(tmp_path)
-    opened(tmp_path, config={**CONFIG, "output": {"root": "elsewhere"}}).close()
-
-
 def test_fresh_sets_the_old_run_aside_and_deletes_nothing(tmp_path: Path) -> None:
     work(tmp_path)
     old = content(tmp_path / "run")

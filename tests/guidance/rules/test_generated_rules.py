@@ -1,8 +1,9 @@
-"""Ten thousand rules: read back as they were written, refused where they name what nobody knows, judged alike by the rules
+"""Thousands of rules: read back as they were written, refused where they name what nobody knows, judged alike by the rules
 themselves and by exported Python and SQL."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -31,7 +32,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import Verdict
 
-RULES = 5_000
+RULES = 2_500 * int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 
 
 def generate(language: str, count: int) -> Iterator[RuleCode]:
