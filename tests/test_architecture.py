@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 242
-LINES = {"stageb": 44_589, "stageb/guidance": 19_366}
+LINES = {"stageb": 44_564, "stageb/guidance": 19_347}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
