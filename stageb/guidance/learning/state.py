@@ -217,16 +217,7 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
-_PLAIN_FIELDS = (  # JSON data already
-    "again",
-    "bundles",
-    "merits",
-    "pruned_step",
-    "changed",
-    "idle_epochs",
-    "idle_bundles",
-    "distilled",
-)
+_PLAIN_FIELDS = "again bundles merits pruned_step changed idle_epochs idle_bundles distilled".split()  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:

@@ -99,18 +99,18 @@ def read_guidance(source: str | Path, mission: str | None = None, words: Words |
     if path.is_dir():
         files = find_guidance_files(path)
         each = dict.fromkeys(files.values())  # once, whatever missions a file holds
-        found = {name: guidance for file in each for name, guidance in load_seed(file).items()}
-        _check_mission(path, mission, found)
+        known = {name: guidance for file in each for name, guidance in load_seed(file).items()}
+        _check_mission(path, mission, known)
         if step is not None:
             wanted = {name: file for name, file in files.items() if mission in (None, name)}
-            found = {name: _carry_spent(found[name], _read_snapshot(file, name, step)) for name, file in wanted.items()}
+            known = {name: _carry_spent(known[name], _read_snapshot(file, name, step)) for name, file in wanted.items()}
     else:
-        found = load_seed(path, words)
-        _check_mission(path, mission, found)
+        known = load_seed(path, words)
+        _check_mission(path, mission, known)
         if step is not None:
-            wanted_of = {name: guidance for name, guidance in found.items() if mission in (None, name)}
-            found = {name: _carry_spent(guidance, _find_step(path, guidance, step)) for name, guidance in wanted_of.items()}
-    return {name: guidance for name, guidance in found.items() if mission in (None, name)}
+            wanted_of = {name: guidance for name, guidance in known.items() if mission in (None, name)}
+            known = {name: _carry_spent(guidance, _find_step(path, guidance, step)) for name, guidance in wanted_of.items()}
+    return {name: guidance for name, guidance in known.items() if mission in (None, name)}
 
 
 def split_step(source: str | Path) -> tuple[Path, int | None]:
@@ -126,8 +126,8 @@ def find_guidance_files(folder: Path) -> dict[str, Path]:
     """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop lies in ``folder``."""
     if not file_of(folder, folder / "config.yaml").exists():
         raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name a run's folder, or a file"))
-    found = (file_of(folder, file) for file in sorted(folder.glob("*/guidance.json")))
-    files = {name: file for file in found for name in load_seed(file)}
+    paths = (file_of(folder, file) for file in sorted(folder.glob("*/guidance.json")))
+    files = {name: file for file in paths for name in load_seed(file)}
     if not files:
         raise InputError(shown(f"{folder}: this run holds no guidance; name one of loop guidance that has begun"))
     return files
@@ -180,9 +180,9 @@ def _read_text(path: str | Path) -> str:
         raise _unreadable(path, f"not UTF-8 (byte {error.start})", "save it as UTF-8", line) from error
 
 
-def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance]) -> None:
-    if mission is not None and mission not in found:
-        names = shown(", ".join(map(repr, found)), 400)
+def _check_mission(path: Path, mission: str | None, known: Mapping[str, Guidance]) -> None:
+    if mission is not None and mission not in known:
+        names = shown(", ".join(map(repr, known)), 400)
         raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {names}"))
 
 
@@ -203,9 +203,9 @@ def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:
         raise InputError(
             _describe_missing_step(file.parent, mission, step, kept, "guidance.retention says how many a run keeps")
         )
-    found = load_seed(file_of(file.parent, kept[step]))
-    _check_mission(kept[step], mission, found)
-    return found[mission]
+    known = load_seed(file_of(file.parent, kept[step]))
+    _check_mission(kept[step], mission, known)
+    return known[mission]
 
 
 def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
@@ -287,17 +287,17 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
         rules_place: tuple[str, ...] = ("experiences",) if "experiences" in body else ()
         return [(rules_place, "no experiences with a headline", 'write "experiences": {"G0": "the headline", ...}')]
     remedy = f"leave it out; known: {', '.join(FIELDS)}"
-    found: list[_Fault] = [((name,), f"unknown field {name!r}", remedy) for name in body if name not in FIELDS]
+    faults: list[_Fault] = [((name,), f"unknown field {name!r}", remedy) for name in body if name not in FIELDS]
     for key, text in rules.items():
         place = ("experiences", key)
         if not KEY.fullmatch(key):
-            found.append((place, f"experiences: the key {key!r}", "name rules G0, G1, ... G999999"))
+            faults.append((place, f"experiences: the key {key!r}", "name rules G0, G1, ... G999999"))
         elif not isinstance(text, str):
-            found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
+            faults.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
-            found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    if found:
-        return found
+            faults.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
+    if faults:
+        return faults
     if why := labels_fault(body.get("labels", PASS_FAIL)):
         return [
             (
@@ -311,13 +311,13 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
 
 
 def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
-    found: list[_Fault] = []
+    faults: list[_Fault] = []
     least = 1 + max(int(key[1:]) for key in rules)
     for name, lowest in (("step", 0), ("next_number", least)):
         value = body.get(name, lowest)
         if type(value) is not int or value < lowest:
-            found.append(((name,), f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
-    return found
+            faults.append(((name,), f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
+    return faults
 
 
 def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
@@ -345,15 +345,15 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """What is wrong with demonstrations and calibration."""
-    found: list[_Fault] = []
+    faults: list[_Fault] = []
     demonstrations, calibration = body.get("demonstrations", []), body.get("calibration", {})
     if not isinstance(demonstrations, list) or not all(map(_is_demonstration, demonstrations)):
-        found.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
+        faults.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
     names = {each.name for each in fields(Calibration)}
     is_known = isinstance(calibration, dict) and calibration.keys() <= names
     if not is_known or not all(type(each) in (int, float) and abs(each) < MOST for each in calibration.values()):
-        found.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
-    return found
+        faults.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
+    return faults
 
 
 def _is_demonstration(each: Any) -> bool:
