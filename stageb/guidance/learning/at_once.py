@@ -152,6 +152,7 @@ class _Teacher:
             frozenset(verdicts),
             (prices["fail"], prices["pass"]),
             labelled if has_labels(labels) else {},
+            keeps=bool(speaking_rules([rule for rule in self.present.rules if rule.is_fixed], words)),
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})

@@ -170,9 +170,9 @@ def _is_known(judged: Sequence[Case]) -> bool:
 
 
 def deciding_rule(case: Case, guidance: Guidance) -> str:
-    """The key of the rule that the reason of a case names last; empty if the guidance has no such rule."""
-    key = find_cited_rule(case.reason or "")
-    return key if key and guidance.rule(key) else ""
+    """The key of the rule that the reason of a case names last; empty if the guidance has no such rule that may change."""
+    rule = guidance.rule(find_cited_rule(case.reason or ""))
+    return rule.key if rule and not rule.is_fixed else ""
 
 
 def merge_equal(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:

@@ -41,10 +41,10 @@ class Material:
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
-    labelled: Mapping[Verdict, int] = field(
-        default_factory=dict
-    )  # of a mission with labels of its own: the tickets of each,
-    #   that of tickets which no rule speaks of last; ``fails`` are those of the others then
+    # Of a mission with labels of its own, the tickets of each, that of tickets which no rule speaks of last; ``fails`` are
+    # those of the others then.
+    labelled: Mapping[Verdict, int] = field(default_factory=dict)
+    keeps: bool = False  # the present rules, as some are fixed: others stand beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,7 @@ class Whole:
     replaces: bool  # the present rules: then a ticket without a line has the other verdict
     lines: tuple[Line, ...] = ()
     card: Scorecard | None = None
-    lists: tuple[
-        Whole, ...
-    ] = ()  # of a mission with labels of its own: the lines of each, where those before it do not hold
+    lists: tuple[Whole, ...] = ()  # of labels of its own: the lines of each, where those before it do not hold
     cost: float = 0.0  # of a ticket, estimated on tickets that did not teach it
     present: float = 0.0  # the same of the present guidance
     won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
@@ -74,7 +72,10 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
     present = material.fails ^ material.judged_fail
-    best = _learn_by_label(material, folds) if material.labelled else _learn_of_two(material, folds, longest)
+    if material.labelled:
+        best = None if material.keeps else _learn_by_label(material, folds)
+    else:
+        best = _learn_of_two(material, folds, longest)
     if not best or _cost(best[1], material) >= _cost(present & among, material):
         return None
     whole, wrong = best
@@ -132,10 +133,8 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 
 def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
     """The best list or card, and the tickets that it judges wrong out of fold."""
-    best, card = (
-        _learn_best_list(material, folds, _ways(material)),
-        _choose_size([partial(_learn_cards, longest)], material, folds),
-    )
+    best = _learn_best_list(material, folds, _ways(material))
+    card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
     is_better = card and (not best or _find_gain(card[1], best[1], material, sum(folds)) > 1)
     return card if is_better else best
 
@@ -190,7 +189,7 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     added: list[tuple[Verdict, bool]] = (
         [("pass", False)] if "pass" in material.verdicts else [("fail", False), ("pass", False)]
     )
-    return [*added, ("fail", True), ("pass", True)]
+    return added if material.keeps else [*added, ("fail", True), ("pass", True)]
 
 
 def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callable[[int, int], dict[Term, int]]) -> _Kind:

@@ -39,8 +39,8 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
     - Keys are never given again: ``next_number`` only grows.
     - Every rule that got its text here gets new metadata (``reflection_id``, ``op``, ``sources``, ``rationale``).
 
-    Raises ``ValueError`` for operations that the checks of ``proposals.py`` never let through: a rule that is not there or
-    that two operations name, a headline that would go, a merge of fewer than two rules, an empty text.
+    Raises ``ValueError`` for operations that the checks of ``proposals.py`` never let through: a rule that is not there, is
+    fixed, or is named twice, a headline that would go, a merge of fewer than two rules, an empty text.
     """
     _check(guidance, operations)
     rules = {rule.key: rule for rule in guidance.rules}
@@ -133,8 +133,11 @@ def _check(guidance: Guidance, operations: Sequence[Operation]) -> None:
         if operation.op == "merge" and HEADLINE_KEY in operation.merged_from:
             raise ValueError(f"the headline is never merged: {operation}")
         for key in named(operation):
-            if guidance.rule(key) is None:
+            rule = guidance.rule(key)
+            if rule is None:
                 raise ValueError(f"no rule {key}: {operation}")
+            if rule.is_fixed:
+                raise ValueError(f"rule {key} is fixed: {operation}")
             if keys[key] > 1:
                 raise ValueError(f"rule {key} is named twice: {operation}")
 
@@ -171,6 +174,12 @@ def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChang
     return tuple(
         RuleChange(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)
     )
+
+
+def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[Rule, ...]:
+    """The rules of ``new`` with the text that they have in ``old``, that are fixed in one of both alone."""
+    pairs = [(rule, old.rule(rule.key) if old else None) for rule in (new.rules if new else ())]
+    return tuple(rule for rule, was in pairs if was and was.text == rule.text and was.is_fixed != rule.is_fixed)
 
 
 def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:

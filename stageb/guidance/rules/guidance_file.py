@@ -22,11 +22,14 @@ from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words, name_labels
 from stageb.guidance.words.texts import labels_fault
 from stageb.guidance.words.types import (
+    ESTIMATE,
+    FIXED,
     FOLDS,
     HEADLINE_KEY,
     NAME_LENGTH,
     NOTHING,
     PASS_FAIL,
+    PROVISIONAL,
     UNCALIBRATED,
     Budget,
     Calibration,
@@ -194,6 +197,31 @@ def _carry_spent(newest: Guidance, past: Guidance) -> Guidance:
 def carry_seen(before: Guidance, after: Guidance) -> Guidance:
     """``after``, with the tickets that taught and chose ``before`` too."""
     return replace(after, taught_by=before.taught_by | after.taught_by, chosen_by=before.chosen_by | after.chosen_by)
+
+
+def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
+    """``edited``, which a person wrote, with all that ``base`` tells of it: where its rules come from, and what was spent
+    and seen. Marks are those of ``edited``."""
+    known, marks = {rule.text: rule.metadata for rule in base.rules}, {FIXED, PROVISIONAL}
+
+    def keep(rule: Rule) -> Rule:
+        gone = marks if rule.is_provisional else {*marks, ESTIMATE}
+        kept = {name: value for name, value in known.get(rule.text, {}).items() if name not in gone}
+        return replace(rule, metadata={**kept, **rule.metadata})
+
+    rules = tuple(map(keep, edited.rules))
+    is_same = [(rule.key, rule.text) for rule in rules] == [(rule.key, rule.text) for rule in base.rules]
+    return Guidance(
+        base.mission,
+        base.step if is_same else base.step + 1,
+        rules,
+        max(base.next_number, edited.next_number),
+        base.spent,
+        base.taught_by,
+        base.chosen_by,
+        base.demonstrations,
+        base.calibration if is_same else UNCALIBRATED,
+    )
 
 
 def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:

@@ -15,6 +15,7 @@ OpName = Literal["add", "update", "merge", "remove"]
 
 PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
 HEADLINE_KEY = "G0"
+FIXED = "fixed"  # in a rule's metadata: that learning neither changes nor removes it
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
@@ -110,6 +111,16 @@ class Rule:
     def is_provisional(self) -> bool:
         """Whether its proof is missing."""
         return self.metadata.get(PROVISIONAL) is True
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether learning leaves it as it is."""
+        return self.metadata.get(FIXED) is True
+
+    @property
+    def mark(self) -> str:
+        """What stands behind its key where people read it."""
+        return " (fixed)" if self.is_fixed else " (provisional)" if self.is_provisional else ""
 
     @property
     def estimate(self) -> Estimate | None:

@@ -44,6 +44,16 @@ def answer(*operations: object) -> str:
     return json.dumps({"operations": list(operations)}, ensure_ascii=False)
 
 
+def test_a_fixed_rule_is_not_touched() -> None:
+    rules = [replace(rule, metadata={"fixed": rule.key in ("G0", "G3")}) for rule in GUIDANCE.rules]
+    given = ReflectionInput(tuple(CASES), NOTHING), replace(GUIDANCE, rules=tuple(rules)), CONFIG, WORDS["en"], 0
+    headline = {**UPDATE, "key": "G0"}
+    for operation, key in ((REMOVE, "G3"), (MERGE, "G3"), (headline, "G0"), ({**UPDATE, "key": "G3"}, "G3")):
+        (refused,) = parse_proposal(answer(operation), *given).refusals
+        assert refused.reason == f"{key} is fixed"
+    assert len(parse_proposal(answer(UPDATE, ADD), *given).operations) == 2
+
+
 def refusal(operation: object, language: str = "en") -> str:
     """Why ``operation`` alone is refused."""
     proposal = parse(answer(operation), language=language)

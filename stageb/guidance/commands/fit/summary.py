@@ -48,7 +48,7 @@ def show(
         rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
-            console.print(f"  {rule.key}{' (provisional)' * rule.is_provisional}. {rule.text}")
+            console.print(f"  {rule.key}{rule.mark}. {rule.text}")
         for line in describe_provisional(learnt.rules):
             console.print(f"  {line}")
         for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
