@@ -1,22 +1,16 @@
 #!/usr/bin/env bash
 # bin/stageb.sh [gpus=0,1,2,3] config=PATH [key=value ...]
-# bin/stageb.sh rollout_gpus=0,1,2 train_gpus=3 config=PATH [key=value ...]
 #
-# Starts `stageb fit` on the named GPUs: one makes one process, several a rank each by torchrun, none the CPU. The second form is for
-# loops that have a topology: some GPUs roll out, the others learn. Every other key=value is a config key, such as
-# runner.epochs=2; options (--fresh) pass through.
+# Starts `stageb fit` on the named GPUs: one makes one process, several a rank each by torchrun, none the CPU. Every other key=value
+# is a config key, such as runner.epochs=2; options (--fresh) pass through.
 source "$(dirname "${BASH_SOURCE[0]}")/setup"
 
 gpus=
-rollout_gpus=
-train_gpus=
 config=
 rest=()
 for argument in "$@"; do
     case $argument in
     gpus=*) gpus=${argument#gpus=} ;;
-    rollout_gpus=*) rollout_gpus=${argument#rollout_gpus=} ;;
-    train_gpus=*) train_gpus=${argument#train_gpus=} ;;
     config=*) config=${argument#config=} ;;
     --*) rest+=("$argument") ;;
     ?*=*) rest+=("--$argument") ;;
@@ -29,16 +23,6 @@ done
 if [ -z "$config" ]; then
     echo "usage: bin/stageb.sh [gpus=0,1,2,3] config=PATH [key=value ...]" >&2
     exit 2
-fi
-if [ -n "$rollout_gpus$train_gpus" ]; then
-    if [ -n "$gpus" ] || [ -z "$rollout_gpus" ] || [ -z "$train_gpus" ]; then
-        echo "bin/stageb.sh: give rollout_gpus and train_gpus together, and no gpus beside them" >&2
-        exit 2
-    fi
-    gpus=$train_gpus,$rollout_gpus # ranks that learn come first
-    IFS=, read -ra learn <<<"$train_gpus"
-    IFS=, read -ra rollout <<<"$rollout_gpus"
-    rest=("--topology.learn=${#learn[@]}" "--topology.rollout=${#rollout[@]}" ${rest[@]+"${rest[@]}"})
 fi
 if [ -n "${gpus//[0-9,]/}" ]; then
     echo "bin/stageb.sh: gpus=$gpus: expected GPU numbers with commas between them, such as gpus=0,1" >&2

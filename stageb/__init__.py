@@ -13,6 +13,7 @@ From Python, as the commands of the same names do:
 
 - ``validate`` checks what ``fit`` would read, and estimates its cost; ``fit`` learns from files, rows or a DataFrame, in
   processes of its own, and returns a ``Run``
+- ``GuidanceClassifier`` is a scikit-learn classifier that learns such rules by code alone
 - ``predict`` judges tickets by rules that were learnt; ``evaluate`` says how often they are right; ``summarize`` has a model
   write what images show
 - whatever cannot be used or breaks raises a ``StagebError``; an ``InputError`` is about what was given
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
     from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
+    from stageb.guidance.commands.use.classifier import GuidanceClassifier
     from stageb.guidance.commands.use.evaluate import evaluate
     from stageb.guidance.commands.use.fit import Run, fit
     from stageb.guidance.commands.use.predict import predict
@@ -50,6 +52,7 @@ __all__ = [
     "Engine",
     "EngineError",
     "Guidance",
+    "GuidanceClassifier",
     "InputError",
     "JournalError",
     "LoopConfig",
@@ -72,6 +75,7 @@ _HOMES = {
     "stageb.guidance.words.config": ("LoopConfig",),
     "stageb.guidance.commands.use.summarize": ("summarize",),
     "stageb.guidance.words.types": ("Guidance", "Rule", "Ticket"),
+    "stageb.guidance.commands.use.classifier": ("GuidanceClassifier",),
     "stageb.guidance.commands.use.evaluate": ("evaluate",),
     "stageb.guidance.commands.use.fit": ("Run", "fit"),
     "stageb.guidance.commands.use.predict": ("predict",),

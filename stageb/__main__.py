@@ -18,7 +18,7 @@ from pathlib import Path
 
 from stageb import __version__
 from stageb.cli import registry
-from stageb.cli.parsing import Asked, parse, parse_run, parse_tool
+from stageb.cli.parsing import ParsedCommand, parse, parse_run, parse_tool
 from stageb.errors import ConfigError, InputError, StagebError, shown
 from stageb.job import lifetime, process
 from stageb.store import disk
@@ -119,7 +119,7 @@ def validate(arguments: Sequence[str]) -> int:
     return check(asked.config)
 
 
-def check_place(asked: Asked) -> None:
+def check_place(asked: ParsedCommand) -> None:
     """Raise ``ConfigError`` where a run's folder cannot be made."""
     try:
         disk.check_place(asked.config.output.folder, "another folder")

@@ -74,6 +74,9 @@ class OutputConfig(Section, at="output"):
     run_name: str = setting("run", PLAIN_NAME, trust=WRITTEN)
     """This run's folder under root; one path component."""
 
+    def __str__(self) -> str:
+        return f"{self.root}/{self.run_name}"
+
     @property
     def folder(self) -> Path:
         """The run's."""

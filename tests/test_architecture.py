@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 242
-LINES = {"stageb": 44_850, "stageb/guidance": 19_225}
+LINES = {"stageb": 44_590, "stageb/guidance": 19_370}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -92,6 +92,7 @@ THIRD_PARTY = {
     "stageb/snake/game": {"PIL", "torch"},
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/*": {"safetensors", "torch"},
+    "stageb/guidance/commands/use/classifier": {"numpy", "sklearn"},
     "stageb/guidance/commands/use/black_box": {"sklearn", "threadpoolctl"},
     "stageb/growth/__init__": set[str](),
     "stageb/growth/config": set[str](),

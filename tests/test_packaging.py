@@ -129,16 +129,6 @@ def called(launcher: Path, *arguments: str) -> tuple[int, list[str], str]:
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
-def test_the_launch_script_gives_some_gpus_to_rolling_out(launcher: Path) -> None:
-    code, lines, _ = called(launcher, "rollout_gpus=0,1,2", "train_gpus=3", "config=c.yaml")
-    assert code == 7
-    assert lines[0] == "gpus=3,0,1,2"  # ranks that learn come first
-    assert {"--fabric.devices=4", "--topology.learn=1", "--topology.rollout=3"} <= set(lines)
-    code, _, err = called(launcher, "rollout_gpus=0", "config=c.yaml")
-    assert code == 2
-    assert "give rollout_gpus and train_gpus together" in err
-
-
 @pytest.mark.parametrize(
     ("gpus", "devices", "accelerator", "strategy"),
     [("", 1, "cpu", "auto"), ("3", 1, "cuda", "auto"), ("0,1,2,3", 4, "cuda", "ddp")],

@@ -1,9 +1,7 @@
 """Speed of loop two_channel: ``bin/bench two_channel steps rollout learn packs``, any of the four, one after the other.
 
-- ``steps``: the real command by ``--config``, steps of channel B alone, for each of ``--topologies``: ``2`` is two ranks
-  that do both, ``1+3`` one that learns and three that answer, ``1+3:1`` the same at staleness 1. A step is told beside the
-  bound 1.10 x the longer of its two halves (answering; learning, packs and gradients included) + the first pack. The first
-  quarter of the steps is not counted.
+- ``steps``: the real command by ``--config``, steps of channel B alone, for each number of ``--ranks``. The first quarter of
+  the steps is not counted.
 - ``rollout``: answers by the loop's writer, which takes weights anew before each pass, beside the default engine on the same
   checkpoint, prompts and streams, as ``bin/bench rollout`` times it.
 - ``learn``: steps of channel A in this process, views included, with a GPU's sums in a fixed order, as the learner has it,
@@ -22,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
@@ -67,13 +64,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--config", default=CONFIG, help=f"(default {CONFIG})")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the config")
-    parser.add_argument("--topologies", default="1", help="for steps, one after the other (default 1)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="for steps, one after the other (default 1)")
     parser.add_argument("--steps", type=int, default=24, help="of each run (default 24)")
     parser.add_argument("--images", type=int, default=256, help="for rollout: answered in a pass (default 256)")
     parser.add_argument("--repeats", type=int, default=3, help="for rollout (default 3)")
     parser.add_argument("--lot", type=int, default=256, help="for packs: samples of a step (default 256)")
     parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
-    parser.add_argument("--picture", metavar="FILE", help="for steps: draw what their time went to, as PNG")
     given = parser.parse_args(arguments)
     for name in ("images", "repeats", "lot"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
@@ -81,61 +77,28 @@ def main(arguments: Sequence[str]) -> int:
     rows = measured(given, {"steps": steps, "rollout": rollout, "learn": learn, "packs": packs})
     machine = {"device": device_name(), "cores": os.cpu_count(), "torch": torch.__version__}
     write(given.json, {"machine": machine, "rows": rows})
-    if given.picture:
-        draw([row for row in rows if row["part"] == "steps"], given.picture)
     return 0
 
 
 # Steps of the real command
 
 
-@dataclass(frozen=True)
-class Topology:
-    """Which ranks do what."""
-
-    name: str  # as it was asked for
-    learn: int
-    rollout: int  # ranks that answer and do nothing else
-    staleness: int
-
-    @classmethod
-    def of(cls, word: str) -> Topology:
-        """``2``, ``1+3`` or ``1+3:1``. Raises ``ConfigError``."""
-        ranks, _, staleness = word.partition(":")
-        parts = ranks.split("+")
-        sound = all(part.isdecimal() and int(part) for part in parts) and len(parts) <= 2 and staleness in ("", "0", "1")
-        require(sound, "--topologies", word, "such as 2,1+3,1+3:1")
-        return cls(word, int(parts[0]), int(parts[1]) if len(parts) == 2 else 0, int(staleness or 0))
-
-    def keys(self) -> dict[str, Any]:
-        """Of a config."""
-        apart = {"topology.learn": self.learn, "topology.rollout": self.rollout} if self.rollout else {}
-        return {**apart, "topology.staleness": self.staleness, "fabric.devices": self.learn + self.rollout}
-
-
 def steps(given: argparse.Namespace) -> list[Row]:
     """Seconds of a step of channel B, and what they went to."""
-    found, room = [], config_of(given.config, given.set).packing.global_max_length
-    for topology in map(Topology.of, given.topologies.split(",")):
-        rows = _command(given, topology)[given.steps // 4 :]
-        taken = [row["time/step_s"] for row in rows]
+    found = []
+    for ranks in given.ranks:
+        rows = _command(given, ranks)[given.steps // 4 :]
         learning = [max(sum(rank.get(name, 0.0) for name in LEARNING) for rank in row["ranks"]) for row in rows]
         answering = [max(rank.get(ANSWERING, 0.0) for rank in row["ranks"]) for row in rows]
-        longer = statistics.median(map(max, learning, answering))
-        first = statistics.median(learn / row["packing/packs"] for learn, row in zip(learning, rows, strict=True))
         row = {
-            "topology": topology.name,
-            **spread("step_s", taken),
+            "ranks": ranks,
+            **spread("step_s", [row["time/step_s"] for row in rows]),
             "answering_s": statistics.median(answering),
             "learning_s": statistics.median(learning),
-            "first_pack_s": first,
-            "bound_s": 1.1 * longer + first,
-            "of_bound": statistics.median(taken) / (1.1 * longer + first),
             "packs": statistics.median(each["packing/packs"] for each in rows),
-            "packs_bound": statistics.median(-(-each["packing/tokens"] // room) + 1 for each in rows),
             "fill": statistics.median(each["packing/fill"] for each in rows),
             "tokens_per_s": statistics.median(each.get("rollout/gen_tokens_per_s", 0.0) for each in rows),
-            "by_rank": [_parts(rows, rank) for rank in range(len(rows[0]["ranks"]))],
+            "by_rank": [_parts(rows, rank) for rank in range(ranks)],
         }
         found.append(row)
     return found
@@ -147,10 +110,10 @@ def _parts(rows: Sequence[Row], rank: int) -> dict[str, float]:
     return {name: statistics.median(row["ranks"][rank].get(name, 0.0) for row in rows) for name in names}
 
 
-def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
+def _command(given: argparse.Namespace, ranks: int) -> list[Row]:
     """Run ``stageb fit``; the rows of its steps, of metrics and times together."""
     last = {
-        **topology.keys(),
+        "fabric.devices": ranks,
         "schedule.pattern": "[B]",
         "schedule.steps": given.steps,
         "schedule.commit_every": given.steps,
@@ -275,30 +238,6 @@ def packs(given: argparse.Namespace) -> list[Row]:
     numbers, bounds, fills = zip(*found, strict=True)
     most = max(number - bound for number, bound in zip(numbers, bounds, strict=True))
     return [{"lots": len(found), "samples": given.lot, "packs": max(numbers), "over_bound": most, **spread("fill", fills)}]
-
-
-# A picture
-
-
-def draw(rows: Sequence[Row], path: str) -> None:
-    """What the time of a step went to, a bar for each rank."""
-    from matplotlib.figure import Figure
-
-    bars = [(f"{row['topology']}, rank {rank}", parts, row) for row in rows for rank, parts in enumerate(row["by_rank"])]
-    figure = Figure(figsize=(8, 1.2 + 0.3 * len(bars)), layout="constrained")
-    axes = figure.add_subplot()
-    names = (ANSWERING, *LEARNING, WAITING)
-    for place, (_, parts, row) in enumerate(bars):
-        left = 0.0
-        for number, name in enumerate(names):
-            axes.barh(place, parts[name], left=left, color=f"C{number}", label=name if place == 0 else None)
-            left += parts[name]
-        axes.plot([row["step_s"]] * 2, [place - 0.4, place + 0.4], color="black", lw=1)
-    axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
-    axes.invert_yaxis()
-    axes.set_xlabel("seconds of a step (line: its whole length)")
-    figure.legend(loc="outside lower center", ncols=len(names), frameon=False, fontsize="small", columnspacing=1)
-    figure.savefig(path, dpi=150)
 
 
 def config_of(path: str, keys: Sequence[str]) -> TwoChannelConfig:

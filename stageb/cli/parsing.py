@@ -45,7 +45,7 @@ class WordParser(argparse.ArgumentParser):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedCommand:
     """What a command line asks for."""
 
     loop: str
@@ -54,15 +54,15 @@ class Asked:
     fresh: bool  # whether to start anew; about this one call, and so no key
 
 
-def parse(arguments: Sequence[str], command: str = "fit") -> Asked:
+def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
     """What ``arguments`` ask for, of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
     ``--print_config`` print and exit."""
     words = read_words(arguments)
     loop = chosen_loop(words)
-    return Asked(loop, *config_from(command, registry.LOOPS[loop], words))
+    return ParsedCommand(loop, *config_from(command, registry.LOOPS[loop], words))
 
 
-def parse_run(folder: Path) -> Asked:
+def parse_run(folder: Path) -> ParsedCommand:
     """What the run in ``folder`` was asked for. Raises ``InputError`` where no run lies there.
 
     The config says what the run was, and anybody may have written it: ``trust.py`` tells what a command may act upon.

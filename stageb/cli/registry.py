@@ -15,7 +15,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stageb.errors import InputError
 from stageb.job.process import collector_off
@@ -176,15 +176,13 @@ def loop_with(tool: Tool) -> Loop:
 
 def config_of(entry: Loop | Tool) -> type:
     """The dataclass whose fields are the keys of a loop or of a tool."""
-    kind: type = _named(entry.config)
-    return kind
+    return cast(type, _named(entry.config))
 
 
 def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
     """What runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its extra is missing."""
     _check_extra(loop)
-    function: Callable[[Any, str, bool], int] = _named(LOOPS[loop].fit)
-    return function
+    return _named(LOOPS[loop].fit)
 
 
 def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:
@@ -197,14 +195,12 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
         beside = f"; or without a run's folder: stageb {name} --help" if name in LOOPS[loop].tools else ""
         raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
     _check_extra(loop)
-    function: Callable[[Path, Any, Sequence[str]], int] = _named(LOOPS[loop].commands[name].run)
-    return function
+    return _named(LOOPS[loop].commands[name].run)
 
 
 def beneath_of(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
     """What takes the place of a tool's defaults, from the values that it was given."""
-    function: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _named(tool.beneath)
-    return function
+    return _named(tool.beneath)
 
 
 def check_of(loop: str) -> Callable[[Any], int] | None:
@@ -212,16 +208,14 @@ def check_of(loop: str) -> Callable[[Any], int] | None:
     if not LOOPS[loop].check:
         return None
     _check_extra(loop)
-    function: Callable[[Any], int] = _named(LOOPS[loop].check)
-    return function
+    return _named(LOOPS[loop].check)
 
 
 def tool_of(name: str) -> Callable[..., int]:
     """What runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its extra is missing."""
     tool = tools()[name]
     _check(f"stageb {name}", tool.extra, tool.needs)
-    function: Callable[..., int] = _named(tool.run)
-    return function
+    return _named(tool.run)
 
 
 def _check_extra(loop: str) -> None:
@@ -235,7 +229,7 @@ def _check(who: str, extra: str, modules: Sequence[str]) -> None:
         raise InputError(f"{who} needs the extra {extra}, of which {', '.join(missing)} cannot be found: {remedy}")
 
 
-def _named(dotted: str) -> Any:
+def _named(dotted: str) -> Callable[..., Any]:
     module, _, name = dotted.partition(":")
     with collector_off():  # all that torch brings lives to the end: looking for garbage in it takes a fifth of the import
-        return getattr(importlib.import_module(module), name)
+        return cast(Callable[..., Any], getattr(importlib.import_module(module), name))

@@ -67,8 +67,8 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where there is no such function.
     """
     respond = function_named(_KEY, model.model_name_or_path)
-    told = is_configured(model.thinking_ends, model.chat_template_kwargs)
-    return ScriptedEngine(respond, model.thinking_ends or USUAL, told)
+    thinks = is_configured(model.thinking_ends, model.chat_template_kwargs)
+    return ScriptedEngine(respond, model.thinking_ends or USUAL, thinks)
 
 
 def _count_words(text: str) -> int:

@@ -145,7 +145,7 @@ def last(name: str, shape: tuple[int, ...]) -> Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SeedPlace:
     """What a seed must know of the slot it stands in."""
 
     width: int  # features
@@ -157,26 +157,26 @@ class Blueprint:
     """One kind of seed."""
 
     axes: tuple[int, ...]  # how many axes of places states may have
-    specs: Callable[[Place], list[Spec]]
-    branch: Callable[[Mapping[str, Tensor], Tensor, Place], Tensor]  # f: (N, C, *places) to the same
-    products: Callable[[Place], int]  # multiplications that f takes for one example
+    specs: Callable[[SeedPlace], list[Spec]]
+    branch: Callable[[Mapping[str, Tensor], Tensor, SeedPlace], Tensor]  # f: (N, C, *places) to the same
+    products: Callable[[SeedPlace], int]  # multiplications that f takes for one example
 
 
-def _norm_specs(at: Place) -> list[Spec]:
+def _norm_specs(at: SeedPlace) -> list[Spec]:
     return [Spec("gain", (at.width,), teaching=2.0 * TEACHING), Spec("bias", (at.width,), teaching=TEACHING)]
 
 
-def _norm(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
+def _norm(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     norm = group_norm if at.places else layer_norm
     return norm(h, params["gain"], params["bias"])
 
 
-def _mlp_specs(at: Place) -> list[Spec]:
+def _mlp_specs(at: SeedPlace) -> list[Spec]:
     inner = [weight("in", (at.width, at.width)), Spec("in_bias", (at.width,), teaching=TEACHING)]
     return [*inner, last("out", (at.width, at.width)), Spec("bias", (at.width,))]
 
 
-def _mlp(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
+def _mlp(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     return mix(functional.relu(mix(h, params["in"], params["in_bias"])), params["out"], params["bias"])
 
 
@@ -185,54 +185,54 @@ def narrow_width(width: int) -> int:
     return max(1, width // 4)
 
 
-def _low_rank_specs(at: Place) -> list[Spec]:
+def _low_rank_specs(at: SeedPlace) -> list[Spec]:
     return [weight("in", (narrow_width(at.width), at.width), 1.0), last("out", (at.width, narrow_width(at.width)))]
 
 
-def _low_rank(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
+def _low_rank(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     return mix(mix(h, params["in"]), params["out"])
 
 
-def _attention_specs(at: Place) -> list[Spec]:
+def _attention_specs(at: SeedPlace) -> list[Spec]:
     width = at.width
     narrow = [weight(name, (narrow_width(width), width), 1.0) for name in ("queries", "keys")]
     return [*narrow, weight("values", (width, width), 1.0), last("out", (width, width))]
 
 
-def _attention(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
+def _attention(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     queries, keys, values = (mix(h, params[name]) for name in ("queries", "keys", "values"))
     return mix(attend(queries, keys, values), params["out"])
 
 
-def _attention_products(at: Place) -> int:
+def _attention_products(at: SeedPlace) -> int:
     width, places = at.width, prod(at.places)
     return places * (2 * narrow_width(width) * width + 2 * width * width) + places * places * (narrow_width(width) + width)
 
 
-def kernel(at: Place, size: int) -> tuple[int, ...]:
+def kernel(at: SeedPlace, size: int) -> tuple[int, ...]:
     """A kernel of ``size`` along each axis."""
     return (size,) * len(at.places)
 
 
-def _depthwise_specs(at: Place) -> list[Spec]:
+def _depthwise_specs(at: SeedPlace) -> list[Spec]:
     return [weight("filter", (at.width, 1, *kernel(at, 5))), last("out", (at.width, at.width)), Spec("bias", (at.width,))]
 
 
-def _depthwise(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
+def _depthwise(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     filtered = convolve(h, params["filter"])
     return mix(functional.relu(filtered), params["out"], params["bias"])
 
 
-def _light_specs(at: Place) -> list[Spec]:
+def _light_specs(at: SeedPlace) -> list[Spec]:
     half = max(1, at.width // 2)
     return [weight("in", (half, at.width, *kernel(at, 3))), last("out", (at.width, half)), Spec("bias", (at.width,))]
 
 
-def _light(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
+def _light(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     return mix(functional.relu(convolve(h, params["in"])), params["out"], params["bias"])
 
 
-def _heavy_specs(at: Place) -> list[Spec]:
+def _heavy_specs(at: SeedPlace) -> list[Spec]:
     wide, size = 2 * at.width, kernel(at, 3)
     return [
         weight("in", (wide, at.width, *size)),
@@ -242,12 +242,12 @@ def _heavy_specs(at: Place) -> list[Spec]:
     ]
 
 
-def _heavy(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
+def _heavy(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     inner = functional.relu(convolve(h, params["in"], params["in_bias"]))
     return convolve(inner, params["out"], params["bias"])
 
 
-def _everywhere(specs: Callable[[Place], list[Spec]]) -> Callable[[Place], int]:
+def _everywhere(specs: Callable[[SeedPlace], list[Spec]]) -> Callable[[SeedPlace], int]:
     """Products of layers whose every weight is used once at every place."""
     return lambda at: prod(at.places) * sum(spec.size for spec in specs(at) if len(spec.shape) > 1)
 

@@ -158,7 +158,7 @@ class GrowthSection(Section, at="growth"):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(Section, at="evaluation"):
+class GrowthEvaluationConfig(Section, at="evaluation"):
     """Evaluation with the most probable actions, in environments that are never trained on."""
 
     every: int = setting(0, at_least(0))
@@ -182,7 +182,7 @@ class GrowthConfig(Section, at=""):
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: GrowthEvaluationConfig = field(default_factory=GrowthEvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)

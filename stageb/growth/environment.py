@@ -25,7 +25,7 @@ from stageb.growth.controllers import Controller
 from stageb.growth.hosts import Plan
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import Rollout, encode_action, make_masks
+from stageb.growth.policy import GrowthRollout, encode_action, make_masks
 from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
 from stageb.growth.types import SLOTS, Action, EnvironmentView, EpisodeResult, Op, Slots, SlotView, Stage
@@ -79,7 +79,7 @@ class Episodes:
     """A block from its start to its end."""
 
     ended: tuple[EpisodeResult, ...]
-    played: Rollout  # what PPO learns from
+    played: GrowthRollout  # what PPO learns from
     views: tuple[tuple[EnvironmentView, ...], ...]  # of every epoch, by member
     actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
 
@@ -143,8 +143,8 @@ class Block:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
         judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
-        told = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
-        rows = zip(self.slots, *(each.tolist() for each in told), strict=True)
+        columns = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
+        rows = zip(self.slots, *(each.tolist() for each in columns), strict=True)
         for member, (slots, train_loss, train_accuracy, loss, (accuracy, *changed), norms) in enumerate(rows):
             self.flops[member] += self.price_of_looking(member)
             measured = Measurements(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))
@@ -246,7 +246,7 @@ def play(block: Block, controller: Controller) -> Episodes:
     finals = _view_finals(block)
     rewards = _compute_rewards(seen, finals, config)
     decided = tuple(turn.actions for turn in turns)
-    played = Rollout(
+    played = GrowthRollout(
         torch.stack([turn.observations for turn in turns]),
         torch.stack([turn.legal for turn in turns]),
         torch.tensor([[encode_action(action) for action in actions] for actions in decided]),

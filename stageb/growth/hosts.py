@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stageb.config import require
 from stageb.errors import ConfigError, shown
-from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, holds
+from stageb.growth.blueprints import BLUEPRINTS, SeedPlace, Spec, holds
 from stageb.growth.config import HostConfig
 from stageb.growth.kinds import KINDS, Form, HostKind, make_place
 from stageb.growth.observation import SIZE, make_blank
@@ -86,7 +86,7 @@ class Plan:
     blueprints: tuple[str, ...]  # what ``active`` counts
     learning_rates: tuple[float, float, float, float]  # of the host, and of the seeds of early, mid and late
     segments: Mapping[str, tuple[Spec, ...]]  # in one order: host, then the seeds of early, mid, late
-    slots: tuple[Place, Place, Place]
+    slots: tuple[SeedPlace, SeedPlace, SeedPlace]
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from math import prod
 from torch import Tensor
 from torch.nn import functional
 
-from stageb.growth.blueprints import Place, Spec, convolve, group_norm, mix, weight
+from stageb.growth.blueprints import SeedPlace, Spec, convolve, group_norm, mix, weight
 
 Params = Mapping[str, Tensor]
 
@@ -156,6 +156,6 @@ KINDS: Mapping[str, HostKind] = {
 }
 
 
-def make_place(kind: HostKind, form: Form, width: int, slot: int) -> Place:
+def make_place(kind: HostKind, form: Form, width: int, slot: int) -> SeedPlace:
     """What a seed must know of ``slot`` of such a host."""
-    return Place(width, kind.places(form, slot))
+    return SeedPlace(width, kind.places(form, slot))

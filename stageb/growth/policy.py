@@ -168,7 +168,7 @@ def _entropies(op: Tensor, slot: Tensor, blueprint: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class GrowthRollout:
     """T steps of N whole episodes."""
 
     observations: Tensor  # float32 (T, N, 80)
@@ -177,7 +177,7 @@ class Rollout:
     rewards: Tensor  # float32 (T, N)
 
     @classmethod
-    def join(cls, parts: Sequence[Rollout]) -> Rollout:
+    def join(cls, parts: Sequence[GrowthRollout]) -> GrowthRollout:
         """Episodes of several blocks, in their order."""
         return cls(*(torch.cat([getattr(part, each.name) for part in parts], dim=1) for each in fields(cls)))
 
@@ -204,7 +204,7 @@ class PolicyLearner:
         self.step = Step(self.policy, adam, config.ppo, Tensor.backward)
         self._skipped_steps = SkippedSteps("a smaller ppo.learning_rate")
 
-    def learn(self, played: Rollout, update: int, done: float) -> ppo.Figures:
+    def learn(self, played: GrowthRollout, update: int, done: float) -> ppo.Figures:
         """One update; ``done`` is the share of the run before it, 0 to 1, by which the schedules go.
 
         Raises ``NonFiniteError`` where three gradients in a row are not finite.

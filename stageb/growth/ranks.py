@@ -15,7 +15,7 @@ import torch
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider, Snapshot
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.policy import Rollout
+from stageb.growth.policy import GrowthRollout
 from stageb.growth.schedule import GrowthSchedule, cut_blocks
 from stageb.growth.types import EpisodeResult
 from stageb.job.world import World, decode, encode, pack, unpack
@@ -27,7 +27,7 @@ class RoundResult:
     """What all ranks played, in the order of environments; on rank 0, and empty elsewhere."""
 
     results: tuple[EpisodeResult, ...]
-    rollouts: tuple[Rollout, ...]  # of each block
+    rollouts: tuple[GrowthRollout, ...]  # of each block
     ranks: tuple[dict[str, Any], ...]  # what each rank did, for timings
 
 
@@ -72,7 +72,7 @@ class GrowthRanks:
         together = self.world.dealt([each["blocks"] for each in unpacked])
         ended = tuple(EpisodeResult.of(row) for block in together for row in decode(block["ended"]))
         return RoundResult(
-            ended, tuple(Rollout(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked)
+            ended, tuple(GrowthRollout(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked)
         )
 
     def _facts(self, blocks: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
@@ -99,5 +99,5 @@ def _text(ended: Sequence[EpisodeResult]) -> str:
     return encode([each.plain() for each in ended]).decode()
 
 
-def _tensors(played: Rollout) -> dict[str, torch.Tensor]:
+def _tensors(played: GrowthRollout) -> dict[str, torch.Tensor]:
     return {each.name: getattr(played, each.name).cpu() for each in fields(played)}

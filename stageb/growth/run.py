@@ -11,14 +11,14 @@ from safetensors.torch import save_file
 
 from stageb.growth.config import GrowthConfig, GrowthSection
 from stageb.growth.deciding import WEIGHTS, Snapshot, take_snapshot
-from stageb.growth.policy import PolicyLearner, Rollout
+from stageb.growth.policy import GrowthRollout, PolicyLearner
 from stageb.growth.ranks import RoundResult
 from stageb.growth.schedule import GrowthSchedule
 from stageb.growth.types import SLOTS, EpisodeResult
 from stageb.runs.figures import rounded, short
-from stageb.runs.folder import METRICS
 from stageb.runs.logs import Curves, RowView
-from stageb.training.ppo import Figures
+from stageb.training.ppo import GROUPS as LEARNING_GROUPS
+from stageb.training.ppo import PANELS, Figures
 from stageb.training.run import LearningRun
 from stageb.training.schedules import entropy_weight, learning_rate
 
@@ -27,9 +27,7 @@ LEARNT = "policy_loss value_loss entropy approx_kl clip_frac grad_norm explained
 GROUPS = {  # how TensorBoard groups what rows call plainly
     **dict.fromkeys((*MEANS, "right", "none"), "episodes"),
     **dict.fromkeys(("flops", "flops_so_far", "host_skipped_so_far"), "hosts"),
-    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
-    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
-    **dict.fromkeys(("skipped", "learning_rate", "entropy_weight"), "ppo"),
+    **LEARNING_GROUPS,
 }
 CURVES = Curves(
     step="episodes",
@@ -38,9 +36,7 @@ CURVES = Curves(
         ("objective", "objective J (validation)"),
         ("accuracy", "validation accuracy at episodes' ends"),
         ("fossilized", "seeds kept an episode"),
-        ("entropy", "entropy (nats)"),
-        ("explained_variance", "explained variance"),
-        ("approx_kl", "KL(old, new)"),
+        *PANELS,
     ),
     tested={"objective": "eval/objective", "accuracy": "eval/accuracy", "fossilized": "eval/fossilized"},
     apart="held-out environments",
@@ -109,18 +105,6 @@ def _name_seed(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, st
     return {"slot": SLOTS[slot], "blueprint": blueprints[blueprint]}
 
 
-def describe_start(config: GrowthConfig, schedule: GrowthSchedule, done: int, last: Mapping[str, Any] | None) -> str:
-    """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
-    place = f"{config.output.root}/{config.output.run_name}"
-    if last:
-        return f"{place}: resuming after {done} of {schedule.updates} updates, {describe_figures(last)}"
-    growth, host = config.growth, config.host
-    return (
-        f"{place}: {schedule.updates:,} updates of {growth.environments} environments each: {config.task.name}, "
-        f"{host.kind} hosts, {host.epochs} epochs; controller {growth.controller}"
-    )
-
-
 def describe_assignment(places: Sequence[str], environments: Sequence[int], growth: GrowthSection) -> list[str]:
     """The assignment of an update's environments in lines: ``places`` are the ranks' devices. A lopsided one is said."""
     lines = [
@@ -134,24 +118,6 @@ def describe_assignment(places: Sequence[str], environments: Sequence[int], grow
             f"(growth.environments / growth.block) a multiple of {len(environments)}"
         )
     return lines
-
-
-def describe_figures(row: Mapping[str, Any]) -> str:
-    """The figures of episodes, in a few words."""
-    said = f"J {row['objective']:.3f}, validation accuracy {row['accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
-    if row["explained_variance"] is not None:
-        said += f", explained variance {row['explained_variance']:.2f}"
-    return said if row["eval/objective"] is None else f"{said}; held out: J {row['eval/objective']:.3f}"
-
-
-def describe_result(row: Mapping[str, Any]) -> str:
-    """The result of the run whose last row is ``row``, in a few words."""
-    right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
-    return (
-        f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held out: "
-        f"J {row['eval/objective']:.3f}, validation accuracy {row['eval/accuracy']:.1%}, "
-        f"{row['eval/fossilized']:.2f} seeds kept{right}"
-    )
 
 
 EPISODES = "episodes.jsonl"
@@ -190,7 +156,19 @@ class GrowthRun(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return describe_result(row)
+        right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
+        return (
+            f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held out: "
+            f"J {row['eval/objective']:.3f}, validation accuracy {row['eval/accuracy']:.1%}, "
+            f"{row['eval/fossilized']:.2f} seeds kept{right}"
+        )
+
+    def figures(self, row: Mapping[str, Any]) -> str:
+        """See ``LearningRun``."""
+        said = f"J {row['objective']:.3f}, validation accuracy {row['accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
+        if row["explained_variance"] is not None:
+            said += f", explained variance {row['explained_variance']:.2f}"
+        return said if row["eval/objective"] is None else f"{said}; held out: J {row['eval/objective']:.3f}"
 
     def begin(self, fresh: bool, places: Sequence[str]) -> GrowthStart | None:
         """Open the folder; None where nothing is left to do. ``places`` are the ranks' devices."""
@@ -206,9 +184,12 @@ class GrowthRun(LearningRun):
                 self.learner.load(checkpoint)
         shares = self.schedule.shares(len(places))
         self._describe({"ranks": [{"device": place, "environments": n} for place, n in zip(places, shares, strict=True)]})
-        held = self.journal.rows(METRICS)
-        opening = describe_start(self.config, self.schedule, done, held[-1] if held else None)
-        also = describe_assignment(places, shares, self.config.growth)
+        growth, host = self.config.growth, self.config.host
+        opening = (
+            f"{growth.updates:,} updates of {growth.environments} environments each: {self.config.task.name}, "
+            f"{host.kind} hosts, {host.epochs} epochs; controller {growth.controller}"
+        )
+        also = describe_assignment(places, shares, growth)
         self._show(self.schedule.updates, done, opening, also)
         return GrowthStart(done, self._snapshot())
 
@@ -216,7 +197,7 @@ class GrowthRun(LearningRun):
         """Learn from an update's episodes, if anything learns; what decides in the next."""
         begun = time.monotonic()
         if self.learner:
-            self._figures = self.learner.learn(Rollout.join(result.rollouts), update, self.schedule.done(update))
+            self._figures = self.learner.learn(GrowthRollout.join(result.rollouts), update, self.schedule.done(update))
         self._learn_s = round(time.monotonic() - begun, 3)
         return self._snapshot()
 
@@ -232,7 +213,7 @@ class GrowthRun(LearningRun):
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
         took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}
         self._add(row, times, {**took, **times, "ranks": result.ranks})
-        said = f"{describe_figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
+        said = f"{self.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
 
     def commit(self, update: int) -> None:

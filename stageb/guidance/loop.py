@@ -16,7 +16,7 @@ from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.commands.fit.run import FitRun
 from stageb.guidance.judging import selection
 from stageb.guidance.judging.questions import Dialogue, add_reasons
-from stageb.guidance.judging.ranks import Ranks
+from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.learning import at_once, steps, transitions
 from stageb.guidance.learning.state import State
 from stageb.guidance.rules.edits import rebase
@@ -42,7 +42,7 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
     """The loop, on every rank."""
     world.agree("the digest of the ticket files", inputs.digest)
     inputs = replace(inputs, digest=inputs.digest + check_images(world, inputs.tickets))
-    ranks = Ranks(config, inputs.tickets, world)
+    ranks = GuidanceRanks(config, inputs.tickets, world)
     with FitRun(config, resolved_yaml, inputs, ranks) as run:
         if not world.lead(run.show_if_finished, fresh):
             ranks.load()
@@ -51,7 +51,7 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
     return 0
 
 
-def epochs(world: World, run: FitRun, ranks: Ranks, state: State) -> State:
+def epochs(world: World, run: FitRun, ranks: GuidanceRanks, state: State) -> State:
     """Judge val and test (an audit: all splits, and nothing more), learn for some epochs, choose by val, judge test again.
 
     Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is rank
@@ -77,7 +77,7 @@ def epochs(world: World, run: FitRun, ranks: Ranks, state: State) -> State:
     return state
 
 
-def roll_out(world: World, run: FitRun, ranks: Ranks, state: State, round_: Round) -> State:
+def roll_out(world: World, run: FitRun, ranks: GuidanceRanks, state: State, round_: Round) -> State:
     """One round: every rank answers its share of the tickets under rank 0's guidance; rank 0 selects and commits."""
     guidance = world.lead(guidance_for, state, round_, run.config)
     if guidance is None:

@@ -74,7 +74,7 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
 
 
 @dataclass(frozen=True)
-class _Place:
+class _DevicePlace:
     """What to tell Fabric, and how many ranks must result."""
 
     arguments: dict[str, Any]  # accelerator, devices, num_nodes, strategy: those that are ours to say
@@ -82,7 +82,7 @@ class _Place:
     num_nodes: int = 1
 
 
-def _place(settings: FabricConfig) -> _Place:
+def _place(settings: FabricConfig) -> _DevicePlace:
     """Fabric's arguments under the launcher at hand. Where processes exist already, devices and strategy must be said
     outright: with "auto" on CPU each of them would silently become a rank 0 of its own."""
     env, ours = os.environ, {"accelerator": settings.accelerator, "strategy": settings.strategy}
@@ -100,7 +100,9 @@ def _place(settings: FabricConfig) -> _Place:
         if settings.num_nodes > 1 and "MASTER_ADDR" not in env:
             remedy = "start the job on every machine by torchrun, fabric run or srun: docs/guides/gpus.md"
             raise ConfigError("fabric.num_nodes", settings.num_nodes, remedy)
-        return _Place({**ours, "devices": settings.devices, "num_nodes": settings.num_nodes}, num_nodes=settings.num_nodes)
+        return _DevicePlace(
+            {**ours, "devices": settings.devices, "num_nodes": settings.num_nodes}, num_nodes=settings.num_nodes
+        )
     num_nodes = world // local
     if "LT_CLI_USED" in env:  # ``fabric run`` hands devices over by environment, and the rest if it was given any
         ours["accelerator"] = env.get("LT_ACCELERATOR", settings.accelerator)
@@ -108,16 +110,16 @@ def _place(settings: FabricConfig) -> _Place:
     if ours["strategy"] == "auto" and world > 1:
         ours["strategy"] = "ddp"
     if "LT_CLI_USED" in env:
-        return _Place(ours, world, num_nodes)
+        return _DevicePlace(ours, world, num_nodes)
     asked = local if settings.devices == "auto" else settings.devices
     if isinstance(asked, int) and asked != local:
         raise ConfigError(
             "fabric.devices", asked, f"{local} processes were started on this machine: set it to {local}, or auto"
         )
-    return _Place({**ours, "devices": asked, "num_nodes": num_nodes}, world, num_nodes)
+    return _DevicePlace({**ours, "devices": asked, "num_nodes": num_nodes}, world, num_nodes)
 
 
-def _make(settings: FabricConfig, place: _Place) -> Fabric:
+def _make(settings: FabricConfig, place: _DevicePlace) -> Fabric:
     """Fabric, as the config and the launcher at hand want it."""
     for library in ("lightning.fabric", "lightning.pytorch"):  # Fabric greets through either; warnings still come through
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -141,12 +143,12 @@ def _make(settings: FabricConfig, place: _Place) -> Fabric:
         raise ConfigError("fabric", settings, str(error)) from error
 
 
-def _ranks(fabric: Fabric, settings: FabricConfig, place: _Place) -> int:
+def _ranks(fabric: Fabric, settings: FabricConfig, place: _DevicePlace) -> int:
     """The number of ranks that the job has, or will have."""
     return place.world_size or getattr(fabric.strategy, "num_processes", 1) * settings.num_nodes
 
 
-def _check_restart(fabric: Fabric, settings: FabricConfig, place: _Place) -> None:
+def _check_restart(fabric: Fabric, settings: FabricConfig, place: _DevicePlace) -> None:
     """Raise ``ConfigError`` where Fabric would have to run this process's command line again, and cannot."""
     if place.world_size is not None or _ranks(fabric, settings, place) == 1:
         return

@@ -26,9 +26,6 @@ together in a handful of collectives, all ranks in the same order:
   every rank within seconds (``watchdog``): rank 0 prints one ``RankError`` as its last line, after the traceback if it was a
   bug, and all exit with 1. An ``InputError`` on rank 0 is printed as it is, and all exit with 2.
 
-A loop whose ranks have different roles, some rolling out and some learning, makes torch groups of its own below this:
-nothing here asks that ranks do equal work between two collectives, only that all come to each.
-
 Left out on purpose: work that moves to whichever rank is free, and restarting a lost rank. A run is resumed from its last
 commit by the same command, which also serves a machine that went away.
 """

@@ -104,7 +104,7 @@ class Progress:
 def finished_already(output: OutputConfig, result: str = "") -> None:
     """Nothing is left to do for a run, which came to ``result``."""
     said = console()
-    said.print(f"{output.root}/{output.run_name}: already finished")
+    said.print(f"{output}: already finished")
     if result:
         said.print(result)
 

@@ -62,7 +62,7 @@ class AgentConfig(Section, at="agent"):
 
 
 @dataclass(frozen=True)
-class RunnerConfig(Section, at="runner"):
+class SnakeRunnerConfig(Section, at="runner"):
     """Rollouts, batches and commits."""
 
     total_steps: int = setting(3_000_000_000, at_least(1))
@@ -84,7 +84,7 @@ class RunnerConfig(Section, at="runner"):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(Section, at="evaluation"):
+class SnakeEvaluationConfig(Section, at="evaluation"):
     """Evaluation in whole games with the most probable actions."""
 
     every: int = setting(0, at_least(0))
@@ -104,8 +104,8 @@ class SnakeConfig(Section, at=""):
     game: GameConfig = field(default_factory=GameConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     ppo: PpoConfig = field(default_factory=PpoConfig)
-    runner: RunnerConfig = field(default_factory=RunnerConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    runner: SnakeRunnerConfig = field(default_factory=SnakeRunnerConfig)
+    evaluation: SnakeEvaluationConfig = field(default_factory=SnakeEvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)

@@ -47,7 +47,7 @@ class MoveResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class SnakeRollout:
     """T steps of N games."""
 
     grids: Tensor  # uint8 (T, N, cells): what the agent saw

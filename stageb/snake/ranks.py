@@ -20,7 +20,7 @@ from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import ACCELERATORS, SnakeConfig
-from stageb.snake.game import Game, GameTotals, Rollout
+from stageb.snake.game import Game, GameTotals, SnakeRollout
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import MOST_GAMES, SnakeSchedule, fit_games
 from stageb.training import ppo, run
@@ -45,7 +45,7 @@ class SnakeLearner:
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller ppo.learning_rate")
 
-    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
+    def learn(self, rollout: SnakeRollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
@@ -91,7 +91,7 @@ class SnakeLearner:
         return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
 
 
-def make_batch(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
+def make_batch(rollout: SnakeRollout, advantages: Tensor, returns: Tensor) -> Batch:
     """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N)."""
     columns = (rollout.grids, rollout.actions, rollout.log_probs, advantages, returns)
     grids, actions, log_probs, advantages, returns = (column.flatten(0, 1) for column in columns)
@@ -164,14 +164,14 @@ class SnakeRanks:
         grids = torch.zeros((size, self.config.game.cells), dtype=torch.uint8, device=device)
         return Batch((grids, actions), numbers, numbers, numbers)
 
-    def roll_out(self, update: int) -> Rollout:
+    def roll_out(self, update: int) -> SnakeRollout:
         """Play the steps before an update, this rank's games."""
         with self.world.at(f"rollout of update {update}"):
             rollout, played = self.player.play(update * self.schedule.rollout_steps)
         self._ended = self._ended.add(played)
         return rollout
 
-    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
+    def learn(self, rollout: SnakeRollout, update: int) -> ppo.Figures:
         """One update of the agent, the same on all ranks."""
         return self.learner.learn(rollout, update)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.snake.agent import Agent
-from stageb.snake.game import Game, GameTotals, Rollout
+from stageb.snake.game import Game, GameTotals, SnakeRollout
 from stageb.training import step
 
 Autocast = Callable[[], AbstractContextManager[Any]]
@@ -59,7 +59,7 @@ class Player:
         self._decide = torch.compile(self.agent.decide, dynamic=False)
 
     @torch.no_grad()
-    def play(self, first_step: int) -> tuple[Rollout, GameTotals]:
+    def play(self, first_step: int) -> tuple[SnakeRollout, GameTotals]:
         """The rollout that begins ``first_step`` steps after the run did, and what games ended in it.
 
         The rollout lies in buffers that the next one is written to.
@@ -71,7 +71,7 @@ class Player:
         for _ in range(self.length):
             take()
         names = ("grids", "actions", "log_probs", "values", "rewards", "terminated", "truncated")
-        rollout = Rollout(next_values=self._next_values(), **{name: self.buffers[name] for name in names})
+        rollout = SnakeRollout(next_values=self._next_values(), **{name: self.buffers[name] for name in names})
         return rollout, GameTotals(*self._tally.tolist())
 
     def _begin(self, first_step: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from safetensors.torch import save_file
 
 from stageb.runs.figures import rounded, short
-from stageb.runs.folder import METRICS
 from stageb.runs.logs import Curves, RowView
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.evaluate import WEIGHTS
@@ -17,14 +16,13 @@ from stageb.snake.game import GameTotals
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.schedule import SnakeSchedule
 from stageb.store.commits import read_commit
-from stageb.training.ppo import Figures
+from stageb.training import ppo
 from stageb.training.run import NOT_SHAPING, LearningRun
 
 GROUPS = {  # how TensorBoard groups what rows call plainly
     **dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length", "games"), "games"),
-    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
-    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
-    **dict.fromkeys(("skipped", "skipped_so_far", "learning_rate", "entropy_weight"), "ppo"),
+    "skipped_so_far": "ppo",
+    **ppo.GROUPS,
 }
 CURVES = Curves(
     step="steps",
@@ -33,9 +31,7 @@ CURVES = Curves(
         ("score", "foods a game"),
         ("win_rate", "games won"),
         ("length", "steps a game"),
-        ("entropy", "entropy (nats)"),
-        ("explained_variance", "explained variance"),
-        ("approx_kl", "KL(old, new)"),
+        *ppo.PANELS,
     ),
     tested={"score": "eval/score", "win_rate": "eval/win_rate", "length": "eval/length"},
     apart="most probable actions",
@@ -47,7 +43,7 @@ VIEW = RowView(CURVES, GROUPS)
 class UpdateResult:
     """The result of an update, over all ranks."""
 
-    figures: Figures
+    figures: ppo.Figures
     ended: GameTotals  # games, since the last row
     divergence: float | None  # how far replicas are apart; None where they were not compared
     evaluation: GameTotals | None  # games of an evaluation
@@ -84,33 +80,6 @@ def average_games(played: GameTotals, cells: int, prefix: str) -> dict[str, floa
     return {f"{prefix}games": games} | {f"{prefix}{name}": rounded(value) for name, value in figures.items()}
 
 
-def describe_start(config: SnakeConfig, schedule: SnakeSchedule, done: int, last: Mapping[str, Any] | None) -> str:
-    """The first line, when ``done`` updates are done; ``last`` is the row of the last of them."""
-    place = f"{config.output.root}/{config.output.run_name}"
-    if last:
-        return f"{place}: resuming after {done} of {schedule.updates} updates, {describe_figures(last, config)}"
-    games = f"{schedule.all_games:,} games on {schedule.world_size} rank{'s' * (schedule.world_size > 1)}"
-    return f"{place}: {schedule.updates:,} updates from {schedule.steps:,} steps each, of {games}"
-
-
-def describe_figures(row: Mapping[str, Any], config: SnakeConfig) -> str:
-    """The figures of games, in a few words."""
-    if row["eval/games"]:
-        return f"evaluated: {row['eval/score']:.1f} foods, {row['eval/win_rate']:.1%} won"
-    if not row["games"]:
-        return "no game ended"
-    return f"{row['score']:.2f} of {config.game.cells - START_LENGTH} foods, {row['win_rate']:.1%} won"
-
-
-def describe_result(row: Mapping[str, Any], config: SnakeConfig) -> str:
-    """The result of the run whose last row is ``row``, in a few words."""
-    most = config.game.cells - START_LENGTH
-    return (
-        f"after {short(row['steps'])} steps, {row['eval/games']} games with the most probable actions: "
-        f"{row['eval/score']:.1f} of {most} foods, {row['eval/win_rate']:.1%} won, {row['eval/cut_rate']:.1%} cut off"
-    )
-
-
 @dataclass(frozen=True)
 class SnakeStart:
     """Where a run starts or resumes."""
@@ -132,6 +101,7 @@ class SnakeRun(LearningRun):
         """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
         self.config = config
+        self._foods = config.game.cells - START_LENGTH  # that a game can have
         self._games = 0  # of all ranks; from ``begin`` on
         self._skipped = 0  # steps of the optimiser, since the run began
         self._recorded = 0  # updates, up to the last row
@@ -142,7 +112,17 @@ class SnakeRun(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return describe_result(row, self.config)
+        return (
+            f"after {short(row['steps'])} steps, {row['eval/games']} games with the most probable actions: "
+            f"{row['eval/score']:.1f} of {self._foods} foods, {row['eval/win_rate']:.1%} won, "
+            f"{row['eval/cut_rate']:.1%} cut off"
+        )
+
+    def figures(self, row: Mapping[str, Any]) -> str:
+        """See ``LearningRun``."""
+        if row["eval/games"]:
+            return f"evaluated: {row['eval/score']:.1f} foods, {row['eval/win_rate']:.1%} won"
+        return f"{row['score']:.2f} of {self._foods} foods, {row['win_rate']:.1%} won" if row["games"] else "no game ended"
 
     def begin(self, fresh: bool, games: int, world_size: int) -> SnakeStart | None:
         """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is
@@ -156,8 +136,8 @@ class SnakeRun(LearningRun):
         done = self._recorded = self._open(fresh)
         self._skipped = self._state("skipped", 0)
         self._describe({"games": schedule.all_games, "per_rank_num_envs": schedule.games})
-        rows = self.journal.rows(METRICS)
-        opening = describe_start(self.config, schedule, done, rows[-1] if rows else None)
+        games_of = f"{schedule.all_games:,} games on {world_size} rank{'s' * (world_size > 1)}"
+        opening = f"{schedule.updates:,} updates from {schedule.steps:,} steps each, of {games_of}"
         self._show(schedule.updates, done, opening)
         return SnakeStart(schedule, done, self._checkpoint())
 
@@ -169,7 +149,7 @@ class SnakeRun(LearningRun):
         fps = updates * self.schedule.steps / seconds
         times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
         self._add(row, times, {"seconds": round(seconds, 3), **times})
-        said = f"{describe_figures(row, self.config)}, {short(times['time/global_fps'])} steps/s"
+        said = f"{self.figures(row)}, {short(times['time/global_fps'])} steps/s"
         self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:

@@ -42,7 +42,7 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, matrices: Iterable[torch.Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
-        self._held: dict[int, _Recording] = {}  # by group
+        self._held: dict[int, _RecordedUpdate] = {}  # by group
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -63,7 +63,7 @@ class Muon(torch.optim.Optimizer):
         addresses = [each.data_ptr() for each in (*grads, *momenta)]
         held = self._held.get(number)
         if not owned or not owned[0].is_cuda or held is None or held.addresses != addresses:
-            self._held[number] = _Recording(addresses)
+            self._held[number] = _RecordedUpdate(addresses)
             return act()
         if held.replay is None:
             kept = [each.clone() for each in momenta]
@@ -77,7 +77,7 @@ class Muon(torch.optim.Optimizer):
 
 
 @dataclass(slots=True)
-class _Recording:
+class _RecordedUpdate:
     """The addresses that a group's last step read, and its recording if they stayed the same since."""
 
     addresses: list[int]

@@ -139,6 +139,10 @@ class LearningRun(RecordedRun):
         """The result of a run whose last row is ``row``, in one line."""
         raise NotImplementedError
 
+    def figures(self, row: Mapping[str, Any]) -> str:
+        """The figures of a row in a few words, for a line of progress and a run that resumes; empty: none."""
+        return ""
+
     # Beginning and end
 
     def is_finished(self, fresh: bool) -> bool:
@@ -183,10 +187,14 @@ class LearningRun(RecordedRun):
         describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
 
     def _show(self, total: int, done: int, opening: str, also: Sequence[str] = ()) -> None:
-        """Start the logs and the progress display, whose first lines are ``opening`` and ``also``."""
-        folder = self.journal.folder
-        self.logs = Logs(self.config.log, self.view, folder, self.journal.rows(METRICS))
-        self.progress = Progress(opening, RunLength(self.unit, total, done), self.config.log_level)
+        """Start the logs and the display, whose first lines are ``opening``, or where the run resumes, and ``also``."""
+        folder, rows = self.journal.folder, self.journal.rows(METRICS)
+        if done:
+            opening = ", ".join(filter(None, (f"resuming after {done} of {total} {self.unit}s", self.figures(rows[-1]))))
+        self.logs = Logs(self.config.log, self.view, folder, rows)
+        self.progress = Progress(
+            f"{self.config.output}: {opening}", RunLength(self.unit, total, done), self.config.log_level
+        )
         for line in also:
             self.progress.tells(line)
         lifetime.set_resume("", commit=self.journal.commit_file)

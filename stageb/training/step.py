@@ -45,14 +45,14 @@ class SkippedSteps:
         self.remedy = remedy
         self.in_a_row = 0
 
-    def count(self, finite: bool, told: str = REASON) -> None:
+    def count(self, finite: bool, reason: str = REASON) -> None:
         """Count one step, whose gradients were ``finite`` or not.
 
-        Raises ``NonFiniteError`` with ``told`` and the remedy at the last of ``IN_A_ROW`` skipped steps.
+        Raises ``NonFiniteError`` with ``reason`` and the remedy at the last of ``IN_A_ROW`` skipped steps.
         """
         self.in_a_row = 0 if finite else self.in_a_row + 1
         if self.in_a_row == IN_A_ROW:
-            raise NonFiniteError(f"{told}; the last commit is intact. Try {self.remedy}")
+            raise NonFiniteError(f"{reason}; the last commit is intact. Try {self.remedy}")
 
 
 def check_finite(weights: Mapping[str, Any]) -> None:

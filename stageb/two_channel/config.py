@@ -235,26 +235,7 @@ class PackingConfig(Section, at="packing"):
 
 
 @dataclass(frozen=True)
-class TopologyConfig(Section, at="topology"):
-    """Which ranks train and which roll out. Rank 0 trains; the last ranks roll out."""
-
-    rollout: int = setting(0, at_least(0))
-    """Ranks that only roll out; 0: every rank does both."""
-    learn: int = 0
-    """Ranks that train, if others only roll out; otherwise 0."""
-    staleness: int = setting(0, Check(lambda steps: steps in (0, 1), "0 or 1"))
-    """0: roll out with the newest weights; 1: with those of one channel B step earlier, so that dedicated rollout ranks work
-    while the others train."""
-
-    def check(self) -> None:
-        fits = (self.learn >= 1) == (self.rollout >= 1)
-        self.require(fits, "learn", "at least 1 if topology.rollout is, 0 if that is 0")
-        remedy = "0, or topology.rollout above 0: ranks that also train save no time with older answers"
-        self.require(not self.staleness or self.rollout >= 1, "staleness", remedy)
-
-
-@dataclass(frozen=True)
-class EvaluationConfig(Section, at="evaluation"):
+class DetectorEvaluationConfig(Section, at="evaluation"):
     """Evaluation with greedy decoding: on ``data.val`` during the run and at the end, and on ``data.test`` once, at the end,
     with the weights that were best on val, or the last ones if there is no val."""
 
@@ -293,8 +274,7 @@ class TwoChannelConfig(Section, at=""):
     channel_a: ChannelAConfig = field(default_factory=ChannelAConfig)
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
-    topology: TopologyConfig = field(default_factory=TopologyConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: DetectorEvaluationConfig = field(default_factory=DetectorEvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
@@ -312,6 +292,3 @@ class TwoChannelConfig(Section, at=""):
         every = self.evaluation.every
         remedy = "0, or set data.val: data.test is evaluated once, at the end"
         require(not every or bool(self.data.val), "evaluation.every", every, remedy)
-        rolled_out = "B" in self.schedule.pattern or not self.topology.rollout
-        remedy = "0, or a schedule.pattern with a B: without one nothing is rolled out"
-        require(rolled_out, "topology.rollout", self.topology.rollout, remedy)

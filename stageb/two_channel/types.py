@@ -43,7 +43,7 @@ class Detection:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class DetectorRollout:
     """An answer that the model wrote."""
 
     ids: tuple[int, ...]  # its tokens, including the end token if there is one

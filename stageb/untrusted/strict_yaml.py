@@ -67,7 +67,7 @@ def read(text: str) -> tuple[Any, dict[KeyPath, int]]:
     """
     try:
         root = yaml.compose(text, Loader=Loader)
-        reader = _Reader()
+        reader = _YamlReader()
         return "" if root is None else reader.data(root, ()), reader.lines
     except yaml.YAMLError as error:
         what = str(getattr(error, "problem", None) or error).partition("\n")[0]
@@ -88,7 +88,7 @@ def dump_line(value: Any) -> str:
     return text.strip()[1:-1]
 
 
-class _Reader:
+class _YamlReader:
     """Makes plain data of nodes, and counts them on the way."""
 
     def __init__(self) -> None:

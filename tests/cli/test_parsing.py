@@ -254,7 +254,7 @@ def test_all_unknown_keys_are_told_at_once(fit: Fit, tmp_path: Path, capsys: pyt
 
 def test_all_faults_of_a_config_are_told_at_once(fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.yaml").write_text("sede: 1\nrunner: {epochs: two}\nsampler:\n  grid:\n  - top_k: 1\n  - top_k: x\n")
-    message = wrong(capsys, "--config", "c.yaml", "--gate.alpha", "x", "--split", "train=y,val=z")
+    message = wrong(capsys, "--config", "c.yaml", "--gate.alpha", "x", "--split", "train=y,seed=z")
     assert message.splitlines() == [
         "stageb: 6 unusable config keys:",
         "  c.yaml:1: there is no key sede; did you mean seed?",
@@ -262,7 +262,7 @@ def test_all_faults_of_a_config_are_told_at_once(fit: Fit, tmp_path: Path, capsy
         "  c.yaml:6: sampler.grid.top_k: 'x'; expected a whole number",
         "  command line: gate.alpha: 'x'; expected a number",
         "  command line: split.train: 'y'; expected a number",
-        "  command line: split.val: 'z'; expected a number",
+        "  command line: split.seed: 'z'; expected a whole number, or null",
     ]
 
 

@@ -141,10 +141,10 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, ca
     whole = decoder().answers(SHARED, asked)
     answers = Packed.answers
 
-    def refuse(engine: Packed, shared: Any, stems: Any, given: list[Row], told: Any = None) -> list[Answer]:
+    def refuse(engine: Packed, shared: Any, stems: Any, given: list[Row]) -> list[Answer]:
         if len(given) > 4:
             raise torch.cuda.OutOfMemoryError("no memory left")
-        return answers(engine, shared, stems, given, told)
+        return answers(engine, shared, stems, given)
 
     monkeypatch.setattr(Packed, "answers", refuse)
     with caplog.at_level(logging.WARNING):
@@ -175,13 +175,13 @@ def test_positions_that_a_model_makes_itself_go_the_plain_way(caplog: pytest.Log
 def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "FEW", 0)
     asked = rows(16, replace(DECODE, max_new_tokens=40, repetition_penalty=1.2))
-    kept, keep = [], packed._Batch.kept
+    kept, keep = [], packed._PackedRows.kept
 
-    def noted(batch: packed._Batch, rows: list[int], index: torch.Tensor) -> packed._Batch:
+    def noted(batch: packed._PackedRows, rows: list[int], index: torch.Tensor) -> packed._PackedRows:
         kept.append(len(rows))
         return keep(batch, rows, index)
 
-    monkeypatch.setattr(packed._Batch, "kept", noted)
+    monkeypatch.setattr(packed._PackedRows, "kept", noted)
     together = decoder(EOS).answers(SHARED, asked)
     assert len(kept) > 1
     assert together == [decoder(EOS).answers(SHARED, [row])[0] for row in asked]

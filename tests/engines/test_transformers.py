@@ -39,7 +39,7 @@ every = pytest.mark.parametrize(
     ],
     indirect=["way"],
 )
-HALVES = bool(torch.cpu._is_amx_tile_supported())  # where such products are ones of bfloat16
+HALVES = bool(torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx())  # where such products are ones of bfloat16
 ANSWER = "Verdict: 不通过\nReason: 阀门 öffen 🙂"
 
 

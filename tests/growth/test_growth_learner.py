@@ -18,7 +18,7 @@ from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardC
 from stageb.growth.controllers import PolicyController
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import PolicyLearner, Rollout, _whole, encode_action, make_masks
+from stageb.growth.policy import GrowthRollout, PolicyLearner, _whole, encode_action, make_masks
 from stageb.growth.types import EnvironmentView, SlotView
 from stageb.growth.views import compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
@@ -39,7 +39,7 @@ VIEW = EnvironmentView(5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 100
 
 def round_of(
     learner: PolicyLearner, sought: list[Answer], key: int, greedy: bool = False
-) -> tuple[Rollout, list[set[tuple[int, int]]]]:
+) -> tuple[GrowthRollout, list[set[tuple[int, int]]]]:
     """Whole episodes under the policy as it stands, and what each kept."""
     environments = block(MADE, RULES, sought, key)
     controller = PolicyController(learner.policy, learner.normaliser, greedy)
@@ -58,7 +58,9 @@ def round_of(
             for old, new, final in zip(views, after, finals, strict=True)
         ]
         rows.append((observations, legal, torch.tensor([encode_action(each) for each in actions]), torch.tensor(paid)))
-    return Rollout(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
+    return GrowthRollout(*(torch.stack(each) for each in zip(*rows, strict=True))), [
+        kept(each.final()) for each in environments
+    ]
 
 
 def learnt(updates: int, futile: float) -> tuple[PolicyLearner, list[Figures]]:

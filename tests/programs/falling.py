@@ -26,11 +26,11 @@ def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
     from stageb.job import world as worlds
     from stageb.job.world import World
     from stageb.snake import loop, rollout
-    from stageb.snake.game import GameTotals, Rollout
+    from stageb.snake.game import GameTotals, SnakeRollout
 
     play = rollout.Player.play
 
-    def falling(self: rollout.Player, first_step: int) -> tuple[Rollout, GameTotals]:
+    def falling(self: rollout.Player, first_step: int) -> tuple[SnakeRollout, GameTotals]:
         if (self.rank, first_step) == (config.raises_on, 12):  # type: ignore[attr-defined]
             raise ValueError("the snake is gone")
         return play(self, first_step)

@@ -29,13 +29,13 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
     import torch
 
     from stageb.snake import loop
-    from stageb.snake.game import Rollout
+    from stageb.snake.game import SnakeRollout
     from stageb.snake.ranks import SnakeRanks
     from stageb.training.ppo import Figures
 
     learn, begins = SnakeRanks.learn, not (config.output.folder / "commit.json").exists()
 
-    def parting(self: SnakeRanks, rollout: Rollout, update: int) -> Figures:
+    def parting(self: SnakeRanks, rollout: SnakeRollout, update: int) -> Figures:
         figures = learn(self, rollout, update)
         if begins and (self.world.rank, update) == (config.parts_on, UPDATE):
             weight = next(iter(self.agent.parameters()))

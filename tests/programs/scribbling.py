@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from stageb import seeds
 from stageb.cli.registry import LOOPS, Loop
 from stageb.engines.protocol import Decode
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.types import Detection, Rollout, Sample
+from stageb.two_channel.types import Detection, DetectorRollout, Sample
 
 LOOPS["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
 FATEFUL = 1  # the step of channel B, of those that a rank answers in, that ``fate`` comes in
@@ -69,27 +69,19 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
             samples: Sequence[Sample],
             keys: Sequence[int],
             decode: Decode,
-            told: Callable[[int, Rollout], None] | None = None,
-        ) -> list[Rollout]:
+        ) -> list[DetectorRollout]:
             nonlocal answered
             answered += 1
             version = self.version
             if fate[1:] == [str(world.rank)] and answered == FATEFUL + 1:
                 if fate[0] == "raises":
                     raise ValueError("the lamp went out")
-                if fate[0] == "stale":
-                    version -= 1
-                else:
-                    os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
+                os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
             spelling = text.find_spelling(self._detector.tokenizer)
-            made = [
-                Rollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
+            return [
+                DetectorRollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
                 for sample, key in zip(samples, keys, strict=True)
             ]
-            if told:
-                for place in sorted(range(len(made)), key=lambda place: len(made[place].ids)):
-                    told(place, made[place])
-            return made
 
         rollout.Writer.write = write  # type: ignore[method-assign]
         rollout.Writer.chances = lambda writer, samples, answers: [(-1.0,) * len(ids) for ids in answers]  # type: ignore

@@ -16,7 +16,7 @@ from programs.snakes import GAMES, arguments, brief
 from torch import Tensor
 
 from stageb.job.world import World
-from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
+from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig, SnakeRunnerConfig
 from stageb.snake.ranks import SnakeRanks, make_batch
 from stageb.snake.schedule import SnakeSchedule
 
@@ -35,7 +35,7 @@ def test_a_recorded_step_is_the_step_itself(precision: Literal["32-true", "bf16-
     config = SnakeConfig(
         game=GameConfig(size=5),
         agent=AgentConfig(channels=4, blocks=1, hidden=16),
-        runner=RunnerConfig(rollout_steps=8, global_batch=GAMES * 2, per_rank_num_envs=GAMES),
+        runner=SnakeRunnerConfig(rollout_steps=8, global_batch=GAMES * 2, per_rank_num_envs=GAMES),
     )
     world = World(Fabric(accelerator="cuda", devices=1, precision=precision))
 

@@ -14,7 +14,7 @@ from stageb.two_channel.boxes import augmentation
 from stageb.two_channel.boxes.augmentation import ImageView
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import bins_of, list_true_objects
-from stageb.two_channel.config import AugmentationConfig, EvaluationConfig
+from stageb.two_channel.config import AugmentationConfig, DetectorEvaluationConfig
 from stageb.two_channel.learning import rollout
 from stageb.two_channel.model.stored import Learnt
 from stageb.two_channel.types import BINS, Bins, Detection, Object, Sample
@@ -77,15 +77,15 @@ def test_an_answer_by_itself_stays_as_it_is_but_for_its_order() -> None:
 
 
 def test_more_views_than_augmentation_makes_are_refused() -> None:
-    config = made.config(augmentation=AugmentationConfig(mirror=True), evaluation=EvaluationConfig(views=2))
+    config = made.config(augmentation=AugmentationConfig(mirror=True), evaluation=DetectorEvaluationConfig(views=2))
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 to 2"):
-        replace(config, evaluation=EvaluationConfig(views=3))
+        replace(config, evaluation=DetectorEvaluationConfig(views=3))
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 or more"):
         rollout.replace_views(config, Learnt((), 0.2), 0)
 
 
 def test_a_threshold_is_of_the_views_that_it_was_chosen_with() -> None:
-    config = made.config(augmentation=AugmentationConfig(mirror=True), evaluation=EvaluationConfig(views=2))
+    config = made.config(augmentation=AugmentationConfig(mirror=True), evaluation=DetectorEvaluationConfig(views=2))
     learnt = Learnt(("a",), 0.2)
     assert rollout.replace_views(config, learnt, None) == rollout.replace_views(config, learnt, 2) == (config, learnt)
     changed, without = rollout.replace_views(config, learnt, 1)

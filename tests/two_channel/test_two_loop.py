@@ -1,4 +1,4 @@
-"""The loop as users run it: fits from end to end, at several world sizes and in both topologies; evaluation; checkpoints."""
+"""The loop as users run it: fits from end to end, at several world sizes; evaluation; checkpoints."""
 
 from __future__ import annotations
 
@@ -107,41 +107,25 @@ def test_what_answers_came_to_is_told(whole: Path) -> None:
     assert rows(whole)[-1]["eval/recall_50"] > 0
 
 
-@pytest.mark.parametrize(
-    ("learn", "rollout", "staleness"),
-    [(1, 2, 0), (2, 1, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, 0, 0), (2, 2, 1)])],
-)
-def test_more_ranks_learn_what_one_does(whole: Path, tmp_path: Path, learn: int, rollout: int, staleness: int) -> None:
+def test_more_ranks_learn_what_one_does(whole: Path, tmp_path: Path) -> None:
     """The same weights, but for rounding."""
-
-    def learnt(folder: Path, learn: int, rollout: int) -> Path:
-        keys: dict[str, Any] = {"topology__learn": learn, "topology__rollout": rollout} if rollout else {}
-        arguments = detectors.arguments(folder, learn + rollout, "scribbling", topology__staleness=staleness, **keys)
-        ended = forks.run(arguments, learn + rollout, folder / "job")
-        assert set(ended.codes) == {0}, ended.err
-        return folder / "run"
-
-    fewest = whole
-    if staleness:
-        fewest = learnt(tmp_path / "fewest", 1, 1)
-        assert apart(fewest, whole) > 2 * APART  # other answers are learnt from
-    assert apart(fewest, learnt(tmp_path, learn, rollout)) < APART
-    versions = [row["rollout/weight_version"] for row in rows(tmp_path / "run") if row["stage2/channel_b"]]
-    assert versions == ([2, 2] if staleness else [2, 5])
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling"), 2, tmp_path / "job")
+    assert set(ended.codes) == {0}, ended.err
+    assert apart(whole, tmp_path / "run") < APART
+    assert [row["rollout/weight_version"] for row in rows(tmp_path / "run") if row["stage2/channel_b"]] == [2, 5]
 
 
-def test_a_run_that_was_killed_goes_on_with_answers_under_way(tmp_path: Path) -> None:
-    """With answers made ahead, a commit holds those: equal bytes."""
-    keys = {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}
-    ended = forks.run(detectors.arguments(tmp_path / "whole", 2, "scribbling", **keys), 2, tmp_path / "whole" / "job")
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """Equal bytes, whatever the kill left."""
+    ended = forks.run(detectors.arguments(tmp_path / "whole", 2, "scribbling"), 2, tmp_path / "whole" / "job")
     assert set(ended.codes) == {0}, ended.err
     (tmp_path / "fate").write_text("dies 1")
-    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling"), 2, tmp_path / "job")
     assert 0 not in ended.codes
     assert "rank 1 failed" in ended.err
     (tmp_path / "fate").unlink()
     (tmp_path / "run" / "model" / ".tmpS2WCVd").touch()  # as a tokenizer leaves that is killed while it is written
-    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling"), 2, tmp_path / "job")
     assert set(ended.codes) == {0}, ended.err
     assert not list((tmp_path / "run" / "model").glob(".*"))
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "run" / "metrics.jsonl").read_bytes()
@@ -153,13 +137,11 @@ def test_a_run_that_was_killed_goes_on_with_answers_under_way(tmp_path: Path) ->
     [
         ("raises", r"rank 1 failed at rollout of step 5: ValueError: the lamp went out"),
         ("stops", r"rank 1 failed at .+: no sign of life"),  # at what its last one was
-        ("stale", r"rank 1 answered with weights of step 4, not 5"),
     ],
 )
 def test_a_rank_that_does_not_answer_ends_the_run(tmp_path: Path, fate: str, says: str) -> None:
-    keys = {"topology__learn": 1, "topology__rollout": 1, "fabric__timeout_s": 3}
     (tmp_path / "fate").write_text(f"{fate} 1")
-    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", fabric__timeout_s=3), 2, tmp_path / "job")
     assert 0 not in ended.codes
     assert re.search(says, ended.err), ended.err
 
@@ -280,9 +262,8 @@ def learnt(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith(("val/", "eval/"))}
 
 
-@pytest.mark.parametrize("keys", [{}, {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}])
-def test_ranks_stop_together_and_judge_test_with_the_best_weights(tmp_path: Path, keys: dict[str, Any]) -> None:
-    keys = keys | {"evaluation__patience": 2, "schedule__steps": 12, "evaluation__pictures": 0}
+def test_ranks_stop_together_and_judge_test_with_the_best_weights(tmp_path: Path) -> None:
+    keys = {"evaluation__patience": 2, "schedule__steps": 12, "evaluation__pictures": 0}
     ended = forks.run(looking(tmp_path, "scribbling", 2, **keys), 2, tmp_path / "job")
     assert set(ended.codes) == {0}, ended.err
     told = rows(tmp_path / "run")
@@ -300,9 +281,6 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
     for keys, said in (
         ({"packing__max_length": 36}, "packing.max_length: 36: at least"),
         ({"packing__max_length": 48, "schedule__pattern": ["A"]}, "samples are longer than packing.max_length 48"),
-        ({"topology__learn": 2, "topology__rollout": 1}, "topology.learn: 2"),
-        ({"topology__staleness": 1}, "topology.staleness: 1: 0, or topology.rollout above 0"),
-        ({"topology__learn": 1, "topology__rollout": 1, "schedule__pattern": ["A"]}, "topology.rollout: 1: 0, or"),
         ({"augmentation__copy_paste": 20}, "samples are longer than packing.max_length 192"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
         ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),

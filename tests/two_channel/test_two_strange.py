@@ -16,7 +16,7 @@ from stageb.two_channel.config import DetectorConfig, TwoChannelConfig
 from stageb.two_channel.learning.evaluate import answer_view
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
-from stageb.two_channel.types import Rollout
+from stageb.two_channel.types import DetectorRollout
 
 
 def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
@@ -29,7 +29,7 @@ def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
     end = text.parse(whole, spelling).ends[0]
     answers = [whole, (*whole[:end], image, *whole[end:]), (image, *whole), (image,), ()]
     writer = Writer(found, spelling)
-    monkeypatch.setattr(writer, "write", lambda *_: [Rollout(ids, True, 0) for ids in answers])
+    monkeypatch.setattr(writer, "write", lambda *_: [DetectorRollout(ids, True, 0) for ids in answers])
     told = answer_view(writer, [sample] * len(answers), spelling, TwoChannelConfig(), [])
     assert [each.objects for each in told] == [true, true[:1], (), (), ()]
     assert told[1].scores == pytest.approx(told[0].scores[:1], rel=1e-4)

@@ -130,10 +130,9 @@ def statistics(prompt: Prompt, decode: Decode, key: int) -> str:
         return json.dumps({"operations": []})
     share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))  # geometric, as far as there are clues
     place = min(int(log(1 - share) / log(1 - NEXT)), len(clues) - 1)
-    lines = clues[place].split(ENGLISH.either)
     cases = {name: read_summaries(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
-    text = f"{heading[1].capitalize()} if {lines[0] if len(lines) == 1 else f'[{place + 1}]'}."
-    named = [name for name, each in cases.items() if any(says(line, each) for line in lines)]
+    text = f"{heading[1].capitalize()} if {clues[place]}."
+    named = [name for name, each in cases.items() if says(clues[place], each)]
     named = named or _met(text, cases) or list(cases)
     return json.dumps({"operations": [{"op": "add", "text": text, "rationale": "counted", "evidence": named[:NAMED]}]})
 

@@ -43,7 +43,6 @@ from stageb.engines.native.products import has_half_products, is_quantized
 from stageb.engines.native.rows import (
     Answer,
     LiveBatch,
-    OnAnswer,
     PartialAnswer,
     ScoreRequest,
     TextOf,
@@ -150,24 +149,19 @@ class Decoder:
             packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
         return packed, float((logits - plain[:, 0]).float().norm() / plain.float().norm())
 
-    def answers(
-        self, shared: Ids, rows: Sequence[Row], told: OnAnswer | None = None, draft: Draft | None = None
-    ) -> list[Answer]:
-        """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches;
-        ``told`` is called as each answer has ended, and again where memory gave out and a batch is begun anew. What
-        ``draft`` gives is fed ahead where rows step padded, and changes no answer (``stepping.py``).
+    def answers(self, shared: Ids, rows: Sequence[Row], draft: Draft | None = None) -> list[Answer]:
+        """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches.
+        What ``draft`` gives is fed ahead where rows step padded, and changes no answer (``stepping.py``).
 
         Raises ``EngineError`` for a prompt that fills the model's context, for logits that are not numbers, and where one
         row alone does not fit into the device's memory.
         """
         if not self._shares:  # such models read whole prompts, padded in front of everything
-            whole = [Row(shared + row.own, row.decode, row.key) for row in rows]
-            given, tell = dict(zip(whole, rows, strict=True)), told
-            shared, rows, told = (), whole, (lambda row, answer: tell(given[row], answer)) if tell else None
+            shared, rows = (), [Row(shared + row.own, row.decode, row.key) for row in rows]
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
         batches = self._stepping.batches(rows) if self._stepping else make_batches(sizes)
-        return self._in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, told, draft))
+        return self._in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, draft))
 
     def scores(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
         """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
@@ -269,20 +263,18 @@ class Decoder:
         return sum_picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
-    def _answer_batch(self, shared: Ids, rows: list[Row], told: OnAnswer | None, draft: Draft | None) -> list[Answer]:
+    def _answer_batch(self, shared: Ids, rows: list[Row], draft: Draft | None) -> list[Answer]:
         """Answers to one batch that fits."""
         stems = self._kept(shared) if shared else None
         if self._stepping:
-            return self._stepping.answers(shared, stems, rows, told)
+            return self._stepping.answers(shared, stems, rows)
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         cache = self._cache(stems, len(prompts))
         mask, logits = self._prompts_read(prompts, len(shared), cache, stems)
         check_not_nan(logits)
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [
-            PartialAnswer(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)
-        ]
+        answers = [PartialAnswer(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
         prompt_of = [place[row.own] for row in rows]
         fork, samples = self._on_device(prompt_of), len(rows) // len(prompts)
         prompt_lines: list[Stem] | None = None

@@ -31,7 +31,6 @@ from stageb.engines.native.attention import Envelope, Prefill, PromptStore, Stem
 from stageb.engines.native.products import is_quantized
 from stageb.engines.native.rows import (
     Answer,
-    OnAnswer,
     PartialAnswer,
     RowSettings,
     ScoreRequest,
@@ -113,20 +112,16 @@ class Packed:
         grain = total // GRAINS
         return int(MEMORY * (free // grain * grain))
 
-    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row], told: OnAnswer | None = None) -> list[Answer]:
-        """Decode a batch that fits into memory, in which rows of one prompt stand together: their answers, in order.
-
-        ``told`` is called as each has ended. Raises ``EngineError`` where the model's logits are not numbers.
-        """
+    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row]) -> list[Answer]:
+        """Decode a batch that fits into memory, in which rows of one prompt stand together: their answers, in order. Raises
+        ``EngineError`` where the model's logits are not numbers."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         prompt_of = [place[row.own] for row in rows]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [
-            PartialAnswer(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)
-        ]
+        answers = [PartialAnswer(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
         store = PromptStore.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
         new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):
@@ -142,7 +137,7 @@ class Packed:
             )
             del logits
             edges = [0, *accumulate(map(len, prompts))]
-            batch = _Batch(
+            batch = _PackedRows(
                 answers=answers,
                 prompts=[(edges[index], len(prompts[index])) for index in prompt_of],
                 tokens=first,
@@ -231,7 +226,7 @@ class Packed:
         logits: Tensor = out.logits[0]
         return logits if self._keeps or keep is None else logits[keep]
 
-    def _step_to_the_end(self, batch: _Batch, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> None:
+    def _step_to_the_end(self, batch: _PackedRows, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> None:
         """Decode the rows of ``batch`` to their ends. Looks are read one behind: the device does not wait for the host."""
         limit = max(answer.limit for answer in batch.answers)
         view = self._view(batch, stems, store, new)
@@ -256,7 +251,7 @@ class Packed:
                 batch = batch.kept(going, self._tensor(going))
                 view = self._view(batch, stems, store, new)
 
-    def _view(self, batch: _Batch, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> Stepping:
+    def _view(self, batch: _PackedRows, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> Stepping:
         lengths = dict(batch.prompts)
         runs = group_rows([start for start, _ in batch.prompts], self._lines)
         return Stepping(
@@ -269,7 +264,7 @@ class Packed:
             counts=batch.counts,
         )
 
-    def _advance(self, batch: _Batch, view: Stepping) -> None:
+    def _advance(self, batch: _PackedRows, view: Stepping) -> None:
         """One step. On a GPU the first is taken plainly, which readies every kernel, and the second is captured."""
         if self._device.type != "cuda":
             self._step(batch, view)
@@ -284,7 +279,7 @@ class Packed:
                 self._step(batch, view)
             batch.graph.replay()
 
-    def _step(self, batch: _Batch, view: Stepping) -> None:
+    def _step(self, batch: _PackedRows, view: Stepping) -> None:
         """Feed each row's last token, and draw its next; every number stays on the device."""
         logits = self._forward(batch.tokens, batch.positions, view)
         tokens = next_tokens(logits, batch.settings, batch.step, batch.seen, CUT_ROWS)
@@ -330,7 +325,7 @@ class Packed:
 
 
 @dataclass
-class _Batch:
+class _PackedRows:
     """The rows that step together; every tensor has one element or line for each, but for ``step`` and ``history``."""
 
     answers: list[PartialAnswer]
@@ -346,9 +341,9 @@ class _Batch:
     graph: torch.cuda.CUDAGraph | None = None
     fresh: bool = True
 
-    def kept(self, places: list[int], index: Tensor) -> _Batch:
+    def kept(self, places: list[int], index: Tensor) -> _PackedRows:
         """The rows at ``places`` alone; ``index`` holds the same on the device."""
-        return _Batch(
+        return _PackedRows(
             answers=[self.answers[place] for place in places],
             prompts=[self.prompts[place] for place in places],
             tokens=self.tokens[index],
@@ -365,7 +360,7 @@ class _Batch:
 class _Look:
     """The tokens of a few steps on their way to the host."""
 
-    def __init__(self, batch: _Batch, first: int, steps: int) -> None:
+    def __init__(self, batch: _PackedRows, first: int, steps: int) -> None:
         self._answers = batch.answers
         found = batch.history[first : first + steps]
         self._event = torch.cuda.Event() if found.is_cuda else None

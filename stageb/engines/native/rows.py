@@ -215,16 +215,11 @@ class ScoreRequest:
         return tuple(ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False)))
 
 
-OnAnswer = Callable[[Row, Answer], None]
-
-
 class PartialAnswer:
     """An answer of ``row`` while it is being decoded, of ``limit`` tokens at most; ``eos`` are the ids that end it."""
 
-    def __init__(self, row: Row, limit: int, eos: frozenset[int], text_of: TextOf, told: OnAnswer | None = None) -> None:
-        """``told`` is called when the answer has ended."""
+    def __init__(self, row: Row, limit: int, eos: frozenset[int], text_of: TextOf) -> None:
         self.row = row
-        self._told = told
         self.limit = limit
         self.ids: list[int] = []
         self.finish: Finish | None = None
@@ -235,11 +230,8 @@ class PartialAnswer:
 
     def extend(self, ids: Sequence[int]) -> None:
         """Take in what the model went on with, up to the end of the answer."""
-        if self.finish:
-            return
-        self._take(ids[: self.limit - len(self.ids)])
-        if self.finish and self._told:
-            self._told(self.row, self.answer())
+        if not self.finish:
+            self._take(ids[: self.limit - len(self.ids)])
 
     def answer(self) -> Answer:
         """What has come of it."""

@@ -96,36 +96,18 @@ class TransformersEngine:
             for request, each, answers in zip(requests, begun, self._answered(wanted), strict=True)
         ]
 
-    def answers(
-        self,
-        requests: Sequence[Request],
-        told: Callable[[int, Answer], None] | None = None,
-        draft: Draft | None = None,
-    ) -> list[tuple[Answer, ...]]:
-        """As ``generate``, but token ids, with all that the model wrote. ``told`` is called with a request's place and an
-        answer as soon as that has ended; where memory gives out, more than once. ``draft`` may save passes
-        (``stepping.py``)."""
-        return self._answered([self._rows(request) for request in requests], told, draft)
+    def answers(self, requests: Sequence[Request], draft: Draft | None = None) -> list[tuple[Answer, ...]]:
+        """As ``generate``, but token ids, with all that the model wrote. ``draft`` may save passes (``stepping.py``)."""
+        return self._answered([self._rows(request) for request in requests], draft)
 
-    def _answered(
-        self,
-        wanted: Sequence[tuple[Ids, list[Row]]],
-        told: Callable[[int, Answer], None] | None = None,
-        draft: Draft | None = None,
-    ) -> list[tuple[Answer, ...]]:
-        groups: dict[Ids, dict[Row, list[int]]] = {}
-        for place, (shared, rows) in enumerate(wanted):
-            for row in rows:
-                groups.setdefault(shared, {}).setdefault(row, []).append(place)
-        done: dict[Ids, dict[Row, Answer]] = {}
-        for shared, group in groups.items():
-
-            def tell(row: Row, answer: Answer, group: dict[Row, list[int]] = group) -> None:
-                for place in group[row]:
-                    if told:
-                        told(place, answer)
-
-            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group), tell, draft), strict=True))
+    def _answered(self, wanted: Sequence[tuple[Ids, list[Row]]], draft: Draft | None = None) -> list[tuple[Answer, ...]]:
+        groups: dict[Ids, dict[Row, None]] = {}  # equal rows once, in their order
+        for shared, rows in wanted:
+            groups.setdefault(shared, {}).update(dict.fromkeys(rows))
+        done = {
+            shared: dict(zip(group, self._decoder.answers(shared, list(group), draft), strict=True))
+            for shared, group in groups.items()
+        }
         return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
 
     def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:

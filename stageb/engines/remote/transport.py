@@ -113,7 +113,7 @@ class Poster:
         standard library's client raises.
         """
         deadline = _Deadline(self._timeout_s)
-        asked = _Request(self._url, body, self._headers, deadline)
+        asked = _TimedRequest(self._url, body, self._headers, deadline)
         try:
             with self._opener.open(asked, timeout=self._timeout_s) as response:
                 answer = _read(response)
@@ -183,7 +183,7 @@ class _Deadline:
                     each.shutdown(socket.SHUT_RDWR)
 
 
-class _Request(urllib.request.Request):
+class _TimedRequest(urllib.request.Request):
     """A request that knows when its time has passed."""
 
     def __init__(self, url: str, body: bytes, headers: dict[str, str], deadline: _Deadline) -> None:

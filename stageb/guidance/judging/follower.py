@@ -33,7 +33,7 @@ _MENTIONS = re.compile(r".*\bmentions ")
 
 
 @dataclass(frozen=True)
-class _Forms:
+class _RuleForms:
     """How rules are written in one language."""
 
     rule: re.Pattern[str]  # verdict word, if or unless, conditions
@@ -45,8 +45,10 @@ class _Forms:
 
 
 _FORMS = {
-    "en": _Forms(re.compile(r"(Pass|Fail) (if|unless) (.+?)\.?"), "Fail if {}.", "Pass if {}.", " is ", " is not ", " and "),
-    "zh": _Forms(re.compile(r"(通过|不通过)：(若|除非)(.+?)。?"), "不通过：若{}。", "通过：若{}。", "为", "不为", "且"),
+    "en": _RuleForms(
+        re.compile(r"(Pass|Fail) (if|unless) (.+?)\.?"), "Fail if {}.", "Pass if {}.", " is ", " is not ", " and "
+    ),
+    "zh": _RuleForms(re.compile(r"(通过|不通过)：(若|除非)(.+?)。?"), "不通过：若{}。", "通过：若{}。", "为", "不为", "且"),
 }
 
 
@@ -60,7 +62,7 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ReflectionPrompt:
     """A reflection prompt, read."""
 
     wrong: list[_Seen]
@@ -101,14 +103,14 @@ def _judge(prompt: Prompt, language: str, slip: bool) -> str:
     return answer_text(verdict, reason, WORDS[language])
 
 
-def _holds(term: str, facts: set[str], forms: _Forms) -> bool:
+def _holds(term: str, facts: set[str], forms: _RuleForms) -> bool:
     term = _MENTIONS.sub("a summary mentions ", term.strip().casefold())
     if forms.not_ in term:
         return term.replace(forms.not_, forms.is_, 1) not in facts
     return term in facts
 
 
-def _facts(summaries: Sequence[str], forms: _Forms) -> frozenset[str]:
+def _facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
     """What summaries say, each in the form of a rule's condition: attributes, and every word."""
     pairs = [part.partition(":") for summary in summaries for part in summary.split(";")]
     attributes = {f"{name.strip()}{forms.is_}{value.strip()}" for name, colon, value in pairs if colon}
@@ -116,7 +118,7 @@ def _facts(summaries: Sequence[str], forms: _Forms) -> frozenset[str]:
     return frozenset(attributes | words)
 
 
-def _propose(user: str, words: Words, forms: _Forms, key: int) -> str:
+def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
     """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or one narrower."""
     asked = _asked(user, words, forms)
     rules = {name: rule[3] for name, text in _RULE_LINE.findall(user) if (rule := forms.rule.fullmatch(text))}
@@ -140,7 +142,7 @@ def _propose(user: str, words: Words, forms: _Forms, key: int) -> str:
     return json.dumps({"operations": [{**operation, "evidence": turned}]}, ensure_ascii=False)
 
 
-def _asked(user: str, words: Words, forms: _Forms) -> _Asked:
+def _asked(user: str, words: Words, forms: _RuleForms) -> _ReflectionPrompt:
     """What a reflection prompt shows: cases under their headings, and what was counted."""
     by = f"(?:{words.by.format(key=_KEY)})?"
     headings = [
@@ -163,10 +165,10 @@ def _asked(user: str, words: Words, forms: _Forms) -> _Asked:
             cases[right].append(_Seen(found[1], _facts(text.split(" | "), forms), reason))
         elif found := re.fullmatch(clue, line):
             clues.append(found[1])
-    return _Asked(cases[False], cases[True], label, rule, clues)  # type: ignore[arg-type]  # a key of words.wrong
+    return _ReflectionPrompt(cases[False], cases[True], label, rule, clues)  # type: ignore[arg-type]  # a key of words.wrong
 
 
-def _counted(asked: _Asked, forms: _Forms, taken: set[str]) -> str:
+def _counted(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> str:
     """The first clue that is new and that a wrong case bears out in words which this reader knows; empty without one."""
     for clue in asked.clues:
         if clue not in taken and any(case.facts.issuperset(clue.split(forms.and_)) for case in asked.wrong):
@@ -174,7 +176,7 @@ def _counted(asked: _Asked, forms: _Forms, taken: set[str]) -> str:
     return ""
 
 
-def _telling(these: list[_Seen], others: list[_Seen], forms: _Forms, key: int, taken: set[str]) -> str:
+def _telling(these: list[_Seen], others: list[_Seen], forms: _RuleForms, key: int, taken: set[str]) -> str:
     """The condition, of one fact or two, that holds for most of ``these`` and fewest of ``others``."""
     attributes = [sorted(fact for fact in case.facts - taken if not _MENTIONS.match(fact)) for case in these]
     facts = attributes if any(attributes) else [sorted(case.facts - taken) for case in these]

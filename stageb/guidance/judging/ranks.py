@@ -99,7 +99,7 @@ Group = tuple[Guidance, Sequence[int]]
 """Tickets, by position, that the model reads together, and what it reads before them."""
 
 
-class Ranks:
+class GuidanceRanks:
     """The ranks of a run, as the loop sees them: ``load``, ``roll_out`` and ``answer`` are called on all of them."""
 
     def __init__(self, config: LoopConfig, tickets: Sequence[Ticket], world: World) -> None:

@@ -1,7 +1,5 @@
-"""Edits as a model proposes them, read strictly, and those that are a counted line as it stands.
-
-Answers
-to instruct texts are rules, one a line; what models put around them is forgiven, JSON included.
+"""Edits as a model proposes them, read strictly. Answers to instruct texts are rules, one a line; what models put around
+them is forgiven, JSON included.
 
 The answer is untrusted text. Nothing in it is executed, nothing in it raises, and whatever cannot be used is kept with the
 reason why.
@@ -18,12 +16,11 @@ from typing import Any
 from stageb.engines.protocol import Completion
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.edits import named
-from stageb.guidance.rules.evidence import Clue, Evidence
-from stageb.guidance.rules.judge import begin_rule
-from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text, lines_text
+from stageb.guidance.rules.evidence import Clue
+from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.texts import find_copied, one_line
-from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal, Verdict
+from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
 from stageb.untrusted import strict_json
 from stageb.untrusted.clean_text import text_fault
 
@@ -42,7 +39,7 @@ _FIELDS = {  # what each operation must hold, beside its op and evidence; a rati
 }
 
 
-class _RefusedError(Exception):
+class _UnusableError(Exception):
     """Why an operation, or a whole answer, cannot be used."""
 
 
@@ -57,22 +54,20 @@ def parse_proposal(
     seen = tuple(case.ticket.key for case in cases)
     try:
         items = _find_rules(text, shown, words) if words.instruct else _items(text)
-    except _RefusedError as refused:
+    except _UnusableError as refused:
         return Proposal(index, text, (), (Refusal(text, str(refused)),), seen)
     kept: list[Operation] = []
     refusals: list[Refusal] = []
     for position, item in enumerate(items):
         try:
             if position >= config.max_operations:
-                raise _RefusedError(f"more operations than {config.max_operations}")
-            made: list[Operation] = []
-            for operation in _expand_lines(_operation(item, cases), shown.evidence.clues, words):
-                _check_rules(operation, guidance, kept)
-                if operation.op != "remove":
-                    _check_text(operation, cases, guidance, [*kept, *made], config, words)
-                made.append(operation)
-            kept += made
-        except _RefusedError as refused:
+                raise _UnusableError(f"more operations than {config.max_operations}")
+            operation = _expand_lines(_operation(item, cases), shown.evidence.clues, words)
+            _check_rules(operation, guidance, kept)
+            if operation.op != "remove":
+                _check_text(operation, cases, guidance, kept, config, words)
+            kept.append(operation)
+        except _UnusableError as refused:
             refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))
     return Proposal(index, text, tuple(kept), tuple(refusals), seen)
 
@@ -88,16 +83,16 @@ def refuse_unfinished(index: int, answer: Completion) -> Proposal | None:
 def _items(text: str) -> list[Any]:
     """The raw operations of an answer, at least one."""
     if len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
-        raise _RefusedError(f"longer than {MAX_ANSWER_BYTES} bytes")
+        raise _UnusableError(f"longer than {MAX_ANSWER_BYTES} bytes")
     fenced = _FENCE.fullmatch(text.strip())
     try:
         answer = strict_json.loads(fenced[1] if fenced else text.strip())
     except ValueError as error:
-        raise _RefusedError(f"not one JSON object: {error}") from None
+        raise _UnusableError(f"not one JSON object: {error}") from None
     if not isinstance(answer, dict) or set(answer) != {"operations"} or not isinstance(answer["operations"], list):
-        raise _RefusedError('not an object that holds "operations", a list, and nothing else')
+        raise _UnusableError('not an object that holds "operations", a list, and nothing else')
     if not answer["operations"]:
-        raise _RefusedError("no operations")
+        raise _UnusableError("no operations")
     return answer["operations"]
 
 
@@ -105,7 +100,7 @@ def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
     """The rules in an answer to instruct texts, one or more, as raw operations that should turn all wrong cases: new ones,
     or what takes the place of the rule that the answer is asked to mend."""
     if len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
-        raise _RefusedError(f"longer than {MAX_ANSWER_BYTES} bytes")
+        raise _UnusableError(f"longer than {MAX_ANSWER_BYTES} bytes")
     fenced = re.search(r"```\w*[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
     body = (fenced[1] if fenced else text).strip()
     try:
@@ -116,7 +111,7 @@ def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
     begins = re.compile("|".join(map(re.escape, words.verdicts.values())), re.IGNORECASE)
     rules = [rule for rule in dict.fromkeys(rules) if begins.match(rule)]
     if not rules:
-        raise _RefusedError("no line begins with a verdict")
+        raise _UnusableError("no line begins with a verdict")
     names = [case_name(place) for place, case in enumerate(shown.cases) if not case.right]
     form = {"op": "update", "key": shown.rule} if shown.rule else {"op": "add"}
     return [{**form, "text": rule, "evidence": names} for rule in rules]
@@ -135,16 +130,16 @@ def _list_texts(answer: Any) -> list[str]:
 def _operation(item: Any, cases: Sequence[Case]) -> Operation:
     """The operation that ``item`` writes down, its fields of the right names and types."""
     if not isinstance(item, dict):
-        raise _RefusedError("not an object")
+        raise _UnusableError("not an object")
     op = item.get("op")
     if not isinstance(op, str) or op not in _FIELDS:
-        raise _RefusedError(f"op is none of {', '.join(_FIELDS)}")
+        raise _UnusableError(f"op is none of {', '.join(_FIELDS)}")
     for name in item:
         if name not in _FIELDS[op] | {"op", "evidence", "rationale"}:
-            raise _RefusedError(f"{op} takes no field {one_line(name, 40)!r}")
+            raise _UnusableError(f"{op} takes no field {one_line(name, 40)!r}")
     for name in sorted(_FIELDS[op]):
         if name not in item:
-            raise _RefusedError(f"{op} without {name}")
+            raise _UnusableError(f"{op} without {name}")
     return Operation(
         op=op,  # type: ignore[arg-type]  # one of _FIELDS
         key=_string(item, "key") if "key" in item else None,
@@ -155,50 +150,38 @@ def _operation(item: Any, cases: Sequence[Case]) -> Operation:
     )
 
 
-def _expand_lines(operation: Operation, clues: Sequence[Clue], words: Words) -> list[Operation]:
-    """The operation with the words of counted lines in the places of their numbers; with their counts in its rationale. One
-    that adds what a list says becomes one for each of its lines."""
+def _expand_lines(operation: Operation, clues: Sequence[Clue], words: Words) -> Operation:
+    """The operation with the words of counted lines in the places of their numbers; with their counts in its rationale."""
 
-    def pointed_at(found: re.Match[str]) -> Clue:
-        if not 1 <= int(found[1]) <= len(clues):
-            raise _RefusedError(f"no counted line {found[0]}: there are {len(clues)}")
-        return clues[int(found[1]) - 1]
+    def find_clue(number: re.Match[str]) -> Clue:
+        if not 1 <= int(number[1]) <= len(clues):
+            raise _UnusableError(f"no counted line {number[0]}: there are {len(clues)}")
+        return clues[int(number[1]) - 1]
 
-    def said(found: re.Match[str]) -> str:
-        clue = pointed_at(found)
-        return words.cited.format(text=lines_text(clue, words), wrong=clue.wrong, right=clue.right)
+    def write(number: re.Match[str]) -> str:
+        return clue_text(find_clue(number).conditions, words)
 
-    texts, rationale = [operation.text], operation.rationale
+    def cite(number: re.Match[str]) -> str:
+        clue = find_clue(number)
+        return words.cited.format(text=write(number), wrong=clue.wrong, right=clue.right)
+
+    text, rationale = operation.text, operation.rationale
     if clues:  # otherwise brackets are a ticket's own
-        numbers = list(_LINE.finditer(operation.text))
-        lists = [clue for clue in map(pointed_at, numbers) if clue.further]
-        if lists and (operation.op != "add" or len(numbers) > 1):
-            raise _RefusedError("a list goes with no other line, and only into new rules")
-        if lists:
-            texts = [operation.text.replace(numbers[0][0], clue_text(line, words)) for line in lists[0].lines]
-        else:
-            texts = [_LINE.sub(lambda found: clue_text(pointed_at(found).conditions, words), operation.text)]
-        rationale = _LINE.sub(said, rationale)
-    return [
-        replace(
-            operation,
-            text=_clean(text) if operation.op != "remove" else "",
-            rationale=one_line(rationale, MAX_RATIONALE_CHARS),
-        )
-        for text in texts
-    ]
+        text, rationale = _LINE.sub(write, text), _LINE.sub(cite, rationale)
+    text = _clean(text) if operation.op != "remove" else ""
+    return replace(operation, text=text, rationale=one_line(rationale, MAX_RATIONALE_CHARS))
 
 
 def _string(item: dict[str, Any], name: str) -> str:
     if not isinstance(item[name], str):
-        raise _RefusedError(f"{name} is not a text")
+        raise _UnusableError(f"{name} is not a text")
     return str(item[name])
 
 
 def _strings(item: dict[str, Any], name: str) -> tuple[str, ...]:
     values = item[name]
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise _RefusedError(f"{name} is not a list of texts")
+        raise _UnusableError(f"{name} is not a list of texts")
     return tuple(values)
 
 
@@ -206,18 +189,18 @@ def _clean(text: str) -> str:
     """A rule's text, its white space made plain."""
     fault = text_fault(text)
     if fault:
-        raise _RefusedError(f"text: {fault}")
+        raise _UnusableError(f"text: {fault}")
     return " ".join(text.split())
 
 
 def _evidence(item: dict[str, Any], cases: Sequence[Case]) -> tuple[str, ...]:
     """The ticket_keys of the cases that the operation should turn, each once."""
     if not item.get("evidence"):
-        raise _RefusedError("no evidence")
+        raise _UnusableError("no evidence")
     keys = {case_name(position): case.ticket.key for position, case in enumerate(cases)}
     for name in _strings(item, "evidence"):
         if name not in keys:
-            raise _RefusedError(f"evidence: no case {one_line(name, 40)!r} in the prompt")
+            raise _UnusableError(f"evidence: no case {one_line(name, 40)!r} in the prompt")
     return tuple(dict.fromkeys(keys[name] for name in item["evidence"]))
 
 
@@ -226,13 +209,13 @@ def _check_rules(operation: Operation, guidance: Guidance, kept: Sequence[Operat
     touched = {key for earlier in kept for key in named(earlier)}
     for key in named(operation):
         if guidance.rule(key) is None:
-            raise _RefusedError(f"no rule {one_line(key, 40)!r}")
+            raise _UnusableError(f"no rule {one_line(key, 40)!r}")
         if key == HEADLINE_KEY and operation.op != "update":
-            raise _RefusedError(f"{HEADLINE_KEY} is never removed")
+            raise _UnusableError(f"{HEADLINE_KEY} is never removed")
         if key in touched:
-            raise _RefusedError(f"an earlier operation touches {key}")
+            raise _UnusableError(f"an earlier operation touches {key}")
     if operation.op == "merge" and len(set(operation.merged_from)) < max(2, len(operation.merged_from)):
-        raise _RefusedError("merge needs two or more different rules")
+        raise _UnusableError("merge needs two or more different rules")
 
 
 def _check_text(
@@ -246,41 +229,14 @@ def _check_text(
     """Refuse an operation whose text may not become a rule."""
     text = operation.text
     if len(text) > config.max_rule_chars:
-        raise _RefusedError(f"text of {len(text)} characters, at most {config.max_rule_chars}")
+        raise _UnusableError(f"text of {len(text)} characters, at most {config.max_rule_chars}")
     if not words.verdict_wording.search(text):
-        raise _RefusedError("text without a verdict")
+        raise _UnusableError("text without a verdict")
     run = find_copied(text, (piece for case in cases for piece in reading(case.ticket).texts))
     if run:
-        raise _RefusedError(f"text copied from a case: {run}")
+        raise _UnusableError(f"text copied from a case: {run}")
     for rule in guidance.rules:
         if rule.text == text and rule.key not in operation.merged_from:
-            raise _RefusedError(f"no change: {rule.key} has that text")
+            raise _UnusableError(f"no change: {rule.key} has that text")
     if any(earlier.text == text for earlier in kept):
-        raise _RefusedError("no change: an earlier operation writes that text")
-
-
-# Edits that are a counted line as it stands, beside those of the model: ``Fail if LINE.``; of a list, a rule for each line.
-#
-# A model picks among what was counted, and picks some lines too seldom. Where verdicts cost little, the most telling lines
-# are tried as they are.
-
-
-def propose_lines(
-    errors: Sequence[Case], evidence: Evidence, label: Verdict, guidance: Guidance, config: ReflectionConfig, words: Words
-) -> list[Proposal]:
-    """The first ``config.counted`` lines of what was counted over ``errors``, tickets with ``label`` that were judged
-    otherwise, as proposals numbered from 0. Each names wrong tickets that its line holds for."""
-    opening, end = begin_rule(label, words)
-    alone = replace(config, max_operations=1)
-    proposals = []
-    for place, clue in enumerate(evidence.clues[: config.counted]):
-        cases = tuple(errors[position] for position in clue.met)
-        operation = {
-            "op": "add",
-            "text": f"{opening}[{place + 1}]{end}",
-            "rationale": f"[{place + 1}]",
-            "evidence": [case_name(position) for position in range(len(cases))],
-        }
-        text = json.dumps({"operations": [operation]}, ensure_ascii=False)
-        proposals.append(parse_proposal(text, ReflectionInput(cases, evidence), guidance, alone, words, place))
-    return proposals
+        raise _UnusableError("no change: an earlier operation writes that text")

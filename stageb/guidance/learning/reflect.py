@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.questions import CountTokens, Dialogue, SampleAnswers
-from stageb.guidance.learning.proposals import parse_proposal, propose_lines, refuse_unfinished
+from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
 from stageb.guidance.rules.conditions import Forms
 from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
 from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import ReflectionConfig
-from stageb.guidance.words.costs import LABELS
 from stageb.guidance.words.types import Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
@@ -57,23 +56,17 @@ class Reflection:
 def reflect(
     judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
 ) -> Dialogue[Reflection]:
-    """``config.num_proposals`` answers to what was judged, parsed, and behind them ``config.counted`` lines of each label's
-    errors; none where it is not eligible. ``key`` names their streams. ``judged`` holds a ticket once.
-    """
+    """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
+    streams. ``judged`` holds a ticket once."""
     if why_ineligible(judged):
         return Reflection()
-    study = Study(judged, guidance, config)
-    shown, asked = fit_cases(study, count_tokens, words, key)
+    shown, asked = fit_cases(Study(judged, guidance, config), count_tokens, words, key)
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
     proposals = [
         refuse_unfinished(index, answer) or parse_proposal(request.begin + answer.text, each, guidance, config, words, index)
         for index, (each, request, answer) in enumerate(zip(shown, asked, answers, strict=True))
     ]
-    for label in LABELS if config.counted else ():
-        errors, _ = of_kind(judged, (label, ""), guidance)
-        lines = propose_lines(errors, study.count((label, "")), label, guidance, config, words)
-        proposals += [replace(each, index=len(proposals) + place) for place, each in enumerate(lines)]
     read = sum(count_tokens([request.prompt for request in asked]))
     return Reflection(tuple(shown), tuple(proposals), read + sum(answer.tokens for answer in answers))
 
@@ -92,7 +85,7 @@ class Study:
         if kind not in self._known:
             config = self.config
             scales = None if config.scales is None else parse_scales(config.scales)
-            forms = Forms(config.arithmetic, config.phrases, lists=config.lists, scales=scales)
+            forms = Forms(config.arithmetic, scales=scales)
             errors, contrast = of_kind(self.judged, kind, self.guidance)
             won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
             pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks

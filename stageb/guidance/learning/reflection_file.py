@@ -16,93 +16,65 @@ ACCEPTED = "accepted"  # the outcome of the edit that the gate let through
 class ProposalEntry:
     """One answer of the model that reflects; of a search, one rule left out."""
 
-    proposal: int
-    """Its number among those of the row."""
-    operations: tuple[Operation, ...]
-    """What can be used of it."""
-    refused: tuple[Refusal, ...]
-    """What cannot, and why."""
-    text: str
-    """As it came."""
+    proposal: int  # its number among those of the row
+    operations: tuple[Operation, ...]  # what can be used of it
+    refused: tuple[Refusal, ...]  # what cannot, and why
+    text: str  # as it came
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceEntry:
     """What an edit does to the tickets that it names."""
 
-    tickets: int
-    """That it names as evidence."""
-    turned: int
-    """Of these, judged right under it; 0 where that was not asked."""
+    tickets: int  # that it names as evidence
+    turned: int  # of these, judged right under it; 0 where that was not asked
 
 
 @dataclass(frozen=True, slots=True)
 class RaceEntry:
     """How an edit raced against the others."""
 
-    tickets: int
-    """That it was judged on; 0 where it did not race."""
-    won: float
-    """Tickets that it judges better than the guidance in use."""
-    lost: float
-    """Tickets that it judges worse."""
+    tickets: int  # that it was judged on; 0 where it did not race
+    won: float  # tickets that it judges better than the guidance in use
+    lost: float  # tickets that it judges worse
 
 
 @dataclass(frozen=True, slots=True)
 class EditEntry:
     """One edit that came to the gate."""
 
-    proposals: tuple[int, ...]
-    """The proposals whose operations it joins, by number."""
-    proposed_times: int
-    """Answers that proposed it."""
-    rules_traded: tuple[str, ...]
-    """Rules that go to make room for it."""
-    outcome: str
-    """How far it came: accepted, unproven, futile, ..."""
-    evidence: EvidenceEntry
-    """On the tickets that it names."""
-    race: RaceEntry
-    """On the tickets that edits race on."""
-    test: Mapping[str, Any] | None
-    """level, tickets, groups, mean_gain, and won and lost, or log_wealth; calibration_errors, before and after, of a
-    model that was calibrated. None where it was not tested."""
-    estimate: Estimate | None = None
-    """Of what was learnt at once."""
+    proposals: tuple[int, ...]  # the proposals whose operations it joins, by number
+    proposed_times: int  # answers that proposed it
+    rules_traded: tuple[str, ...]  # rules that go to make room for it
+    outcome: str  # how far it came: accepted, unproven, futile, ...
+    evidence: EvidenceEntry  # on the tickets that it names
+    race: RaceEntry  # on the tickets that edits race on
+    test: Mapping[str, Any] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth; calibration_errors,
+    #   before and after, of a model that was calibrated; None where it was not tested
+    estimate: Estimate | None = None  # of what was learnt at once
 
 
 @dataclass(frozen=True, slots=True)
 class GateEntry:
     """What the gate did with the edits of a row."""
 
-    judged: int
-    """Verdicts that it asked for."""
-    budget_before: float
-    """The mission's false-acceptance budget."""
-    budget_after: float
-    """What is left of it."""
-    edits: tuple[EditEntry, ...]
-    """In the order in which they were tried."""
+    judged: int  # verdicts that it asked for
+    budget_before: float  # the mission's false-acceptance budget
+    budget_after: float  # what is left of it
+    edits: tuple[EditEntry, ...]  # in the order in which they were tried
 
 
 @dataclass(frozen=True, slots=True)
 class LearningRow:
     """What both kinds of row say."""
 
-    reflection_id: str
-    """R1, R2, ... for bundles; P3 for a search for idle rules at step 3."""
-    epoch: int | None
-    """From 1; None where the run's files are older than this figure."""
-    step_before: int
-    """Of the guidance that was to be edited."""
-    step_after: int
-    """One more where an edit was applied."""
-    proposals: tuple[ProposalEntry, ...]
-    """What was proposed."""
-    gate: GateEntry | None
-    """None without a gate."""
-    applied: tuple[int, ...] | None
-    """The proposals that changed the guidance, by ascending number; None where nothing did."""
+    reflection_id: str  # R1, R2, ... for bundles; P3 for a search for idle rules at step 3
+    epoch: int | None  # from 1; None where the run's files are older than this figure
+    step_before: int  # of the guidance that was to be edited
+    step_after: int  # one more where an edit was applied
+    proposals: tuple[ProposalEntry, ...]  # what was proposed
+    gate: GateEntry | None  # None without a gate
+    applied: tuple[int, ...] | None  # the proposals that changed the guidance, by ascending number; None where nothing did
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -134,16 +106,14 @@ class LearningRow:
 class ReflectionRow(LearningRow):
     """A bundle that was reflected on."""
 
-    why_not: str
-    """Why nothing was asked; empty where something was."""
+    why_not: str  # why nothing was asked; empty where something was
 
 
 @dataclass(frozen=True, slots=True)
 class PruningRow(LearningRow):
     """A search for rules that earn nothing."""
 
-    credits: Mapping[str, float]
-    """What leaving each rule out would cost, in accuracy as the gate weighs it."""
+    credits: Mapping[str, float]  # what leaving each rule out would cost, in accuracy as the gate weighs it
 
 
 def parse_row(row: Mapping[str, Any]) -> ReflectionRow | PruningRow:
@@ -168,13 +138,9 @@ def parse_row(row: Mapping[str, Any]) -> ReflectionRow | PruningRow:
 
 
 def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
-    operations = (
-        Operation(**{**each, "merged_from": tuple(each["merged_from"]), "evidence": tuple(each["evidence"])})
-        for each in row["operations"]
-    )
-    return ProposalEntry(
-        **{**row, "operations": tuple(operations), "refused": tuple(Refusal(**each) for each in row["refused"])}
-    )
+    lists = ("merged_from", "evidence")
+    operations = tuple(Operation(**{**each, **{name: tuple(each[name]) for name in lists}}) for each in row["operations"])
+    return ProposalEntry(**{**row, "operations": operations, "refused": tuple(Refusal(**each) for each in row["refused"])})
 
 
 def _parse_gate(row: Mapping[str, Any]) -> GateEntry:
@@ -182,10 +148,12 @@ def _parse_gate(row: Mapping[str, Any]) -> GateEntry:
 
 
 def _parse_edit(row: Mapping[str, Any]) -> EditEntry:
-    proposals, traded = tuple(row["proposals"]), tuple(row["rules_traded"])
-    evidence, race = EvidenceEntry(**row["evidence"]), RaceEntry(**row["race"])
-    test = None if row["test"] is None else dict(row["test"])
-    estimate = Estimate(**row["estimate"]) if row.get("estimate") else None
-    parsed = {"proposals": proposals, "rules_traded": traded, "evidence": evidence, "race": race, "test": test}
-    parsed["estimate"] = estimate
+    parsed = {
+        "proposals": tuple(row["proposals"]),
+        "rules_traded": tuple(row["rules_traded"]),
+        "evidence": EvidenceEntry(**row["evidence"]),
+        "race": RaceEntry(**row["race"]),
+        "test": None if row["test"] is None else dict(row["test"]),
+        "estimate": Estimate(**row["estimate"]) if row.get("estimate") else None,
+    }
     return EditEntry(**{**row, **parsed})

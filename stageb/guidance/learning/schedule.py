@@ -16,7 +16,6 @@ from typing import Literal
 from stageb.guidance.learning.gate.race import FEWEST, LAPS
 from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import LABELS
 from stageb.guidance.words.types import Place, Round, Split
 from stageb.seeds import shuffled, stream
 
@@ -44,7 +43,7 @@ class _Span:
     kind: Literal["round", "distill"] = "round"
 
 
-class Schedule:
+class GuidanceSchedule:
     """The rounds of a run. ``round_size`` is the number of tickets in all but a split's last one."""
 
     def __init__(self, splits: Mapping[str, Splits], config: LoopConfig, round_size: int) -> None:
@@ -196,10 +195,9 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
     """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two tests; and each train
     ticket under the present guidance."""
     gate, reflection = config.gating, config.reflection
-    proposals = reflection.num_proposals + len(LABELS) * reflection.counted
     if not config.has_gate:
         return 0
-    running, cost = proposals, proposals * config.reflection.max_cases
+    running, cost = reflection.num_proposals, reflection.num_proposals * reflection.max_cases
     for _ in range(LAPS):
         cost += running * gate.race_chunk
         running = min(running, max(FEWEST, -(-running // 2)))

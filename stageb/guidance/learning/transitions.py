@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.guidance.judging.selection import latest_of_the_best
-from stageb.guidance.learning.schedule import Schedule
+from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import MissionState, Spent, State, Tally
 from stageb.guidance.rules.prompts import has_instruct_texts
 from stageb.guidance.words.config import BudgetConfig, LoopConfig
@@ -119,7 +119,7 @@ def budget_reached(spent: Spent, seconds: float, budget: BudgetConfig) -> str:
     return next((name for name, (used, limit) in limits.items() if limit is not None and used >= limit), "")
 
 
-def limit_passed(before: State, after: State, schedule: Schedule) -> str:
+def limit_passed(before: State, after: State, schedule: GuidanceSchedule) -> str:
     """The key of the limit without which ``after`` would not follow ``before``: a budget that has ended learning, or the
     epochs, where the final guidance is chosen first; empty where there is none."""
     if before.done < schedule.choice(schedule.missions[0]) <= after.done:
@@ -127,7 +127,7 @@ def limit_passed(before: State, after: State, schedule: Schedule) -> str:
     return before.ended
 
 
-def learns_ahead(state: State, schedule: Schedule) -> bool:
+def learns_ahead(state: State, schedule: GuidanceSchedule) -> bool:
     """Whether any learning is still to come; without, a budget has nothing to end."""
     last = schedule.epochs[-1] if schedule.epochs else 0
     return bool(last) and state.done < schedule.close(last, schedule.missions[-1])

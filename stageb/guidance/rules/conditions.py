@@ -70,7 +70,6 @@ class Forms:
     arithmetic: bool = False  # limits of what two names' numbers give
     phrases: bool = False  # two or three words stand one after the other
     stems: bool = False  # a word begins so
-    lists: bool = False  # one of several lines holds
     scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
     missing: bool = False  # a field is not there that most tickets have
     fine: bool = False  # more limits of one name's numbers, denser at both ends, with the fewest digits; and two at once

@@ -10,17 +10,13 @@ than ``PURE`` (at unequal prices, than what makes a rule worth its price), and t
 1): an exact test in all but its last digit. As the best of many is taken, a condition costs the log of how many of its kind
 there are (Bonferroni), one of the rarer kinds a little more (``ODDS``). So conditions are joined only where together they
 tell more than each, and more than they could by luck.
-
-Where errors have many causes, no one line tells much, and few tickets speak for each. A list (``Forms.lists``) is several
-lines, any of which may hold, found by sequential covering (Fürnkranz 1999): each further one is sought among what those
-before it leave over. An edit makes rules of all of them, and is tested as one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations, islice
 from math import inf, lgamma, log
 
@@ -29,7 +25,7 @@ from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
-ALIKE_SINGLES = 12  # computed ones, which come in many limits that say much the same; and phrases, likewise
+ALIKE_SINGLES = 12  # computed ones, which come in many limits that say much the same
 BEAM = 24  # pairs that are joined with a third condition
 CLASS: Mapping[Kind, str] = {
     "is": "plain",
@@ -51,30 +47,19 @@ ODDS: Mapping[str, float] = {  # of what rules are about
     "compared": 1 / 8,
     "computed": 1 / 8,
     "ranked": 1 / 2,
-    "phrase": 1 / 2,
 }
 LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
-MET = 3  # wrong tickets that a clue names
-LISTED = 8  # lines of a list, at most
-PURE_LISTED = 0.75  # the same of a line of a list, whose test sees the whole alone; at unequal prices, the price says enough
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
 
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """Conditions that hold together, or several such lines, and for how many tickets."""
+    """Conditions that hold together, and for how many tickets."""
 
     conditions: tuple[Condition, ...]  # the most telling first
     wrong: int  # wrong tickets for which they hold
     right: int  # rightly judged ones
-    further: tuple[tuple[Condition, ...], ...] = ()  # of a list: what may hold instead
-    met: tuple[int, ...] = field(default=(), compare=False)  # the first wrong tickets for which they hold, by position
-
-    @property
-    def lines(self) -> tuple[tuple[Condition, ...], ...]:
-        """All of a list, or the one line; each holds where all its conditions do."""
-        return self.conditions, *self.further
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,45 +85,24 @@ def find_evidence(
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
     masks = find_conditions([reading(ticket) for ticket in (*wrong, *right)], forms, len(wrong))
-    told = _search(masks, sides, forms)
+    found = _search(masks, sides)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
-    for joined, mask in _rank(told, sides):
+    for joined, mask in _rank(found, sides):
         plain = _is_plain(joined)
         # What compares two names hides nothing plain: not every model can follow it.
         before = [other for other, simple in seen if simple or not plain]
         if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
             seen.append((mask, plain))
-            clues.append(Clue(joined, *sides.counts(mask), met=sides.first(mask)))
-    if forms.lists and len(clues) > 1:
-        listed, covered = _cover(masks, len(wrong), len(right), max(pure, PURE_LISTED) if pure >= PURE else pure, forms)
-        if len(listed) > 1:  # behind the most telling line, with which it mostly begins
-            whole = Clue(listed[0], *sides.counts(covered), tuple(listed[1:]), sides.first(covered))
-            clues[1:] = [whole, *clues[1 : most - 1]]
+            clues.append(Clue(joined, *sides.counts(mask)))
     return Evidence(len(wrong), len(right), tuple(clues))
 
 
-def _cover(masks: Mapping[Condition, int], wrong: int, right: int, pure: float, forms: Forms) -> tuple[list[_Joined], int]:
-    """The lines of a list, and the mask of the tickets for which any of them holds."""
-    listed: list[_Joined] = []
-    covered = 0
-    while len(listed) < LISTED:
-        held = {condition: mask & ~covered for condition, mask in masks.items()}
-        sides = _Sides(wrong, right, pure, covered)
-        found = _rank(_search(held, sides, forms), sides)
-        if not found:
-            break
-        joined, mask = found[0]
-        listed.append(joined)
-        covered |= mask
-    return listed, covered
-
-
-def _rank(told: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tuple[_Joined, int]]:
+def _rank(found: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tuple[_Joined, int]]:
     """What tells something, with its mask, the most telling first; a comparison of two names behind what speaks of one name
     at a time and has the same counts, however few comparisons there are to choose from."""
     plain: dict[tuple[int, int], float] = {}
-    for joined, (mask, tells) in told.items():
+    for joined, (mask, tells) in found.items():
         if _is_plain(joined):
             counts = sides.counts(mask)
             plain[counts] = max(plain.get(counts, -inf), tells)
@@ -149,7 +113,7 @@ def _rank(told: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tupl
             return -tells, False, _written(joined)
         return -min(tells, plain.get(sides.counts(mask), inf)), True, _written(joined)
 
-    return [(joined, mask) for joined, (mask, _) in sorted(told.items(), key=rank)]
+    return [(joined, mask) for joined, (mask, _) in sorted(found.items(), key=rank)]
 
 
 def _is_plain(joined: _Joined) -> bool:
@@ -158,11 +122,10 @@ def _is_plain(joined: _Joined) -> bool:
 
 
 class _Sides:
-    """How much a mask tells, among tickets but for those ``covered``; the first bits are the wrong tickets."""
+    """How much a mask tells; the first bits are the wrong tickets."""
 
-    def __init__(self, wrong: int, right: int, pure: float, covered: int = 0) -> None:
+    def __init__(self, wrong: int, right: int, pure: float) -> None:
         self._wrong = (1 << wrong) - 1
-        wrong, right = wrong - self.counts(covered)[0], right - self.counts(covered)[1]
         self._share = max(pure, wrong / (wrong + right)) if right else pure
         self.ratio = wrong / right if right else 0.0  # of a right ticket's weight to a wrong one's, where all say the same
 
@@ -170,11 +133,6 @@ class _Sides:
         """Wrong and right tickets in a mask."""
         a = (mask & self._wrong).bit_count()
         return a, mask.bit_count() - a
-
-    def first(self, mask: int) -> tuple[int, ...]:
-        """The positions of the first ``MET`` wrong tickets in a mask."""
-        wrong = mask & self._wrong
-        return tuple(islice((at for at in range(wrong.bit_length()) if wrong >> at & 1), MET))
 
     def covers(self, mask: int, other: int) -> bool:
         """Whether a mask holds all wrong tickets of another one, and no more right ones."""
@@ -189,12 +147,12 @@ class _Sides:
         return a * log(a / (n * q)) + (c * log(c / (n * (1 - q))) if c else 0.0)
 
 
-def _search(masks: Mapping[Condition, int], sides: _Sides, forms: Forms) -> dict[_Joined, tuple[int, float]]:
+def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tuple[int, float]]:
     """Single conditions, pairs and triples that tell something, each more than its parts: their masks, and how much."""
     kinds = Counter(map(_class, masks))
     cost = {kind: log(count / ODDS[kind]) for kind, count in kinds.items()}
     held = {condition: mask for condition, mask in masks.items() if sides.counts(mask)[0] >= FEWEST}
-    told: dict[_Joined, tuple[int, float]] = {}
+    found: dict[_Joined, tuple[int, float]] = {}
 
     def tell(joined: _Joined, mask: int) -> None:
         tells = sides.tells(mask)
@@ -202,42 +160,30 @@ def _search(masks: Mapping[Condition, int], sides: _Sides, forms: Forms) -> dict
             return
         tells += LOG_WAYS[len(joined)] - sum(cost[_class(condition)] for condition in joined)
         parts = [part for size in range(1, len(joined)) for part in combinations(joined, size)]
-        if len(joined) == 1 and _is_phrase(joined[0]):
-            parts = [(Condition("mentions", "", word),) for word in joined[0].value.split(" ")]
-        if tells > max((told[part][1] for part in parts if part in told), default=-inf):
-            told[joined] = mask, tells
+        if tells > max((found[part][1] for part in parts if part in found), default=-inf):
+            found[joined] = mask, tells
 
     ordered = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other))
-    for condition in sorted(ordered, key=_is_phrase):  # after its words
+    for condition in ordered:
         tell((condition,), held[condition])
-    plain = [condition for condition in ordered if _class(condition) not in ("computed", "phrase")]
-    alike = [
-        condition
-        for kind in ("computed", "phrase")
-        for condition in islice((each for each in ordered if _class(each) == kind), ALIKE_SINGLES)
-    ]
+    plain = [condition for condition in ordered if not condition.is_computed]
+    alike = list(islice((condition for condition in ordered if condition.is_computed), ALIKE_SINGLES))
     singles, partners = plain[:SINGLES] + alike, plain + alike
     for one in singles:  # the other may promise nothing by itself, where the errors are of several causes
         for other in partners[partners.index(one) + 1 :]:
             tell((one, other), held[one] & held[other])
-    pairs = [joined for joined in told if len(joined) == 2]
+    pairs = [joined for joined in found if len(joined) == 2]
     place = {condition: spot for spot, condition in enumerate(ordered)}
-    for pair in sorted(pairs, key=lambda pair: -told[pair][1])[:BEAM]:
+    for pair in sorted(pairs, key=lambda pair: -found[pair][1])[:BEAM]:
         for third in singles:
             joined = tuple(sorted({*pair, third}, key=lambda condition: place[condition]))
-            if len(joined) == 3 and joined not in told:
-                tell(joined, told[pair][0] & held[third])
-    return told
+            if len(joined) == 3 and joined not in found:
+                tell(joined, found[pair][0] & held[third])
+    return found
 
 
 def _class(condition: Condition) -> str:
-    if _is_phrase(condition):
-        return "phrase"
     return "computed" if condition.is_computed else CLASS[condition.kind]
-
-
-def _is_phrase(condition: Condition) -> bool:
-    return condition.kind == "mentions" and " " in condition.value
 
 
 def _repeats(joined: _Joined) -> bool:

@@ -140,13 +140,13 @@ def parse_document(text: str) -> Document | None:
         return None
     document = Document({}, {}, [])
     try:
-        _walk(json.loads(text, object_pairs_hook=_Object, parse_constant=_refuse_constant), (), document)
+        _walk(json.loads(text, object_pairs_hook=_JsonObject, parse_constant=_refuse_constant), (), document)
     except (ValueError, RecursionError):
         return None
     return document
 
 
-class _Object(list[tuple[str, object]]):
+class _JsonObject(list[tuple[str, object]]):
     """A JSON object, of which no key is lost that comes twice."""
 
 
@@ -157,12 +157,12 @@ def _refuse_constant(name: str) -> object:
 def _walk(value: object, path: tuple[str, ...], document: Document) -> None:
     """Add what a value at a path says to ``document``."""
     name = "_".join(filter(None, map(clean_value, path)))
-    if isinstance(value, _Object):
+    if isinstance(value, _JsonObject):
         for key, inner in value:
             _walk(inner, (*path, key), document)
     elif isinstance(value, list):
         for item in value:
-            if isinstance(item, _Object):
+            if isinstance(item, _JsonObject):
                 _walk_item(item, path, document)
             elif isinstance(item, str):
                 document.remarks.append(clean_value(item))
@@ -174,7 +174,7 @@ def _walk(value: object, path: tuple[str, ...], document: Document) -> None:
         document.values[name] = said if document.values.get(name, said) == said else None
 
 
-def _walk_item(item: _Object, path: tuple[str, ...], document: Document) -> None:
+def _walk_item(item: _JsonObject, path: tuple[str, ...], document: Document) -> None:
     """Add what an object of a list says: what it is, by its first text, and how it is, by the others."""
     named = next((place for place, (_, value) in enumerate(item) if isinstance(value, str)), -1)
     path = (*path, str(item[named][1])) if named >= 0 else path

@@ -99,7 +99,7 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
         return NO_RULE
     if len(text) > LONGEST:
         return OutOfReach(f"it has more than {LONGEST:,} characters")
-    rest, reader = text[len(words.verdicts[verdict]) :], _Reader(grammar, vocabulary)
+    rest, reader = text[len(words.verdicts[verdict]) :], _RuleReader(grammar, vocabulary)
     if rest.startswith(grammar.unless[0]):
         cuts = [("", rest.removeprefix(grammar.unless[0]))]
     else:
@@ -132,7 +132,7 @@ def _cuts(text: str, mark: str) -> Iterator[tuple[str, str]]:
         yield text[: found.start()], text[found.end() :]
 
 
-class _Reader:
+class _RuleReader:
     """Reads conditions by what tickets hold."""
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
 from stageb.guidance.rules.conditions import Condition
-from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
+from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.config import PromptConfig
@@ -227,17 +227,12 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
                 place=place,
                 wrong=clue.wrong,
                 right=clue.right,
-                text=lines_text(clue, words),
+                text=clue_text(clue.conditions, words),
                 opening=opening,
             )
             for place, clue in enumerate(evidence.clues, 1)
         ),
     ]
-
-
-def lines_text(clue: Clue, words: Words) -> str:
-    """A line of the evidence, or a list of them."""
-    return words.either.join(clue_text(line, words) for line in clue.lines)
 
 
 def clue_text(conditions: Sequence[Condition], words: Words) -> str:

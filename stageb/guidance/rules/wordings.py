@@ -27,7 +27,6 @@ class Words:
     conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}, {parts}
     part: str  # between two that are counted
     both: str  # between two that hold together
-    either: str  # between two lines of a list
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
     wrong: dict[Verdict, str]  # heading of the others, by the right verdict; {by}
     by: str  # names the rule that decided them all, where there is one; {key}
@@ -102,7 +101,6 @@ EN = Words(
     },
     part="; ",
     both=" and ",
-    either="; or ",
     right={"pass": "Right <to pass>{by}:", "fail": "Right <to fail>{by}:"},
     wrong={"pass": "Wrong or unsure{by}, <should pass>:", "fail": "Wrong or unsure{by}, <should fail>:"},
     by=" by {key}",
@@ -159,7 +157,6 @@ ZH = Words(
     },
     part="；",
     both="且",
-    either="；或",
     right={"pass": "{by}判<pass>，正确：", "fail": "{by}判<fail>，正确："},
     wrong={"pass": "{by}判错或不确定，应<pass>：", "fail": "{by}判错或不确定，应<fail>："},
     by="由{key}",

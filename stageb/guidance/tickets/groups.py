@@ -49,7 +49,7 @@ def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
     first: dict[Hashable, tuple[str, str]] = {}
     for ticket, said in zip(tickets, _contents(tickets), strict=True):
         own = ticket.mission, ticket.group_id
-        alike = [first.setdefault((ticket.mission, said), own)]
+        alike = [] if ticket.apart else [first.setdefault((ticket.mission, said), own)]
         if ticket.together:
             alike.append(first.setdefault((ticket.mission, "together", ticket.together), own))
         for one in alike:
@@ -73,13 +73,15 @@ def normalize_text(text: str) -> str:
 
 
 def name_content(ticket: Ticket) -> str:
-    """A short name for what a ticket says, whatever it is called: 12 hexadecimal digits."""
-    return (_texts(ticket) or hashlib.blake2b(ticket.key.encode()).digest()).hex()[:NAME_LENGTH]
+    """A short name for what a ticket says, whatever it is called, unless that makes it a case of its own: 12 hexadecimal
+    digits."""
+    said = b"" if ticket.apart else _texts(ticket)
+    return (said or hashlib.blake2b(ticket.key.encode()).digest()).hex()[:NAME_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Tickets of a mission that say the same under several group_ids."""
+    """Tickets of a mission that are of one group under several group_ids: they say the same, or are kept together."""
 
     mission: str
     tickets: int  # all of the mission's
@@ -91,9 +93,9 @@ class Repeats:
     def __str__(self) -> str:
         mixed = f" ({self.mixed:,} of them labelled both ways)" if self.mixed else ""
         return (
-            f"{self.mission}: tickets say the same under several group_ids: the {self.group_ids:,} group_ids of "
-            f"{self.tickets:,} tickets make {self.groups:,} groups{mixed}, and no split parts these; "
-            f"for one, {self.example[0]} and {self.example[1]}"
+            f"{self.mission}: some tickets say the same, or are kept together, under several group_ids: the "
+            f"{self.group_ids:,} group_ids of {self.tickets:,} tickets make {self.groups:,} groups{mixed}, and no split "
+            f"parts these; for one, {self.example[0]} and {self.example[1]}"
         )
 
 
@@ -108,18 +110,13 @@ def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
             labels = Counter(name for name, _ in {(ticket.group, ticket.label) for ticket in own} if name in names)
             groups, group_ids = {ticket.group for ticket in own}, {ticket.group_id for ticket in own}
             mixed = sum(count > 1 for count in labels.values())
-            joined = [ticket for ticket in own if ticket.group in names]  # an example is among these
-            yield Repeats(mission, len(own), len(groups), len(group_ids), mixed, _example(joined))
-
-
-def _example(tickets: Sequence[Ticket]) -> tuple[str, str]:
-    """Where two stand that say the same under two group_ids."""
-    first: dict[Hashable, Ticket] = {}
-    return next(
-        (first[said].place, ticket.place)
-        for ticket, said in zip(tickets, _contents(tickets), strict=True)
-        if first.setdefault(said, ticket).group_id != ticket.group_id
-    )
+            first: dict[str, Ticket] = {}
+            alike = (
+                (first[ticket.group].place, ticket.place)
+                for ticket in own
+                if first.setdefault(ticket.group, ticket).group_id != ticket.group_id
+            )
+            yield Repeats(mission, len(own), len(groups), len(group_ids), mixed, next(alike))
 
 
 def _contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:

@@ -1,8 +1,9 @@
 """Which tickets are learnt from, raced on, tested on, chosen by, sealed: the one place that says so.
 
-A group's split is a hash of its name, so it is the same whatever other tickets there are, unless these say the same as its
-own (``groups.py``), and no group is cut. Nor are labels dealt evenly to the splits, which would make a group's split a
-matter of the others: by chance alone, test's share of 300 failures has a standard error of 2.3 points, of 50 one of 5.7.
+Tickets may say their split themselves. Else a group's split is a hash of its name, so it is the same whatever other tickets
+there are, unless these say the same as its own (``groups.py``), and no group is cut. Nor are labels dealt
+evenly to the splits, which would make a group's split a matter of the others: by chance alone, test's share of 300 failures
+has a standard error of 2.3 points, of 50 one of 5.7.
 Of train, some groups are set apart: edits are raced on them, and reflection never sees them.
 
 Where the dearer error is of the rarer label, as with one failure in thirty and a missed one at the price of twenty false
@@ -67,15 +68,15 @@ def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, Sp
     seed = split_seed(config)
     for i in sorted(range(len(tickets)), key=lambda i: tickets[i].key):
         ticket = tickets[i]
-        parts[ticket.mission][split_of(seed, ticket.mission, ticket.group, config.split)].append(i)
+        split = ticket.split or split_of(seed, ticket.mission, ticket.group, config.split)
+        parts[ticket.mission][split].append(i)
     return {mission: _split_mission(mission, by, tickets, config) for mission, by in parts.items()}
 
 
 def split_of(seed: int, mission: str, group: str, fractions: SplitConfig) -> Split:
     """The split of a group."""
     drawn = uniform(stream(seed, "split", mission, group), 0)
-    shares: list[tuple[Split, float]] = [("train", fractions.train), ("val", fractions.val), ("test", fractions.test)]
-    shares = [(name, share) for name, share in shares if share > 0]
+    shares = [(name, share) for name, share in fractions.shares.items() if share > 0]
     for name, share in shares:
         if drawn < share:
             return name

@@ -35,7 +35,7 @@ NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
 _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
 
 
-class _Forms:
+class _NumberForms:
     """How numbers look whose decimals stand behind a mark."""
 
     def __init__(self, mark: Decimal) -> None:
@@ -45,7 +45,7 @@ class _Forms:
         self.grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{UNIT}")  # with it between thousands
 
 
-_FORMS: Mapping[Decimal, _Forms] = {mark: _Forms(mark) for mark in NAMES}
+_FORMS: Mapping[Decimal, _NumberForms] = {mark: _NumberForms(mark) for mark in NAMES}
 
 
 class _Doubt(NamedTuple):
@@ -109,7 +109,7 @@ _WAYS = {  # what a key may say
 def list_roles(columns: ColumnsConfig) -> Columns:
     """What the columns of a table say, as rules written as code read its rows."""
     mission = columns.mission if columns.mission_name is None else None
-    others = (mission, columns.label, columns.group_id, columns.together)
+    others = (mission, columns.label, columns.group_id, columns.together, columns.split)
     return Columns(tuple(name for name in others if name is not None), tuple(columns.texts), columns.decimal)
 
 
@@ -141,7 +141,7 @@ class Table:
 
     def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str, labelled: bool) -> None:
         """``labelled``: whether the column of labels has to be there, and a text in every row."""
-        self._columns, self._labelled = columns, labelled
+        self.columns, self._labelled = columns, labelled
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
         self._repeats: Counter[tuple[str, ...]] = Counter()
         texts = self._decode(lines)
@@ -163,7 +163,7 @@ class Table:
         for row in self._rows():
             if len(row.cells) == len(self.header):
                 self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
-                if self._columns.group_id is None:  # counted here, since not every row has to be read
+                if self.columns.group_id is None:  # counted here, since not every row has to be read
                     said = tuple(row.cells[place] for place in (*self._whole.values(), *self._seen.values()))
                     self._repeats[said] += 1
                     row = replace(row, repeat=self._repeats[said])
@@ -187,7 +187,7 @@ class Table:
 
     def read_row(self, row: TableRow) -> dict[str, Any]:
         """What a ticket's line of JSON would say. Raises ``FaultError``."""
-        columns, cells = self._columns, row.cells
+        columns, cells = self.columns, row.cells
         if len(cells) != len(self.header):
             what = f"{len(cells)} cells where the header names {len(self.header)}"
             raise FaultError(what, "give every row as many, and put a text that holds the separator in quotes")
@@ -222,7 +222,7 @@ class Table:
     def _find_columns(self, line: int) -> tuple[dict[str, int], dict[str, int]]:
         """Where mission, group_id and label stand; and where the texts do, by their columns' names: those that the config
         names, or all that say nothing else. A label need not be there, unless it is needed. Raises ``FaultError``."""
-        columns, header = self._columns, {name: place for place, name in enumerate(self.header)}
+        columns, header = self.columns, {name: place for place, name in enumerate(self.header)}
         twice = sorted(name for name, count in Counter(self.header).items() if name and count > 1)
         if twice:
             raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
@@ -230,7 +230,9 @@ class Table:
         if columns.label in header or self._labelled:
             wanted["label"] = columns.label
         found = {key: name for key, name in wanted.items() if name is not None}
-        texts = columns.texts or [name for name in header if name and name not in (*found.values(), columns.together)]
+        texts = columns.texts or [
+            name for name in header if name and name not in (*found.values(), columns.together, columns.split)
+        ]
         together = [("together", columns.together)] if columns.together is not None else []
         named = [*found.items(), *together, *(("texts", name) for name in texts)]
         missing = [(key, name) for key, name in named if name not in header]
@@ -256,11 +258,11 @@ class Table:
 
     def _parse_verdict(self, word: str) -> str | None:
         """The label that a cell stands for; None of an empty one. Raises ``FaultError``."""
-        if verdict := find_verdict(word, self._columns):
+        if verdict := find_verdict(word, self.columns):
             return verdict
         if not word:
             return None
-        known = ", ".join([*self._columns.passes, *self._columns.fails])
+        known = ", ".join([*self.columns.passes, *self.columns.fails])
         remedy = f"write one of {known}, or correct {SAY_WORDS}"
         raise FaultError(f"label {short(word)}", remedy)
 

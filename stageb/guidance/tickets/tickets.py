@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
-from stageb.guidance.words.types import UNKNOWN, Content, Ticket
+from stageb.guidance.words.types import UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.strict_json import FaultError, filled_lines, lines, object_on, short
 
@@ -34,6 +34,8 @@ SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
+NO_FILES: Mapping[Split, str] = {}
+SPLIT_WORDS: Mapping[str, Split] = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,10 @@ def read_tickets(
     on_bad_record: Literal["error", "skip"],
     columns: ColumnsConfig = _BY_COLUMN_NAMES,
     use_images: UseImages = False,
+    splits: Mapping[Split, str] = NO_FILES,
 ) -> tuple[list[Ticket], list[BadRecord]]:
     """The tickets of all files, in order, equal ones as one group, and the lines set aside (always none under ``error``).
+    Files of ``splits`` come last, and are these splits.
 
     Raises ``BadInputError`` with everything that is wrong: under ``error`` every unusable line, under ``skip`` only what
     concerns whole files (missing, unreadable, empty) or leaves no ticket at all. Images are read where ``use_images`` says
@@ -69,14 +73,15 @@ def read_tickets(
     broken: list[BadLine] = []  # whole files
     bad: list[BadRecord] = []
     places: dict[tuple[str, str], str] = {}
-    for path in map(str, paths):
+    files: list[tuple[Split | None, str]] = [*((None, str(path)) for path in paths), *splits.items()]
+    for split, path in files:
         try:
             for entry in read_entries(path, columns):
                 try:
                     ticket = attach_images(entry.ticket(True), path, use_images)
                     place = f"{path}:{entry.line}"
                     claim_place(ticket, place, places)
-                    tickets.append(replace(ticket, place=place))
+                    tickets.append(replace(ticket, split=split or _read_split(ticket, columns), place=place))
                 except FaultError as fault:
                     line = BadLine(path, entry.line, fault.what, fault.remedy)
                     bad.append(BadRecord(line, entry.raw.decode("utf-8", "backslashreplace")))
@@ -112,8 +117,10 @@ def fingerprint(tickets: Iterable[Ticket]) -> str:
     """A short name for what tickets say and the order they stand in; what is not used makes no difference."""
     digest = hashlib.blake2b(digest_size=16)
     for ticket in tickets:
-        row = json.dumps([ticket.mission, ticket.group_id, ticket.label, ticket.per_image])
-        digest.update(f"{row}\n".encode())
+        row: list[Any] = [ticket.mission, ticket.group_id, ticket.label, ticket.per_image]
+        if ticket.split or ticket.apart:
+            row += [ticket.split, ticket.apart]
+        digest.update(f"{json.dumps(row)}\n".encode())
     return digest.hexdigest()
 
 
@@ -136,7 +143,7 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
     own_words = (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
     if own_words and not isinstance(label, dict | list):
         row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
-    return _make_ticket(row, labelled, None)
+    return _make_ticket(row, labelled, None, apart=columns.repeats == "apart")
 
 
 def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
@@ -144,10 +151,12 @@ def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", "write the right verdict, or leave the row out")
-    return _make_ticket(said, labelled, said.pop("content"), said.pop("together"))
+    return _make_ticket(said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart")
 
 
-def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None, together: str = "") -> Ticket:
+def _make_ticket(
+    row: dict[str, Any], labelled: bool, content: Content | None, together: str = "", apart: bool = False
+) -> Ticket:
     """The ticket that a row of JSON says; or of a table, which has read its ``content``. One without a label has the label
     ``UNKNOWN``."""
     for name in _FIELDS:
@@ -169,9 +178,23 @@ def _make_ticket(row: dict[str, Any], labelled: bool, content: Content | None, t
         label=UNKNOWN if label is None else label,
         per_image=tuple((image, text) for image, text in summaries),
         content=None if is_prose else content,
+        apart=apart,
         together=together,
         extra={key: value for key, value in row.items() if key not in _FIELDS},
     )
+
+
+def _read_split(ticket: Ticket, columns: ColumnsConfig) -> Split | None:
+    """The split that a ticket says it is of, where ``columns`` name what says so. Raises ``FaultError``."""
+    if columns.split is None:
+        return None
+    if columns.split not in ticket.extra:
+        raise FaultError(f"no {short(columns.split)} (columns.split)", "give every ticket one: train, val or test")
+    word = ticket.extra[columns.split]
+    split = SPLIT_WORDS.get(str(word).strip().casefold())
+    if split is None:
+        raise FaultError(f"{short(columns.split)} {short(word)}", "write train, val or test")
+    return split
 
 
 def _check_name(row: dict[str, Any], field: str) -> str:
@@ -300,13 +323,15 @@ def read_same_tickets(
     A config that somebody else wrote names no files but those in or below the folder of the run, or the one that the user is
     in; others the user names.
     """
-    files = named or config.tickets
+    files = named or config.files
     if not named and not all(_is_near(Path(path), folder) for path in files):
         return [], f"the run's ticket files lie elsewhere; name them: {naming}"
     skips = config.on_bad_record == "skip"
     use_images = skips and config.sampler.use_images  # texts need no images, but for lines that were set aside for theirs
     try:
-        tickets, _ = read_tickets(files, config.on_bad_record, config.columns, use_images)
+        dealt = len(files) - len(config.split.files)  # the others are named behind them
+        splits = dict(zip(config.split.files, files[dealt:], strict=False))
+        tickets, _ = read_tickets(files[:dealt], config.on_bad_record, config.columns, use_images, splits)
     except StagebError:
         return [], "the run's ticket files are not found from here; run this command where the run was started"
     if not digest.startswith(fingerprint(tickets)):  # that of images stands behind it

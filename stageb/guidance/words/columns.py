@@ -23,6 +23,13 @@ class ColumnsConfig(Section, at="columns"):
     """The column that names what was inspected; null: every row is a case of its own, called after what it says."""
     together: str | None = setting(None, trust=DATA)
     """A column whose rows stay in one split where they say the same in it, such as a machine's name."""
+    split: str | None = setting(None, trust=DATA)
+    """The column, or the key of JSON Lines, that says which split each ticket is of: train, val or test; null: ``split``
+    deals them."""
+    repeats: Literal["together", "apart"] = "together"
+    """Tickets that say the same under several group_ids. together: they are one case, which no split parts and a test
+    counts once. apart: each is a case of its own, as where tickets can say but a few different things. Never for copies of
+    one case, which would teach a rule and prove it, too."""
     label: str = setting("label", trust=DATA)
     """The column that holds the right verdict."""
     passes: list[str] = setting(lambda: ["pass"], trust=DATA)

@@ -12,6 +12,7 @@ from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, requi
 from stageb.engines.config import ModelConfig
 from stageb.guidance.words.columns import ColumnsConfig, is_scale
 from stageb.guidance.words.texts import verdict_words_fault
+from stageb.guidance.words.types import Split
 from stageb.settings import (
     ABOVE_0,
     CODE,
@@ -31,26 +32,44 @@ from stageb.settings import (
 Language = Literal["en", "zh"]
 LIMIT = Check(lambda limit: limit is None or limit > 0, "above 0, or null for no limit")
 SCALES = Check(lambda scales: all(map(is_scale, scales or ())), "as 'low < med, medium < high'")
+SHARE_OR_FILE = Check(
+    lambda given: bool(given) if isinstance(given, str) else 0 <= given <= 1, "a share from 0 to 1, or a file"
+)
 UseImages = bool | Literal["instead"]
 
 
 @dataclass(frozen=True)
 class SplitConfig(Section, at="split"):
-    """Shares of a mission's groups; what is left of 1 after train and val is test."""
+    """Shares of a mission's groups; what is left of 1 after train and val is test. ``columns.split`` takes their place."""
 
     train: float = setting(0.6, SHARE)
     """Share to learn from and to test edits on."""
-    val: float = setting(0.2, SHARE)
-    """Share that is judged after every epoch and never learnt from."""
-    test: float = setting(0.2, SHARE)
-    """Share that is held out for the final figures."""
+    val: float | str = setting(0.2, SHARE_OR_FILE, trust=READ)
+    """Share that is judged after every epoch and never learnt from; or a ticket file that is."""
+    test: float | str = setting(0.2, SHARE_OR_FILE, trust=READ)
+    """Share that is held out for the final figures; or a ticket file that is. ``tickets`` are then dealt to the others, by
+    their shares."""
     seed: int | None = None
     """Seed of the split; null: ``seed``. Set it to keep the split of the run whose guidance you start from."""
 
+    @property
+    def files(self) -> dict[Split, str]:
+        """The ticket files that are a split."""
+        named: dict[Split, float | str] = {"val": self.val, "test": self.test}
+        return {split: file for split, file in named.items() if isinstance(file, str)}
+
+    @property
+    def shares(self) -> dict[Split, float]:
+        """The splits that tickets are dealt to, and to what share of them."""
+        named: dict[Split, float | str] = {"train": self.train, "val": self.val, "test": self.test}
+        shares = {split: share for split, share in named.items() if not isinstance(share, str)}
+        total = sum(shares.values()) if self.files else 1.0
+        return {split: share / total for split, share in shares.items()}
+
     def check(self) -> None:
-        total = self.train + self.val + self.test
-        require(abs(total - 1) < 1e-9, "split", total, "train, val and test must add up to 1")
         self.require(self.train > 0, "train", "learning needs some tickets: a share above 0")
+        total = sum(self.shares.values())
+        require(abs(total - 1) < 1e-9, "split", total, "train, val and test must add up to 1")
 
 
 @dataclass(frozen=True)
@@ -173,13 +192,6 @@ class ReflectionConfig(Section, at="reflection"):
     """Train tickets that evidence is counted over, at least; those not yet judged under the present guidance are judged."""
     arithmetic: bool = False
     """Whether evidence also computes with two numbers. Few models follow such rules; with runner.judge both, code does."""
-    phrases: bool = False
-    """Whether evidence also names phrases of two or three words, not only single words."""
-    lists: bool = False
-    """Whether one line of evidence may list several, any of which may hold, each counted over the tickets that those before
-    it leave. An edit that cites it adds a rule for each; they are tested together."""
-    counted: int = setting(0, at_least(0))
-    """For each label, so many of the most telling lines are also tried as edits themselves, without the model."""
     scales: list[str] | None = setting(None, SCALES, trust=DATA)
     """Orders of values, such as "low < med, medium < high", that evidence may rank by, besides well-known ones; null: no
     ranking."""
@@ -337,6 +349,11 @@ class LoopConfig(Section, at=""):
     """How much is printed: info: progress; warning, error: less; debug: every round, and everything that libraries log."""
 
     @property
+    def files(self) -> list[str]:
+        """All ticket files."""
+        return [*self.tickets, *self.split.files.values()]
+
+    @property
     def has_gate(self) -> bool:
         """Whether edits are tested before they are applied."""
         return self.gate != "none"
@@ -352,4 +369,8 @@ class LoopConfig(Section, at=""):
         at_once = self.reflection.scope == "all"
         require(not at_once or self.runner.judge == "both", "reflection.scope", "all", "bundle or round, unless code judges")
         self.require(not at_once or self.has_gate, "gate", "a gate with reflection.scope all, whose rules it proves")
-        self.columns.check_files(self.tickets)
+        is_told = self.columns.split is not None and bool(self.split.files)
+        require(
+            not is_told, "columns.split", self.columns.split, "name a column of splits, or files of val and test, not both"
+        )
+        self.columns.check_files(self.files)

@@ -59,6 +59,8 @@ class Ticket:
     equals: str = (
         ""  # the group_id whose group it is of, where tickets of several say the same (``groups.py``); empty: its own
     )
+    split: Split | None = None  # that it says it is of; None: shares deal it to one
+    apart: bool = False  # whether it is a case of its own, whatever others say
     together: str = ""  # what it has in common with tickets that stay in its split; empty: nothing
     place: str = field(default="", compare=False)  # file:line, as far as known
     ruling: Verdict | None = field(default=None, compare=False)  # of rules as code, where a calibration weighs it

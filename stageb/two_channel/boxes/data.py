@@ -60,14 +60,14 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
     return samples
 
 
-def find_unit_fault(told: Sequence[tuple[tuple[int, int], Box]]) -> FaultError | None:
+def find_unit_fault(boxes: Sequence[tuple[tuple[int, int], Box]]) -> FaultError | None:
     """What tells that the boxes of a file, each with its image's size (width, height), are not in pixels."""
-    most = max((max(box) for _, box in told), default=0.0)
-    if 0 < most <= 1 and all(min(size) > LEAST for size, _ in told):
+    most = max((max(box) for _, box in boxes), default=0.0)
+    if 0 < most <= 1 and all(min(size) > LEAST for size, _ in boxes):
         return FaultError("all boxes lie within 0 to 1", "fractions? give pixels: times the image's width and height")
-    outside = sum(box[0] >= size[0] or box[1] >= size[1] for size, box in told)
-    if most <= 1000 and outside and 10 * outside >= len(told):  # fewer may be slips
-        what = f"{outside} of {len(told)} boxes lie outside of their images, and none beyond 1000"
+    outside = sum(box[0] >= size[0] or box[1] >= size[1] for size, box in boxes)
+    if most <= 1000 and outside and 10 * outside >= len(boxes):  # fewer may be slips
+        what = f"{outside} of {len(boxes)} boxes lie outside of their images, and none beyond 1000"
         return FaultError(what, "thousandths? give pixels: times the image's width and height, by 1000")
     return None
 

@@ -177,13 +177,13 @@ def read_coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
     return made.checked()
 
 
-def name_places(kind: str, told: Sequence[dict[str, Any]]) -> list[str]:
+def name_places(kind: str, entries: Sequence[dict[str, Any]]) -> list[str]:
     """A name for each item of a list, for messages: by its id if that is unique, else by its number."""
-    keys = [_normalise_id(each.get("id")) for each in told]
+    keys = [_normalise_id(each.get("id")) for each in entries]
     counts = Counter(keys)
     return [
         f"{kind} {short(each['id'])}" if key is not None and counts[key] == 1 else f"{kind} number {number}"
-        for number, (each, key) in enumerate(zip(told, keys, strict=True), 1)
+        for number, (each, key) in enumerate(zip(entries, keys, strict=True), 1)
     ]
 
 
@@ -274,10 +274,10 @@ def _parse_coco_boxes(
     return found, crowds
 
 
-def _index_by_id(made: ImportedData, kind: str, told: Sequence[Any], name: str) -> dict[str, Any]:
+def _index_by_id(made: ImportedData, kind: str, entries: Sequence[Any], name: str) -> dict[str, Any]:
     """Images or categories by their ids. Notes a fault for each without an id, or with the id of another."""
     found, first = dict[str, Any](), dict[str, int]()
-    for number, each in enumerate(told, 1):
+    for number, each in enumerate(entries, 1):
         key = _normalise_id(each.get("id"))
         if key is None or key in found:
             here = f"{kind} number {number}, {short(each.get(name))}"

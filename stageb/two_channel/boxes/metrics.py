@@ -172,10 +172,10 @@ def score_objects(ids: Sequence[int], chances: Sequence[float], spelling: Spelli
     return tuple(found)
 
 
-def compute_figures(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
-    """All metrics of the detections ``told``, one for each of ``samples``, by name."""
-    counts = [count_matches(sample, each.objects) for sample, each in zip(samples, told, strict=True)]
-    return {**compute_average_precision(samples, told), **compute_f1(counts)}
+def compute_figures(samples: Sequence[Sample], detections: Sequence[Detections]) -> dict[str, float]:
+    """All metrics of ``detections``, one for each of ``samples``, by name."""
+    counts = [count_matches(sample, each.objects) for sample, each in zip(samples, detections, strict=True)]
+    return {**compute_average_precision(samples, detections), **compute_f1(counts)}
 
 
 def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:
@@ -193,24 +193,24 @@ def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:
 def compute_f1(counts: Sequence[Count]) -> dict[str, float]:
     """F1, precision, recall and duplicates over all images of ``counts``, by name."""
     true = sum(each.true for each in counts)
-    told = [sum(each.predicted - each.ignored[at] for each in counts) for at in range(len(IOUS))]
+    predictions = [sum(each.predicted - each.ignored[at] for each in counts) for at in range(len(IOUS))]
     right = [sum(each.pairs[at] for each in counts) for at in range(len(IOUS))]
-    means = [2 * pairs / max(1, predicted + true) for pairs, predicted in zip(right, told, strict=True)]
+    means = [2 * pairs / max(1, predicted + true) for pairs, predicted in zip(right, predictions, strict=True)]
     return {
         "f1_50": means[0],
         "miou_f1": sum(means) / len(means),
-        "precision_50": right[0] / max(1, told[0]),
+        "precision_50": right[0] / max(1, predictions[0]),
         "recall_50": right[0] / max(1, true),
         "duplicates": sum(each.duplicates for each in counts),
-        "predicted_per_true": told[0] / max(1, true),
+        "predicted_per_true": predictions[0] / max(1, true),
     }
 
 
-def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> float:
+def choose_threshold(samples: Sequence[Sample], detections: Sequence[Detections]) -> float:
     """The score threshold with the largest F1 at IoU .50, half-way to the next lower score; the lowest on ties, 0 if it is
     best to keep all objects."""
     gains: list[tuple[float, int]] = []  # for each object: its score, and the pairs it adds to those of higher scores
-    for sample, each in zip(samples, told, strict=True):
+    for sample, each in zip(samples, detections, strict=True):
         scored = sorted(zip(each.scores, each.objects, strict=True), key=lambda pair: -pair[0])
         true, before = list_true_objects(sample), 0
         for number, (score, _) in enumerate(scored, 1):
@@ -229,14 +229,14 @@ def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> f
     return float(f"{threshold:.6g}")
 
 
-def compute_average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
+def compute_average_precision(samples: Sequence[Sample], detections: Sequence[Detections]) -> dict[str, float]:
     """COCO's mAP, mAP at IoU .50 and .75, AP at .50 of each desc, AR, and mAP and AR by size, by name. All are 0 without
     true or without predicted objects; a size without true objects is left out."""
     from faster_coco_eval import COCO, COCOeval_faster
 
     descs = sorted({each.desc for sample in samples for each in sample.objects})
     numbers = {desc: number for number, desc in enumerate(descs, 1)}
-    answers = _format_answers(samples, told, numbers)
+    answers = _format_answers(samples, detections, numbers)
     if not descs or not answers:
         names = ["mAP", "mAP50", "mAP75", *(f"AP50/{desc}" for desc in descs), *(f"AR{most}" for most in MOST)]
         sizes = [f"{name}_{size}" for name in ("mAP", "AR") for size in _list_sizes(samples)]
@@ -302,11 +302,13 @@ def _format_truth(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[st
     }
 
 
-def _format_answers(samples: Sequence[Sample], told: Sequence[Detections], numbers: dict[str, int]) -> list[dict[str, Any]]:
+def _format_answers(
+    samples: Sequence[Sample], detections: Sequence[Detections], numbers: dict[str, int]
+) -> list[dict[str, Any]]:
     return [
         {"image_id": at, "category_id": numbers[each.desc], "score": score}
         | _format_box(box_of(each.bins, sample.width, sample.height))
-        for at, (sample, said) in enumerate(zip(samples, told, strict=True), 1)
+        for at, (sample, said) in enumerate(zip(samples, detections, strict=True), 1)
         for each, score in (*zip(said.objects, said.scores, strict=True), *said.tail)
         if each.desc in numbers
     ]

@@ -89,8 +89,8 @@ KIND = "prediction"
 SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'
 
 
-def write(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> None:
-    """Write the detections ``told`` in ``samples``, a line for each. Raises ``JournalError``."""
+def write(samples: Sequence[Sample], detections: Sequence[Detections], path: Path) -> None:
+    """Write ``detections`` in ``samples``, a line for each. Raises ``JournalError``."""
     rows = [
         {
             "image": sample.key,
@@ -99,7 +99,7 @@ def write(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> 
             ],
             **({"tail": [[one.desc, *one.bins, float(f"{score:.6g}")] for one, score in each.tail]} if each.tail else {}),
         }
-        for sample, each in zip(samples, told, strict=True)
+        for sample, each in zip(samples, detections, strict=True)
     ]
     with disk.reporting(path):
         disk.replace(path, disk.json_lines(rows))
@@ -113,9 +113,9 @@ def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
         for number, raw in filled_lines(path, KIND):
             try:
                 row = object_on(raw, SHAPE)
-                told, tail = _parse_objects(row.get("objects")), _parse_objects(row.get("tail", []))
+                main, tail = _parse_objects(row.get("objects")), _parse_objects(row.get("tail", []))
                 scored = tuple(zip(tail.objects, tail.scores, strict=True))
-                found[str(row.get("image"))] = replace(told, tail=scored)
+                found[str(row.get("image"))] = replace(main, tail=scored)
             except FaultError as fault:
                 bad.append(BadLine(path, number, fault.what, fault.remedy))
     except FaultError as fault:

@@ -81,8 +81,8 @@ def _make_files(folder: Path, split: str, count: int, seed: int, kind: Drawing) 
         image, objects = draw_image(seed, split, number, kind)
         name = f"{split}/{number:05d}.png"
         yield folder / name, as_png(image)
-        told = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
-        rows.append({"images": [name], "width": image.width, "height": image.height, "objects": told})
+        named_boxes = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
+        rows.append({"images": [name], "width": image.width, "height": image.height, "objects": named_boxes})
     yield folder / f"{split}.jsonl", disk.json_lines(rows)
 
 

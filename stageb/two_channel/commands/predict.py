@@ -147,15 +147,15 @@ class Answerer:
         errors = {each.name: each.fault for each in group if each.sample is None}
         samples = [each.sample for each in group if each.sample]
         try:
-            told = self._answer(samples)
+            detections = self._answer(samples)
         except PictureError:
             broken = {sample.key: fault for sample in samples if (fault := find_fault(sample))}
             if not broken:
                 raise
             errors |= broken
             samples = [sample for sample in samples if sample.key not in broken]
-            told = self._answer(samples)
-        rows = {sample.key: make_row(sample, each) for sample, each in zip(samples, told, strict=True)}
+            detections = self._answer(samples)
+        rows = {sample.key: make_row(sample, each) for sample, each in zip(samples, detections, strict=True)}
         rows |= {name: {"images": [name], "error": what} for name, what in errors.items()}
         return [rows[each.name] for each in group]
 
@@ -212,11 +212,11 @@ class RowWriter:
         return done
 
 
-def make_row(sample: Sample, told: Detections) -> dict[str, Any]:
-    """The row of detections ``told`` in a picture, in its pixels, without boxes of no area; of equal boxes the higher score
+def make_row(sample: Sample, detections: Detections) -> dict[str, Any]:
+    """The row of ``detections`` in a picture, in its pixels, without boxes of no area; of equal boxes the higher score
     counts."""
     boxes: dict[tuple[str, Box], float] = {}
-    for each, score in zip(to_pixels(told.objects, sample.width, sample.height), told.scores, strict=True):
+    for each, score in zip(to_pixels(detections.objects, sample.width, sample.height), detections.scores, strict=True):
         x1, y1, x2, y2 = (round(at, 2) for at in each.box)
         if x1 < x2 and y1 < y2:
             key = each.desc, (x1, y1, x2, y2)
@@ -244,12 +244,12 @@ def write_exports(given: argparse.Namespace, selection: BoxSelection, learnt: Le
             FORMATS[each](rows, selection, into)
         into.note()
     broken = [row["images"][0] for row in rows if "error" in row]
-    told = [each for row in rows for each in row.get("objects", ())]
-    strange = sorted({each["desc"] for each in told} - {*selection.categories})
+    boxes = [each for row in rows for each in row.get("objects", ())]
+    strange = sorted({each["desc"] for each in boxes} - {*selection.categories})
     kept = sum(len(list(selection.kept(row))) for row in rows)
     chosen = "chosen on val" if learnt.threshold is not None else "none was chosen on val"
     by = chosen if given.threshold is None else "as given"
-    print(shown(f"{path}: {len(rows) - len(broken):,} pictures, {len(told):,} boxes with scores"))
+    print(shown(f"{path}: {len(rows) - len(broken):,} pictures, {len(boxes):,} boxes with scores"))
     if given.formats:
         of = f"{kept:,} of them, with a score of at least {selection.threshold:.4g} ({by})"
         print(shown(f"{', '.join(f'{given.to}/{each}' for each in given.formats)}: {of}"))

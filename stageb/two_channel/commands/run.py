@@ -49,7 +49,6 @@ def make_row(
 ) -> dict[str, Any]:
     """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps since the run began."""
     figures, channel = result.figures, schedule.channel(step)
-    assert figures  # rank 0 learns
     row: dict[str, Any] = {
         "step": step + 1,
         "epoch": schedule.epoch(step + 1),
@@ -181,15 +180,6 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
 
 
-def describe_start(config: TwoChannelConfig, schedule: DetectorSchedule, done: int) -> str:
-    """The first line, when ``done`` steps are done."""
-    place = f"{config.output.root}/{config.output.run_name}"
-    if done:
-        return f"{place}: resuming after {done} of {schedule.steps} steps"
-    images = f"{schedule.samples:,} images, channels {' '.join(config.schedule.pattern)}"
-    return f"{place}: {schedule.steps:,} steps over {images}"
-
-
 def describe_losses(row: Mapping[str, Any], f1: float | None) -> str:
     """The losses of text and coordinates, and ``f1`` of the last rollouts, in a few words."""
     losses = (row["loss/text"], row["loss/coordinates"])
@@ -200,13 +190,6 @@ def describe_losses(row: Mapping[str, Any], f1: float | None) -> str:
 def describe_evaluation(row: Mapping[str, Any], part: str = "eval") -> str:
     """The metrics on the test images, or on val, in a few words."""
     return f"mAP {row[f'{part}/mAP']:.3f}, mAP50 {row[f'{part}/mAP50']:.3f}, F1 {row[f'{part}/f1_50']:.3f}"
-
-
-def describe_result(row: Mapping[str, Any], config: TwoChannelConfig) -> str:
-    """The result of the run whose last row is ``row``."""
-    place = f"{config.output.root}/{config.output.run_name}/{stored.BEST if config.data.val else stored.MODEL}"
-    found = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
-    return f"{row['step']} steps, {row['epoch']:.1f} epochs{found}; the checkpoint: {place}"
 
 
 PICTURE, CARD = "boxes.png", "README.md"
@@ -237,7 +220,7 @@ class DetectorRun(LearningRun):
     config: TwoChannelConfig
     schedule: DetectorSchedule  # from ``ready`` on
     view, unit = VIEW, "step"
-    not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures", "topology.rollout", "topology.learn")  # but for rounding
+    not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures")
     packages = ("torch", "lightning", "transformers", "peft")
 
     def __init__(self, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
@@ -255,7 +238,9 @@ class DetectorRun(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return describe_result(row, self.config)
+        place = f"{self.config.output}/{stored.BEST if self.config.data.val else stored.MODEL}"
+        tested = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
+        return f"{row['step']} steps, {row['epoch']:.1f} epochs{tested}; the checkpoint: {place}"
 
     def begin(self, fresh: bool) -> DetectorStart | None:
         """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""
@@ -287,13 +272,14 @@ class DetectorRun(LearningRun):
         also = (
             [f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}"] if aside else []
         ) + self.inputs.shared
-        self._show(self.schedule.steps, done, describe_start(self.config, self.schedule, done), also)
+        images = f"{self.schedule.samples:,} images, channels {' '.join(self.config.schedule.pattern)}"
+        self._show(self.schedule.steps, done, f"{self.schedule.steps:,} steps over {images}", also)
 
     def choose(self, step: int, val: DetectedImages | None) -> ValOutcome:
         """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
-            f1 = metrics.compute_f1([metrics.count_matches(sample, told.objects) for sample, told in pairs])["f1_50"]
+            f1 = metrics.compute_f1([metrics.count_matches(sample, detected.objects) for sample, detected in pairs])["f1_50"]
             if self._best is None or f1 > self._best["f1_50"]:
                 threshold = metrics.choose_threshold(val.samples, val.detections)
                 self._best = {"step": step + 1, "f1_50": f1, "since": 0, "threshold": threshold}
@@ -306,7 +292,7 @@ class DetectorRun(LearningRun):
 
     def record(self, step: int, result: StepResult, val: DetectedImages | None, test: DetectedImages | None) -> None:
         """Record the result of a step; on rank 0 it has the rollouts and the times of all ranks."""
-        self._skipped += int(result.figures is not None and result.figures.skipped)
+        self._skipped += int(result.figures.skipped)
         row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())
         self._add(row, times, {**times, "ranks": result.times})
         self._f1 = row.get("rollout/f1", self._f1)
@@ -328,7 +314,7 @@ class DetectorRun(LearningRun):
         for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
             self.journal.put(stored.weights_in(name), lambda path: stored.write_weights(checkpoint.weights, path))
         state = {"skipped": self._skipped, "best": self._best, "categories": self.inputs.descs}
-        self._commit(step + 1, checkpoint.state, **state)
+        self._commit(step + 1, checkpoint.learner, **state)
         self._index()
 
     def end(self) -> None:

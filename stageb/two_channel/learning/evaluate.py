@@ -74,15 +74,15 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         dtype = model.find_answering_dtype(config.fabric, world.device)
         detector = model.load(str(place), config.model, words, world.device, dtype)
         spelling = find_spelling(detector.tokenizer, config.answer.box_first)
-        told = evaluate_on_ranks(world, Writer(detector, spelling), samples, spelling, config)
+        detections = evaluate_on_ranks(world, Writer(detector, spelling), samples, spelling, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
-            print("\n".join(format_table(samples, told, learnt.threshold)))
+            print("\n".join(format_table(samples, detections, learnt.threshold)))
             if given.told:
-                predictions.write(samples, told, Path(given.told))
+                predictions.write(samples, detections, Path(given.told))
             if given.pictures:
                 path = Path(given.to or folder / "boxes.png")
-                draw(samples[: given.pictures], told, config.channel_b.min_iou, path)
+                draw(samples[: given.pictures], detections, config.channel_b.min_iou, path)
                 print(f"pictures {path}: left the truth, right the predictions; errors in red")
         return 0
 
@@ -110,11 +110,11 @@ def evaluate_on_ranks(
         mine = answer_images(writer, world.share(samples), spelling, config, descs)
     plain: Json = [
         [
-            [[each.desc, *each.bins] for each in told.objects],
-            told.scores,
-            [[each.desc, *each.bins, of] for each, of in told.tail],
+            [[each.desc, *each.bins] for each in detections.objects],
+            detections.scores,
+            [[each.desc, *each.bins, of] for each, of in detections.tail],
         ]
-        for told in mine
+        for detections in mine
     ]
     rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
     return [
@@ -150,22 +150,22 @@ def answer_view(
     for sample, ids, each in zip(samples, answers, writer.chances(samples, answers), strict=True):
         parsed = parse(ids, spelling)
         kept = ids[: parsed.tokens]
-        told = Detections(parsed.objects, metrics.score_objects(kept, each, spelling))
+        detections = Detections(parsed.objects, metrics.score_objects(kept, each, spelling))
         if config.answer.object_budget:
             numbers = [number for number, one in enumerate(parsed.objects) if one.desc == NOISE]
             places = [find_boxes(kept, spelling)[number][-1] + 1 + len(spelling.middle) for number in numbers]
             tokens = [find_first_token(desc, spelling) for desc in descs]
             others = writer.chances_of(sample, ids, places, tokens) if places and tokens else []
             gains = [[other - each[place] for other in row] for place, row in zip(places, others, strict=True)]
-            told = rename_noise(told, gains, descs)
-        found.append(told)
+            detections = rename_noise(detections, gains, descs)
+        found.append(detections)
     return found
 
 
-def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequence[str]) -> Detections:
-    """``told`` with its boxes named noise moved into the tail, each under the most likely of ``descs``. ``gains`` holds, for
-    each such box and each of ``descs``, log p(desc) - log p(noise); if it is empty, there is no tail."""
-    scored = list(zip(told.objects, told.scores, strict=True))
+def rename_noise(detections: Detections, gains: Sequence[Sequence[float]], descs: Sequence[str]) -> Detections:
+    """``detections`` with its boxes named noise moved into the tail, each under the most likely of ``descs``. ``gains``
+    holds, for each such box and each of ``descs``, log p(desc) - log p(noise); if it is empty, there is no tail."""
+    scored = list(zip(detections.objects, detections.scores, strict=True))
     kept = [each for each in scored if each[0].desc != NOISE]
     noise = [each for each in scored if each[0].desc == NOISE]
     tail = []
@@ -175,29 +175,29 @@ def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequ
     return Detections(tuple(one for one, _ in kept), tuple(score for _, score in kept), tuple(tail))
 
 
-def format_table(samples: Sequence[Sample], told: Sequence[Detections], threshold: float | None) -> list[str]:
-    """The figures of detections ``told`` in ``samples``, as lines of text; ``threshold`` is the score chosen on val, if
-    any."""
-    found = metrics.compute_figures(samples, told)
-    found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
-    each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in found.items() if name.startswith("AP50/")]
-    recalls = [f"{found[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
+def format_table(samples: Sequence[Sample], detections: Sequence[Detections], threshold: float | None) -> list[str]:
+    """The figures of ``detections`` in ``samples``, as lines of text; ``threshold`` is the score chosen on val, if any."""
+    figures = metrics.compute_figures(samples, detections)
+    both = f"precision {figures['precision_50']:.3f}, recall {figures['recall_50']:.3f}"
+    each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in figures.items() if name.startswith("AP50/")]
+    recalls = [f"{figures[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
     return [
         f"images   {len(samples):,}, greedy decoding",
-        f"mAP      {found['mAP']:.3f} (COCO), at IoU .50 {found['mAP50']:.3f}, at .75 {found['mAP75']:.3f}",
+        f"mAP      {figures['mAP']:.3f} (COCO), at IoU .50 {figures['mAP50']:.3f}, at .75 {figures['mAP75']:.3f}",
         f"at .50   {', '.join(each)}",
-        f"by size  mAP {_format_by_size(found, 'mAP')}; AR {_format_by_size(found, 'AR')}",
+        f"by size  mAP {_format_by_size(figures, 'mAP')}; AR {_format_by_size(figures, 'AR')}",
         f"AR       {', '.join(recalls)} objects per image at most",
-        f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
-        *([] if threshold is None else [_format_kept(samples, told, threshold)]),
-        f"objects  {found['predicted_per_true']:.2f} predicted per true one, {found['duplicates']:.0f} pairs of duplicates",
+        f"F1       {figures['f1_50']:.3f} at IoU .50 ({both}), mean over IoUs {figures['miou_f1']:.3f}",
+        *([] if threshold is None else [_format_kept(samples, detections, threshold)]),
+        f"objects  {figures['predicted_per_true']:.2f} predicted per true one, "
+        f"{figures['duplicates']:.0f} pairs of duplicates",
         "scores   the probability of an object's words times the geometric mean of those of its four coordinates",
     ]
 
 
-def _format_kept(samples: Sequence[Sample], told: Sequence[Detections], threshold: float) -> str:
+def _format_kept(samples: Sequence[Sample], detections: Sequence[Detections], threshold: float) -> str:
     """F1 of the objects with scores of at least ``threshold``, as a line of text."""
-    scored = [zip(each.objects, each.scores, strict=True) for each in told]
+    scored = [zip(each.objects, each.scores, strict=True) for each in detections]
     kept = [[one for one, score in each if score >= threshold] for each in scored]
     found = metrics.compute_f1([metrics.count_matches(sample, each) for sample, each in zip(samples, kept, strict=True)])
     of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
@@ -209,11 +209,11 @@ def _format_by_size(found: Mapping[str, float], name: str) -> str:
     return ", ".join(f"{size} {value:.3f}" for size, value in sizes) or "none"
 
 
-def draw(samples: Sequence[Sample], told: Sequence[Detections], gate: float, path: Path) -> None:
+def draw(samples: Sequence[Sample], detections: Sequence[Detections], gate: float, path: Path) -> None:
     """Draw ``samples`` with their true and predicted boxes, matched at IoU ``gate``, into one picture. Raises
     ``PictureError``, ``JournalError``."""
     drawn = []
-    for sample, each in zip(samples, told, strict=False):
+    for sample, each in zip(samples, detections, strict=False):
         true = list_true_objects(sample)
         drawn.append(predictions.draw_pair(sample, each.objects, true, match(each.objects, true, gate)))
     with disk.reporting(path):

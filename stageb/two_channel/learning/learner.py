@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,7 +44,7 @@ BETAS = (0.9, 0.98)
 
 @dataclass(frozen=True)
 class StepFigures:
-    """The figures of a step over all learning ranks; times are this rank's."""
+    """The figures of a step over all ranks; times are this rank's."""
 
     losses: dict[str, float]  # by name: means over the step (see ``losses.py``)
     grad_norm: float
@@ -59,7 +59,7 @@ class StepFigures:
 
 
 @dataclass
-class _Tally:
+class _StepSums:
     """Running sums of a step: the losses of this rank's packs, the lengths of all packs."""
 
     sums: Tensor
@@ -75,28 +75,16 @@ class PlannedStep:
 
     step: int
     totals: StepTotals
-    tally: _Tally
+    tally: _StepSums
     packs: Iterable[list[Line]]
     first: Pack | None = None  # the first pack, if it is made already
 
 
 class DetectorLearner:
-    """Trains ``detector``, which is the same on all learning ranks: the first ``ranks`` of the world, or all of it.
+    """Trains ``detector``, which is the same on all ranks."""
 
-    ``summed`` returns the sum of a tensor over these ranks; it is required if they are not the whole world.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        detector: Detector,
-        config: TwoChannelConfig,
-        ranks: int | None = None,
-        summed: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
+    def __init__(self, world: World, detector: Detector, config: TwoChannelConfig) -> None:
         self.world, self.detector, self.config = world, detector, config
-        self.ranks = world.world_size if ranks is None else ranks
-        self._summed = summed or partial(world.sum, what="gradients")
         if config.model.gradient_checkpointing:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
@@ -118,7 +106,7 @@ class DetectorLearner:
         totals: StepTotals,
         learning_rate: float,
     ) -> StepFigures:
-        """One step on ``targets``, which are the same on all learning ranks; ``totals`` are those of their images.
+        """One step on ``targets``, which are the same on all ranks; ``totals`` are those of their images.
 
         Raises ``NonFiniteError`` (on all ranks), ``InputError`` for an overlong sample, ``PictureError``.
         """
@@ -188,15 +176,15 @@ class DetectorLearner:
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
 
-    def _tally(self) -> _Tally:
+    def _tally(self) -> _StepSums:
         """Empty sums for a new step."""
-        return _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
+        return _StepSums(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
 
-    def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
+    def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums) -> Iterator[list[Line]]:
         """This rank's packs of a step."""
-        return islice(self._packs(targets, tally), self.world.rank, None, self.ranks)
+        return islice(self._packs(targets, tally), self.world.rank, None, self.world.world_size)
 
-    def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
+    def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums) -> Iterator[list[Line]]:
         """All packs of a step, in order."""
         config = self.config.packing
 
@@ -212,7 +200,7 @@ class DetectorLearner:
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
-    def _learn(self, pack: Pack, tally: _Tally) -> None:
+    def _learn(self, pack: Pack, tally: _StepSums) -> None:
         """Accumulate the gradient of a pack."""
         begun = time.perf_counter()
         with self.world.fabric.autocast():
@@ -224,7 +212,7 @@ class DetectorLearner:
         tally.forward_s += time.perf_counter() - begun
         heartbeat.tick()
 
-    def _finish(self, tally: _Tally) -> StepFigures:
+    def _finish(self, tally: _StepSums) -> StepFigures:
         """Reduce the gradients, and take the optimiser's step."""
         begun = time.perf_counter()
         sums = self._reduced(tally.sums)
@@ -251,14 +239,14 @@ class DetectorLearner:
 
     def _reduced(self, sums: Tensor) -> Tensor:
         """Sum gradients over ranks, in place, and ``sums`` too."""
-        if self.ranks == 1:
+        if self.world.world_size == 1:
             return sums
         for each in self._weights:
             each.grad = torch.zeros_like(each) if each.grad is None else each.grad
         gradients = [each.grad for each in self._weights]
         with self.world.together("gradients"):  # on a GPU, waiting for other ranks shows as waiting for the device
-            total = self._summed(torch.cat([each.flatten() for each in gradients]))
-            found = self._summed(sums)
+            total = self.world.sum(torch.cat([each.flatten() for each in gradients]), what="gradients")
+            found = self.world.sum(sums, what="gradients")
         parts = torch.split(total, [each.numel() for each in gradients])
         torch._foreach_copy_(gradients, [part.view_as(each) for part, each in zip(parts, gradients, strict=True)])
         return found

@@ -5,21 +5,22 @@ All ranks must call these methods, in the same order. Only rank 0 decides and wr
 
 from __future__ import annotations
 
-import collections
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb.config import require
-from stageb.errors import ConfigError, InputError, StagebError
+from stageb.engines.protocol import Decode
+from stageb.errors import InputError, StagebError
 from stageb.job.world import World, decode, encode
 from stageb.seeds import stream
 from stageb.training import run
@@ -29,13 +30,12 @@ from stageb.two_channel.boxes.data import DetectorData, list_keys
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import evaluate
-from stageb.two_channel.learning.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.learning.learner import DetectorLearner, PlannedStep, StepFigures
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
 from stageb.two_channel.model import adapters, model
-from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
+from stageb.two_channel.types import DetectorRollout, Sample, StepTotals, Target
 
 Example = tuple[Sample, Target]
 
@@ -46,7 +46,7 @@ AHEAD = 2  # steps to plan ahead: the images of one are decoded while the pack o
 class StepResult:
     """The result of a step."""
 
-    figures: StepFigures | None  # None on ranks that do not learn
+    figures: StepFigures
     outcomes: list[Correction]  # of all rollouts; empty in a step of channel A
     times: list[dict[str, float]]  # for every rank, seconds by phase
 
@@ -72,7 +72,7 @@ class Checkpoint:
     """All that a run resumes from; empty except on rank 0."""
 
     weights: dict[str, Tensor]  # of the exported checkpoint, on the CPU
-    state: dict[str, Any]  # of the learner and the exchange
+    learner: dict[str, Any]  # its state
 
 
 class DetectorRanks:
@@ -98,49 +98,25 @@ class DetectorRanks:
         self.truth = lru_cache(4 + AHEAD)(self._truth)  # of the same
         self.totals = lru_cache(4 + AHEAD)(self._totals)  # of the same
         self.learner = self._learner(folder)
-        way = SplitRanks if config.topology.rollout else SharedRanks
-        self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._plans: dict[int, PlannedStep] = {}  # of steps to come
         self._outcomes: list[Correction] = []  # of the current step
-        self._parse_s = self._drawn_s = 0.0  # seconds of the current step: parsing answers, waiting for targets
+        self._times: dict[str, float] = {}  # seconds of the current step by phase
+        self._drawn_s = 0.0  # seconds of the current step: waiting for targets
 
-    def _learner(self, folder: str) -> DetectorLearner | None:
-        """This rank's learner; None on ranks that only roll out."""
-        world, topology = self.world, self.config.topology
-        if not topology.rollout:
-            ranks, summed = world.world_size, None
-        else:
-            if topology.learn + topology.rollout != world.world_size:
-                remedy = f"it and topology.rollout must make {world.world_size}, the number of ranks"
-                raise ConfigError("topology.learn", topology.learn, remedy)
-            ranks, group = topology.learn, torch.distributed.new_group(range(topology.learn))
-
-            def summed(tensor: Tensor) -> Tensor:
-                torch.distributed.all_reduce(tensor, group=group)
-                return tensor
-
-        if world.rank >= ranks:
-            return None
+    def _learner(self, folder: str) -> DetectorLearner:
+        """This rank's learner."""
         dtype = model.find_learning_dtype(self.config.fabric, self.config.tuner)
-        detector = model.load(folder, self.config.model, self._words, world.device, dtype)
+        detector = model.load(folder, self.config.model, self._words, self.world.device, dtype)
         detector.eyes.share(self.reader.eyes)
         if self.config.tuner.kind == "lora":
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
-        return DetectorLearner(world, detector, self.config, ranks, summed)
-
-    def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The learner's weights, with adapters merged."""
-        assert self.learner
-        return adapters.merge_weights(self.learner.detector.model)
+        return DetectorLearner(self.world, detector, self.config)
 
     def take_up(self, path: str | None) -> None:
         """Resume from a checkpoint's file; None: start from the beginning."""
         if path:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            self.exchange.take_up(state["pending"])
-            if self.learner:
-                self.learner.take_up(state["learner"])
+            self.learner.take_up(torch.load(path, map_location="cpu", weights_only=True))
 
     # A step
 
@@ -166,36 +142,50 @@ class DetectorRanks:
         true = text.list_true_objects(sample)
         return make_true_target(true, self.spelling, draw_noise(true, self.config.answer.object_budget - len(true), key))
 
-    def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
-        """Channel B: the images of a step with the model's answers; on ranks that learn, as answers arrive."""
-        return self.exchange.rollouts(step)
+    def rollouts(self, step: int) -> Iterator[tuple[Sample, DetectorRollout]]:
+        """Channel B: the images of a step with the model's answers. Every rank writes its share, and gets all."""
+        self._refresh(step)
+        samples, channel = self.samples(step), self.config.channel_b
+        decode_by = Decode(channel.temperature, channel.top_p, max_new_tokens=channel.max_new_tokens)
+        with self.world.at(f"rollout of step {step}"), self._timed("rollout_generate_s"):
+            mine = self.world.share(samples)
+            made = self.writer.write(mine, [self.schedule.key(step, each.key) for each in mine], decode_by)
+        with self._timed("wait_s"):
+            parts = self.world.gather(encode([[each.ids, each.ended, each.version] for each in made]))
+        rows = self.world.dealt([decode(part) for part in parts])
+        return zip(samples, (DetectorRollout(tuple(ids), *rest) for ids, *rest in rows), strict=True)
 
-    def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
+    def _refresh(self, step: int) -> None:
+        """Load the weights from before ``step``, the current step, into the writer, adapters merged."""
+        if self.writer.version != step:
+            self.writer.take(adapters.merge_weights(self.learner.detector.model), step)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._times[phase] = self._times.get(phase, 0.0) + time.perf_counter() - began
+
+    def corrected(self, rollouts: Iterable[tuple[Sample, DetectorRollout]]) -> Iterator[Example]:
         """Channel B: the corrected answers."""
         room = self.config.packing.max_length
         for sample, rollout in rollouts:
-            began = time.perf_counter()
-            left = room - len(self.reader.prompt_ids(sample.image))
-            key = stream(self.config.seed, "two_channel", "noise", rollout.version, sample.key)
-            target, outcome = correct_rollout(sample, rollout, self.spelling, self.config, left, key)
-            self._outcomes.append(outcome)
-            self._parse_s += time.perf_counter() - began
+            with self._timed("parse_match_s"):
+                left = room - len(self.reader.prompt_ids(sample.image))
+                key = stream(self.config.seed, "two_channel", "noise", rollout.version, sample.key)
+                target, outcome = correct_rollout(sample, rollout, self.spelling, self.config, left, key)
+                self._outcomes.append(outcome)
             yield sample, target
 
     def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
-        """One step of the optimiser; ranks that only roll out send their answers meanwhile."""
-        channel, rate = self.schedule.channel(step), self.schedule.learning_rate(step)
+        """One step of the optimiser."""
         self._next.submit(self._prepare_answers, step + 1)
-        figures = None
-        if self.learner:
-            with self.world.at(f"step {step}"):
-                self.learner.teach(step, self._drawn(targets), self.totals(step))
-                self._look_ahead(self.learner, step)
-                figures = self.learner.finish(rate)
-        elif channel != "A":
-            collections.deque(targets, maxlen=0)
+        with self.world.at(f"step {step}"):
+            self.learner.teach(step, self._drawn(targets), self.totals(step))
+            self._look_ahead(step)
+            figures = self.learner.finish(self.schedule.learning_rate(step))
         result = StepResult(figures, self._outcomes, self._gathered_times(figures))
-        self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
+        self._outcomes, self._times, self._drawn_s = [], {}, 0.0
         return result
 
     def _prepare_answers(self, step: int) -> None:
@@ -204,12 +194,13 @@ class DetectorRanks:
         if step < self.schedule.steps and self.schedule.answers(step):
             with suppress(StagebError):
                 eyes = self.reader.eyes
-                prompts = [self.reader.prompt_ids(sample.image) for sample in self.exchange.mine(step)]
+                prompts = [self.reader.prompt_ids(sample.image) for sample in self.world.share(self.samples(step))]
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
 
-    def _look_ahead(self, learner: DetectorLearner, step: int) -> None:
+    def _look_ahead(self, step: int) -> None:
         """While the GPU works on ``step``: plan the next channel A steps, so that threads decode their images, and make the
         first pack of the next step. Errors are raised when their step comes."""
+        learner = self.learner
         for later in range(step + 1, min(step + 1 + AHEAD, self.schedule.steps)):
             if later not in self._plans and not self.schedule.answers(later):
                 with suppress(StagebError):
@@ -232,14 +223,11 @@ class DetectorRanks:
             began = time.perf_counter()
         self._drawn_s += time.perf_counter() - began
 
-    def _gathered_times(self, figures: StepFigures | None) -> list[dict[str, float]]:
+    def _gathered_times(self, figures: StepFigures) -> list[dict[str, float]]:
         """For every rank, the seconds of a step by phase."""
-        mine = {**self.exchange.times, "parse_match_s": self._parse_s}
-        for name in ("pack_s", "forward_s", "reduce_s") if figures else ():
-            mine[name] = getattr(figures, name)
-        if figures:  # the learner counts waiting for targets as making packs
-            mine["pack_s"] -= self._drawn_s
-        self.exchange.times.clear()
+        mine = {"parse_match_s": 0.0, **self._times}
+        mine |= {name: getattr(figures, name) for name in ("pack_s", "forward_s", "reduce_s")}
+        mine["pack_s"] -= self._drawn_s  # the learner counts waiting for targets as making packs
         parts = self.world.gather(encode({name: round(value, 6) for name, value in mine.items()}))
         return [{"rank": rank, **decode(part)} for rank, part in enumerate(parts)]
 
@@ -247,32 +235,36 @@ class DetectorRanks:
 
     def evaluate_val(self, step: int) -> DetectedImages | None:
         """The detections in val after ``step``; None without val."""
-        self.exchange.refresh(step + 1)
+        self._refresh(step + 1)
         return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
 
     def evaluate_test(self, step: int, best: BestWeights | None) -> DetectedImages | None:
         """The detections in test after the last ``step``, with the ``best`` weights if they are not the last; None without
         test."""
-        self.exchange.refresh(step + 1)
+        self._refresh(step + 1)
         if best and self.inputs.test:
-            self.exchange.recall(best.path, best.step)
+            self._recall(best)
         return self._evaluate(self.inputs.test)
+
+    def _recall(self, best: BestWeights) -> None:
+        """Load the best weights into the writers of all ranks; rank 0 reads their file."""
+        if self.world.is_global_zero:
+            self.writer.take(load_file(best.path).items(), best.step)
+        if self.world.world_size > 1:
+            with self.world.together("the best weights"):
+                self.writer.receive(best.step, lambda weight: torch.distributed.broadcast(weight, 0))
 
     def _evaluate(self, samples: Sequence[Sample]) -> DetectedImages | None:
         """The detections of the writer's weights in ``samples``, with greedy decoding; None without samples."""
         if not samples:
             return None
-        told = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
-        return DetectedImages(samples, told)
+        detections = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
+        return DetectedImages(samples, detections)
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run resumes from, when ``step`` steps are done."""
-        self.exchange.refresh(step)
-        pending = self.exchange.pending()
-        if not self.world.is_global_zero:
-            return Checkpoint({}, {})
-        assert self.learner
-        return Checkpoint(self.writer.weights(), {"learner": self.learner.state(), "pending": pending})
+        self._refresh(step)
+        return Checkpoint(self.writer.weights(), self.learner.state()) if self.world.is_global_zero else Checkpoint({}, {})
 
     def describe(self, folder: Path) -> None:
         """Write the exported checkpoint, without its weights, into ``folder``."""

@@ -64,19 +64,19 @@ class Tower:
         for place, layer in enumerate(layers):
             layer.forward = partial(self._forward, place)
 
-    def _forward(self, place: int, states: Tensor, **told: Any) -> Tensor:
+    def _forward(self, place: int, states: Tensor, **inputs: Any) -> Tensor:
         if place == 0:
-            self._now = self._recording(states, told)
+            self._now = self._recording(states, inputs)
         if self._now is None:
-            return self._layers[place](states, **told)
-        found: Tensor = _Replay.apply(states, self._now, place)  # type: ignore[no-untyped-call]
+            return self._layers[place](states, **inputs)
+        found: Tensor = _PlayRecording.apply(states, self._now, place)  # type: ignore[no-untyped-call]
         return found
 
-    def _recording(self, states: Tensor, told: dict[str, Any]) -> Recording | None:
+    def _recording(self, states: Tensor, inputs: dict[str, Any]) -> Recording | None:
         """What replays a pass over ``states``; None where they do not learn, or there are too many of them."""
         if not (torch.is_grad_enabled() and states.requires_grad):
             return None
-        edges, longest = _edges(told)
+        edges, longest = _edges(inputs)
         length = states.shape[-2]
         grain = max(GRAIN, 1 << length.bit_length() >> 3)
         shape = RecordingShape(-(-length // grain) * grain, max(LONGEST, 1 << (longest - 1).bit_length()))
@@ -85,10 +85,10 @@ class Tower:
         if shape not in self._recordings:
             if len(self._recordings) == KEPT:
                 self._recordings.popitem(last=False)
-            self._recordings[shape] = Recording(self._layers, self._weights, self._ordered, shape, states, told)
+            self._recordings[shape] = Recording(self._layers, self._weights, self._ordered, shape, states, inputs)
         found = self._recordings[shape]
         self._recordings.move_to_end(shape)
-        found.begin(told, length)
+        found.begin(inputs, length)
         return found
 
 
@@ -102,13 +102,13 @@ class Recording:
         ordered: Callable[[], Any],
         shape: RecordingShape,
         states: Tensor,
-        told: dict[str, Any],
+        inputs: dict[str, Any],
     ) -> None:
-        """``states`` and ``told`` are those of any pass of this shape."""
+        """``states`` and ``inputs`` are those of any pass of this shape."""
         self._layers, self._weights, self._ordered, self._shape = layers, weights, ordered, shape
         self._length = 0
         self._told = _with_edges(
-            {name: _map(partial(_roomy, states.shape[-2], shape.room), each) for name, each in told.items()},
+            {name: _map(partial(_roomy, states.shape[-2], shape.room), each) for name, each in inputs.items()},
             torch.zeros(LINES, dtype=torch.int32, device=states.device),
             shape.longest,
         )
@@ -118,19 +118,19 @@ class Recording:
         self._found: list[Tensor] = [like] * len(layers)
         for each in (weight for some in weights for weight in some if weight.grad is None):
             each.grad = torch.zeros_like(each)
-        self.begin(told, states.shape[-2])
+        self.begin(inputs, states.shape[-2])
         recorder = Recorder()
         places = range(len(layers))
         self._forwards = [recorder.record(partial(self._forward, place), partial(self._try, place)) for place in places]
         self._arriving = [torch.zeros_like(each) for each in self._made]
         self._backs = [recorder.record(partial(self._back, place), int) for place in reversed(places)][::-1]
 
-    def begin(self, told: dict[str, Any], length: int) -> None:
+    def begin(self, inputs: dict[str, Any], length: int) -> None:
         """Take what all layers are told of ``length`` places."""
         self._length = length
-        for name, each in told.items():
+        for name, each in inputs.items():
             _copy(self._told[name], each, length)
-        edges, _ = _edges(told)
+        edges, _ = _edges(inputs)
         held, _ = _edges(self._told)
         spare = [min(length + number * self._shape.longest, self._shape.room) for number in range(1, LINES - len(edges) + 1)]
         held.copy_(torch.cat([edges, send(torch.tensor(spare, dtype=torch.int32), edges.device)]))
@@ -177,7 +177,7 @@ class Recording:
         return found
 
 
-class _Replay(torch.autograd.Function):
+class _PlayRecording(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, recording: Recording, place: int) -> Tensor:
         ctx.recording, ctx.place = recording, place
@@ -191,19 +191,19 @@ class _Replay(torch.autograd.Function):
 # What layers are told
 
 
-def _edges(told: dict[str, Any]) -> tuple[Tensor, int]:
+def _edges(inputs: dict[str, Any]) -> tuple[Tensor, int]:
     """Where sequences begin and end, on the device, and the length of the longest."""
-    if "packed" in told:
-        view: Apart = told["packed"].view
+    if "packed" in inputs:
+        view: Apart = inputs["packed"].view
         return view.sent, view.longest
-    return told["cu_seqlens"], told["max_seqlen"]
+    return inputs["cu_seqlens"], inputs["max_seqlen"]
 
 
-def _with_edges(told: dict[str, Any], edges: Tensor, longest: int) -> dict[str, Any]:
-    """``told``, of sequences between ``edges``."""
-    if "packed" in told:
-        return told | {"packed": Envelope(Apart([], edges, longest))}
-    return told | {"cu_seqlens": edges, "max_seqlen": longest}
+def _with_edges(inputs: dict[str, Any], edges: Tensor, longest: int) -> dict[str, Any]:
+    """``inputs``, of sequences between ``edges``."""
+    if "packed" in inputs:
+        return inputs | {"packed": Envelope(Apart([], edges, longest))}
+    return inputs | {"cu_seqlens": edges, "max_seqlen": longest}
 
 
 def _map(function: Callable[[Tensor], Tensor], each: Any) -> Any:

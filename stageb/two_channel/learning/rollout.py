@@ -1,8 +1,7 @@
 """Answers of the current model, and those to several views of one image fused into one.
 
 It is a copy because the engine replaces a model's attention, and is fast with half-precision weights, while the learner
-keeps float32. The copy takes two bytes per weight, besides about a dozen for learning; ranks that only roll out have just
-this copy.
+keeps float32. The copy takes two bytes per weight, besides about a dozen for learning.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from stageb.engines.native.rows import Answer
 from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Decode, Ids, Request
 from stageb.two_channel.boxes.augmentation import ImageView, note_view
@@ -25,7 +23,7 @@ from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.model.stored import Learnt
-from stageb.two_channel.types import BINS, Bins, Detection, Rollout, Sample, StepTotals, Target
+from stageb.two_channel.types import BINS, Bins, Detection, DetectorRollout, Sample, StepTotals, Target
 
 
 class Writer:
@@ -65,20 +63,13 @@ class Writer:
         samples: Sequence[Sample],
         keys: Sequence[int],
         decode: Decode,
-        told: Callable[[int, Rollout], None] | None = None,
-    ) -> list[Rollout]:
-        """An answer to each of ``samples``, drawn from the stream of its key alone. ``told`` is called with the index of a
-        sample and its answer as soon as that has finished."""
-        version = self.version
-
-        def tell(place: int, answer: Answer) -> None:
-            if told:
-                told(place, _make_rollout(answer, version))
-
+    ) -> list[DetectorRollout]:
+        """An answer to each of ``samples``, drawn from the stream of its key alone."""
         requests = [
             Request(self._detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
         ]
-        return [_make_rollout(answer, version) for (answer,) in self._engine.answers(requests, tell, self._draft)]
+        answers = self._engine.answers(requests, self._draft)
+        return [DetectorRollout(answer.ids, answer.finish == "stop", self.version) for (answer,) in answers]
 
     def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
         """For each of ``samples``, the log-probabilities of all tokens of its answer, at temperature 1."""
@@ -99,10 +90,6 @@ class Writer:
         """The model's weights by name; tied ones once."""
         first = {weight.data_ptr(): (name, weight) for name, weight in reversed(self._detector.model.state_dict().items())}
         return dict(reversed(first.values()))
-
-
-def _make_rollout(answer: Answer, version: int) -> Rollout:
-    return Rollout(answer.ids, answer.finish == "stop", version)
 
 
 # Test-time augmentation: detections in several views of one image, fused into one answer.
@@ -142,11 +129,11 @@ def show(sample: Sample, view: ImageView) -> Sample:
     return replace(sample, image=image, width=size[0], height=size[1], objects=(), crowds=())
 
 
-def restore(told: Detections, view: ImageView) -> Detections:
+def restore(detections: Detections, view: ImageView) -> Detections:
     """Detections in ``view``, with their boxes moved back to the image itself."""
-    objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in told.objects)
-    tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in told.tail)
-    return Detections(objects, told.scores, tail)
+    objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in detections.objects)
+    tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in detections.tail)
+    return Detections(objects, detections.scores, tail)
 
 
 def fuse(answers: Sequence[Detections]) -> Detections:
@@ -197,9 +184,9 @@ class _Cluster:
         return Detection(self.desc, (x1, y1, x2, y2))
 
 
-def _list_scored(told: Detections) -> list[tuple[Detection, float]]:
+def _list_scored(detections: Detections) -> list[tuple[Detection, float]]:
     """All objects of an answer with their scores, the tail included."""
-    return [*zip(told.objects, told.scores, strict=True), *told.tail]
+    return [*zip(detections.objects, detections.scores, strict=True), *detections.tail]
 
 
 def _restore_bins(bins: Bins, view: ImageView) -> Bins:

@@ -30,11 +30,6 @@ class DetectorSchedule:
         """Whether the model answers the images of a step."""
         return self.channel(step) != "A"
 
-    def next_answered(self, step: int) -> int | None:
-        """The next step after ``step`` whose images the model answers; None if there is none."""
-        later = range(step + 1, min(self.steps, step + 1 + len(self.config.schedule.pattern)))
-        return next((each for each in later if self.answers(each)), None)
-
     def size(self, step: int) -> int:
         """Images of a step, over all ranks."""
         return self._sizes[self.channel(step)]

@@ -18,7 +18,16 @@ from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, drop_noise
 from stageb.two_channel.boxes.metrics import find_duplicates, match, match_prefix, prefer_first
 from stageb.two_channel.boxes.text import Spelling, find_boxes, list_true_objects, parse, write_answer
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, Rollout, Sample, StepTotals, Target
+from stageb.two_channel.types import (
+    CoordinateSlot,
+    Detection,
+    DetectorRollout,
+    Match,
+    ParsedAnswer,
+    Sample,
+    StepTotals,
+    Target,
+)
 
 
 def make_true_target(true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection] = ()) -> Target:
@@ -53,8 +62,8 @@ def make_corrected_target(
     missed = [each for number, each in enumerate(true) if number not in pairs.values()]
     kept = tuple(answer[: (0, *parsed.ends)[count]])
     made = write_answer(missed, spelling, behind=kept)
-    told = find_boxes(kept, spelling)
-    slots = [CoordinateSlot(told[predicted], true[number].bins) for predicted, number in pairs.items()]
+    boxes = find_boxes(kept, spelling)
+    slots = [CoordinateSlot(boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
     slots += [CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
     return Target(
         made.ids,
@@ -74,11 +83,11 @@ def make_renamed_target(
     """
     pairs = dict(matched.pairs)
     names = [true[pairs[number]].desc if number in pairs else NOISE for number in range(len(parsed.objects))]
-    told = [replace(each, desc=name) for each, name in zip(parsed.objects, names, strict=True)]
+    boxes = [replace(each, desc=name) for each, name in zip(parsed.objects, names, strict=True)]
     missed = [true[number] for number in matched.missed]
-    made = write_answer((*told, *missed, *noise), spelling)
+    made = write_answer((*boxes, *missed, *noise), spelling)
     slots = [CoordinateSlot(made.boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
-    slots += [CoordinateSlot(made.boxes[len(told) + at], each.bins) for at, each in enumerate(missed)]
+    slots += [CoordinateSlot(made.boxes[len(boxes) + at], each.bins) for at, each in enumerate(missed)]
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), tuple(slots))
 
 
@@ -106,7 +115,7 @@ class Correction:
 
 
 def correct_rollout(
-    sample: Sample, rollout: Rollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
+    sample: Sample, rollout: DetectorRollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
 ) -> tuple[Target, Correction]:
     """Channel B: the target that ``rollout`` is corrected to, of at most ``room`` tokens, and its figures. Noise is drawn
     from the stream ``key``. If the corrected answer does not fit, the target is the true answer."""

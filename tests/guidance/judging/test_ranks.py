@@ -11,7 +11,7 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.judging.questions import SampleAnswers
-from stageb.guidance.judging.ranks import TOGETHER, Group, Ranks
+from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.config import LoopConfig, RunnerConfig
@@ -35,7 +35,7 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
     given: list[tuple[Completion, ...]] = []
 
     def main(world: World) -> int:
-        ranks = Ranks(config, [], world)
+        ranks = GuidanceRanks(config, [], world)
         ranks.load()
 
         generate = ranks.reflector.generate
@@ -65,7 +65,7 @@ def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
         return []
 
     world: Any = SimpleNamespace(world_size=2, is_global_zero=False, map=hold)
-    ranks = Ranks(config, tickets, world)
+    ranks = GuidanceRanks(config, tickets, world)
     ranks.roll_out(
         Round((0, 0, 2, 0), 0, "m", "val", 0, tuple(range(70)), last=True),
         make_neutral("m", WORDS["en"]),

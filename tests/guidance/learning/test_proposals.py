@@ -102,39 +102,6 @@ def test_a_line_that_was_not_counted_is_refused_and_brackets_of_tickets_are_left
     assert add.text == "Fail if x is [1]."
 
 
-LIST = Evidence(
-    9, 8, (*COUNTED.clues, Clue((Condition("is", "p", "q"),), 8, 1, further=((Condition("mentions", "", "leak"),),)))
-)
-
-
-def test_an_edit_that_points_at_a_list_adds_a_rule_for_each_of_its_lines() -> None:
-    proposal = parse(answer({**ADD, "text": "Fail if [3].", "rationale": "[3]"}), evidence=LIST)
-    assert [(each.op, each.text) for each in proposal.operations] == [
-        ("add", "Fail if p is q."),
-        ("add", "Fail if a summary mentions leak."),
-    ]
-    said = "p is q; or a summary mentions leak (8 tickets for it, 1 against)"
-    assert {each.rationale for each in proposal.operations} == {said}
-    assert {each.evidence for each in proposal.operations} == {("g0::fail", "g1::fail")}
-    assert [rule.text for rule in apply(GUIDANCE, proposal.operations).rules][4:] == [
-        "Fail if a summary mentions leak.",
-        "Fail if p is q.",
-    ]
-
-
-@pytest.mark.parametrize("edit", [{**ADD, "text": "Fail if [3] and [2]."}, {**UPDATE, "text": "Fail if [3]."}])
-def test_a_list_goes_with_no_other_line_and_into_no_rule_that_is_there(edit: dict[str, Any]) -> None:
-    (refused,) = parse(answer(edit), evidence=LIST).refusals
-    assert refused.reason == "a list goes with no other line, and only into new rules"
-
-
-def test_a_list_is_taken_whole_or_not_at_all() -> None:
-    long = replace(CONFIG, max_rule_chars=20)  # the second line has no room
-    proposal = parse(answer({**ADD, "text": "Fail if [3]."}), long, evidence=LIST)
-    assert proposal.operations == ()
-    assert "at most 20" in proposal.refusals[0].reason
-
-
 def test_white_space_and_one_json_fence_are_forgiven() -> None:
     for text in (f"\n {answer(ADD)} \n", f"```json\n{answer(ADD)}\n```\n", f"```\n{answer(ADD)}\n```"):
         assert len(parse(text).operations) == 1

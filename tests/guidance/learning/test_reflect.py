@@ -3,7 +3,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from stageb.guidance.learning.reflect import (
 )
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.prompts import WORDS, Case, ordered_cases
-from stageb.guidance.words.config import Language, ReflectionConfig
+from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream
 
@@ -287,31 +286,6 @@ def test_equal_edits_are_one_whatever_their_reasons_and_order() -> None:
         Proposal(7, "", (replace(add, text="Fail if c is e."),), ()),
     ]
     assert merge_equal(made) == [(made[1], 2), (made[2], 2), (made[5], 2), (made[7], 1)]
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_counted_lines_are_tried_as_they_stand_behind_the_answers(language: Language) -> None:
-    """The first lines of each label's errors, naming errors that they hold for; a list as a rule for each line."""
-    opens = [replace(case(f"p{n}", "fail", False), ticket=seen(f"p{n}", "fail", "fence: open")) for n in range(6)]
-    leaks = [replace(case(f"l{n}", "fail", False), ticket=seen(f"l{n}", "fail", "pipe: leaking")) for n in range(6)]
-    sound = [replace(case(f"s{n}", "pass"), ticket=seen(f"s{n}", "pass", "fence: shut; pipe: dry")) for n in range(12)]
-    config = replace(CONFIG, counted=2, lists=True)
-    words = WORDS[language]
-    engine = Parrot('{"operations": []}')
-    asked = reflect([*opens, *leaks, *sound], GUIDANCE, engine.count_tokens, config, words, 5)
-    found = answer_all(asked, lambda question: engine.generate(question.requests))
-    assert [each.index for each in found.proposals] == list(range(CONFIG.num_proposals + 2))
-    rules = [{each.text for each in proposal.operations} for proposal in found.proposals[CONFIG.num_proposals :]]
-    both = {"Fail if fence is open.", "Fail if pipe is leaking."}
-    both = both if language == "en" else {"不通过：若fence为open。", "不通过：若pipe为leaking。"}
-    assert len(rules[0]) == 1
-    assert rules[0] < both
-    assert rules[1] == both
-    (first,) = found.proposals[CONFIG.num_proposals].operations
-    kind = opens if "fence" in first.text else leaks
-    assert set(first.evidence) <= {each.ticket.key for each in kind}
-    assert len(first.evidence) == 3
-    assert not any(each.refusals for each in found.proposals[CONFIG.num_proposals :])
 
 
 def seen(group: str, label: Verdict, text: str) -> Ticket:

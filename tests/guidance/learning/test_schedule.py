@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.decide import decide
-from stageb.guidance.learning.schedule import Forecast, Schedule
+from stageb.guidance.learning.schedule import Forecast, GuidanceSchedule
 from stageb.guidance.learning.state import MissionState, State
 from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.rules.guidance_file import make_neutral
@@ -52,7 +52,7 @@ CONFIGS = st.builds(
 class Walk:
     """In a run's place in the loop: notes what the loop comes to, and rolls nothing out."""
 
-    schedule: Schedule
+    schedule: GuidanceSchedule
     config: LoopConfig
     places: list[Place] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
@@ -89,7 +89,7 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
 
     splits = split_tickets(world, config)
     state = State({name: MissionState(make_neutral(name, words_of(config.prompt))) for name in splits})
-    walk = Walk(Schedule(splits, config, size), config)
+    walk = Walk(GuidanceSchedule(splits, config, size), config)
     stand_in = SimpleNamespace(lead=lead, alone=alone, consult=consult)
     epochs(stand_in, walk, SimpleNamespace(answer=None), state)  # type: ignore[arg-type]
     return walk
@@ -204,13 +204,13 @@ def test_the_schedule_knows_the_round_and_not_the_ranks(world: list[Ticket], sha
 
 
 def forecast(world: Sequence[Ticket], config: LoopConfig) -> Forecast:
-    return Schedule(split_tickets(world, config), config, 12).forecast()
+    return GuidanceSchedule(split_tickets(world, config), config, 12).forecast()
 
 
 def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_end_alone() -> None:
     tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", f"seen {n}"),)) for n in range(40)]
     splits = split_tickets(tickets, CONFIG)
-    schedule = Schedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
+    schedule = GuidanceSchedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
     first = next(schedule.train(2, "m"))
     judged = [*schedule.val(2, "m"), *schedule.after("m")]
     on, over = schedule.to_come(first.place), schedule.to_come(first.place, {"m"})
@@ -224,7 +224,7 @@ def test_a_budget_that_ends_learning_leaves_room_for_the_largest_val_and_every_t
     samples = CONFIG.sampler.samples_per_decode * len(CONFIG.sampler.grid)
     wanted = samples * (len(one.val) + len(one.test) + len(other.test))
     assert len(one.val) > len(other.val) > 0
-    assert Schedule(splits, CONFIG, 12).forecast_rest() == wanted
+    assert GuidanceSchedule(splits, CONFIG, 12).forecast_rest() == wanted
 
 
 def test_a_forecast_counts_the_rounds() -> None:

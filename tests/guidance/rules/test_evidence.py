@@ -113,39 +113,6 @@ def test_what_is_counted_is_so_and_each_clue_tells_something_new(drawn: list[tup
     assert find_evidence(wrong, right, most + 5).clues[:most] == counted.clues
 
 
-LISTS = Forms(lists=True)
-
-
-@given(SIDES, st.integers(1, 12))
-def test_each_line_of_a_list_tells_of_what_those_before_it_leave_over(drawn: list[tuple[str, bool]], most: int) -> None:
-    wrong, right = sides(drawn)
-    plain, counted = find_evidence(wrong, right, most), find_evidence(wrong, right, most, forms=LISTS)
-    assert len(counted.clues) <= most
-    lists = [clue for clue in counted.clues if clue.further]
-    if not lists:
-        assert counted == plain
-        return
-    assert [clue for clue in counted.clues if not clue.further] == list(plain.clues[: len(counted.clues) - 1])
-    (listed,) = lists
-    assert counted.clues[1] is listed
-    left, leaves = wrong, right
-    for line in listed.lines:
-        assert sum(holds(line, each) for each in left) >= 2
-        assert sum(holds(line, each) for each in left) > sum(holds(line, each) for each in leaves)
-        left, leaves = ([each for each in side if not holds(line, each)] for side in (left, leaves))
-    assert (listed.wrong, listed.right) == (len(wrong) - len(left), len(right) - len(leaves))
-
-
-def test_a_list_finds_causes_that_none_of_its_lines_proves() -> None:
-    causes = [f"w{n}" for n in range(8)]
-    wrong = [ticket(n, f"{cause}; seen {n}") for n, cause in enumerate(causes * 3)]
-    right = [ticket(99 + n, f"fine; seen {n}") for n in range(24)]
-    listed = find_evidence(wrong, right, MOST, forms=LISTS).clues[1]
-    assert sorted(line[0].value for line in listed.lines) == causes
-    assert (listed.wrong, listed.right) == (24, 0)
-    assert [len(find_evidence(wrong, right, most, forms=LISTS).clues) for most in (1, 2, 5)] == [1, 2, 5]
-
-
 @given(SIDES, st.randoms(use_true_random=False))
 def test_the_order_of_tickets_does_not_matter(drawn: list[tuple[str, bool]], chance: Random) -> None:
     wrong, right = sides(drawn)
@@ -321,17 +288,6 @@ def test_what_only_a_product_tells_is_counted_where_arithmetic_is_asked_for() ->
     assert (condition.kind, condition.name) == ("above", "speed × torque")
     assert first.wrong > 0.8 * len(wrong)
     assert not any(each.is_computed for clue in find_evidence(wrong, right, MOST).clues for each in clue.conditions)
-
-
-def test_what_only_a_phrase_tells_is_counted_where_phrases_are_asked_for() -> None:
-    pairs = [("oil", "leak"), ("leak", "oil")]
-    made = [ticket(n, f"{one} {other} at pump {n % 7} of line {n % 5}") for n in range(40) for one, other in [pairs[n % 2]]]
-    first = find_evidence(made[::2], made[1::2], MOST, forms=Forms(phrases=True)).clues[0]
-    assert (first.wrong, first.right) == (20, 0)
-    assert first.conditions[0].value in ("oil leak", "leak at", "oil leak at", "leak at pump")
-    assert not any(
-        " " in each.value for clue in find_evidence(made[::2], made[1::2], MOST).clues for each in clue.conditions
-    )
 
 
 def test_what_only_a_rank_tells_is_counted_where_scales_are_asked_for() -> None:

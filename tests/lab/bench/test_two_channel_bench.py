@@ -1,4 +1,4 @@
-"""The benches of loop two_channel: what a topology means, packs beside their bound, and the usual detector beside it."""
+"""The benches of loop two_channel: packs beside their bound, and the usual detector beside it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.bench.__main__ import main
-from lab.bench.two_channel import Topology
-from stageb.errors import ConfigError
 from stageb.two_channel.boxes import shapes
-
-
-def test_a_topology_is_keys_of_a_config() -> None:
-    assert Topology.of("2").keys() == {"topology.staleness": 0, "fabric.devices": 2}
-    apart = {"topology.learn": 1, "topology.rollout": 3, "topology.staleness": 1, "fabric.devices": 4}
-    assert Topology.of("1+3:1").keys() == apart
-    for word in ("", "0", "1+", "1+1+1", "2:2", "a"):
-        with pytest.raises(ConfigError, match="--topologies"):
-            Topology.of(word)
 
 
 def test_packs_are_told_beside_the_fewest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

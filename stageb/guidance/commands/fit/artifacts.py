@@ -21,7 +21,7 @@ from stageb.guidance.learning.reflection_file import (
 )
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.rules.guidance_file import to_json
-from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, lines_text, rollout_prompt
+from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, rollout_prompt
 from stageb.guidance.words.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
 from stageb.store.journal import Journal, safe_name
 
@@ -224,7 +224,7 @@ def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
         "rule": shown.rule,
         "wrong": evidence.wrong,
         "right": evidence.right,
-        "clues": [[clue.wrong, clue.right, lines_text(clue, WORDS["en"])] for clue in evidence.clues],
+        "clues": [[clue.wrong, clue.right, clue_text(clue.conditions, WORDS["en"])] for clue in evidence.clues],
     }
 
 

@@ -49,7 +49,8 @@ class Inputs:
 def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
     use_images = config.sampler.use_images
-    tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images)
+    tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images, config.split.files)
+    _check_groups(config, tickets)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
     words = words_of(config.prompt, config.model)
@@ -63,7 +64,8 @@ def read_inputs(config: LoopConfig) -> Inputs:
     splits = split_tickets(tickets, config)
     empty = [name for name in missions if not splits[name].train]
     if empty:
-        remedy = "give it more groups, or a larger split.train"
+        told = config.columns.split
+        remedy = f"write train at {told} of some" if told else "give it more groups, or a larger split.train"
         raise BadInputError(
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
@@ -74,6 +76,29 @@ def read_inputs(config: LoopConfig) -> Inputs:
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
     return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, selection_rule, choose)
+
+
+def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
+    """Refuse a split of the user's own that parts a group. Raises ``BadInputError`` with a line for each."""
+    first: dict[tuple[str, str], Ticket] = {}
+    bad: dict[tuple[str, str], BadLine] = {}
+    for ticket in tickets:
+        group = ticket.mission, ticket.group
+        other = first.setdefault(group, ticket)
+        if other.split == ticket.split or group in bad:
+            continue
+        of, of_other = (each.split or "the files to deal" for each in (ticket, other))
+        if ticket.group_id == other.group_id:
+            why, remedy = "both have one group_id", "give both one split"
+        elif ticket.together and ticket.together == other.together:
+            why, remedy = f"{config.columns.together} keeps them together", "give both one split"
+        else:
+            why = "they say the same, as others of their group may"
+            remedy = "give both one split; or, where tickets can say but a few different things: --columns.repeats apart"
+        path, _, line = ticket.place.rpartition(":")
+        bad[group] = BadLine(path, int(line), f"{ticket.key} is of {of}, {other.place} of {of_other}, and {why}", remedy)
+    if bad:
+        raise BadInputError("places in the ticket files", list(bad.values()))
 
 
 def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
@@ -87,7 +112,7 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
     for mission, (label,) in labels.items():
         what = f"nothing can be learnt of mission {mission!r}: all its tickets are labelled {label}"
         remedy = f"give tickets labelled {'fail' if label == 'pass' else 'pass'} too"
-        bad.append(BadLine(", ".join(map(str, config.tickets)), 0, what, remedy))
+        bad.append(BadLine(", ".join(config.files), 0, what, remedy))
     raise BadInputError("missions", bad)
 
 

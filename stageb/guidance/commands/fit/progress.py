@@ -24,7 +24,7 @@ from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.learning.attempts import describe_reflection, list_attempts, name_reflection
 from stageb.guidance.learning.gate.budget import budget_per_mission
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
-from stageb.guidance.learning.schedule import JUDGED, LEARNT, Schedule, describe_learning
+from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, describe_learning
 from stageb.guidance.learning.state import State, Tally
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import find_repeats
@@ -135,7 +135,7 @@ class Bar(RichProgress):
 class FitProgress:
     """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
 
-    def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: EditCounts) -> None:
+    def __init__(self, config: LoopConfig, schedule: GuidanceSchedule, state: State, edits: EditCounts) -> None:
         """``edits`` are those of the run so far."""
         self._console = console()
         self._config = config
@@ -151,8 +151,7 @@ class FitProgress:
         self._over: set[str] = set()  # missions that learn no more
         self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
         if self._resumed:
-            place = f"{config.output.root}/{config.output.run_name}"
-            self._say("info", f"{place}: resuming after {self._rounds_done} of {self._rounds} rounds")
+            self._say("info", f"{config.output}: resuming after {self._rounds_done} of {self._rounds} rounds")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=24),

@@ -19,13 +19,13 @@ from stageb.guidance.commands.fit.progress import EditCounts, FitProgress
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
 from stageb.guidance.judging.answers import FEWEST, check_readable
-from stageb.guidance.judging.ranks import Ranks
+from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.learning.gate.pruning import Removal
 from stageb.guidance.learning.reflect import Reflection
-from stageb.guidance.learning.schedule import Schedule
+from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import (
     STOP,
     MissionState,
@@ -52,7 +52,7 @@ from stageb.runs.progress import finished_already
 from stageb.store.journal import Journal
 
 
-def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: Ranks) -> Journal:
+def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: GuidanceRanks) -> Journal:
     """The run's folder, new or to go on with, and the files that say what the run is. Where a limit that ended learning was
     raised, it is cut back to where learning ended."""
     shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
@@ -77,12 +77,12 @@ class FitRun(RecordedRun):
 
     progress: FitProgress  # from ``begin`` on
 
-    def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
+    def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: GuidanceRanks) -> None:
         self.config = config
         self.prices = prices_of(config.gating)
         self.inputs = inputs
         self.ranks = ranks
-        self.schedule = Schedule(inputs.splits, config, ranks.round_size)
+        self.schedule = GuidanceSchedule(inputs.splits, config, ranks.round_size)
         self._yaml = resolved_yaml
         self._committed = State({})  # as of the last commit
         self._tools: dict[str, Tools] = {}  # made when a mission first needs its own

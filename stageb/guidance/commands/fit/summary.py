@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ from stageb.guidance.commands.use.record import name_doubtful, name_misread, rea
 from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
 from stageb.guidance.learning.reflection_file import REFLECTION, PruningRow, parse_row
 from stageb.guidance.learning.state import STOP, State
-from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.words.config import LoopConfig, SplitConfig
+from stageb.guidance.tickets.splits import SPLITS, split_tickets
+from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import describe_classes, prices_of, warn_of_constant
-from stageb.guidance.words.types import Guidance, Ticket
+from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table
 from stageb.runs.folder import RunFolder
 from stageb.store.journal import Journal
@@ -59,7 +59,8 @@ def show(
     for line in describe_spending(state, sum(count.accepted for count in counts.values())):
         console.print(line)
     if not config.jump_reflection:
-        console.print(describe_splits(config.split))
+        splits = split_tickets(tickets, config).values()
+        console.print(describe_splits({split for split in SPLITS if any(each.of(split) for each in splits)}))
     console.print(f"Files: {journal.folder}")
     for mission in guidance:
         console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
@@ -159,10 +160,10 @@ def count_applied(journal: Journal, guidance: Guidance) -> AppliedEdits:
     return AppliedEdits(len(applied) - gone - provisional, provisional, gone)
 
 
-def describe_splits(shares: SplitConfig) -> str:
-    """What each split was for; of one without tickets, what nothing was done for."""
-    chosen = "the final ones chosen on val" if shares.val else "the last ones stand, since without split.val none are chosen"
-    served = "test was used for this table alone" if shares.test else "without split.test no figure is of sealed tickets"
+def describe_splits(used: Collection[Split]) -> str:
+    """What each split was for; of one that is not ``used``, as it has no tickets, what nothing was done for."""
+    chosen = "the final ones chosen on val" if "val" in used else "the last ones stand, since without val none are chosen"
+    served = "test was used for this table alone" if "test" in used else "without test no figure is of sealed tickets"
     return f"Rules were learnt from train tickets, {chosen}; {served}."
 
 

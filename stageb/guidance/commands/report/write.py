@@ -27,7 +27,7 @@ def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=more)
     given = parser.parse_args(arguments)
     output = given.output or folder / REPORT
-    check_target(output, {"tickets": given.tickets or config.tickets}, own=folder / REPORT)
+    check_target(output, {"tickets": given.tickets or config.files}, own=folder / REPORT)
     write_report(folder, config, output, files=given.tickets)
     print(f"Report: {output}")
     return 0

@@ -10,6 +10,7 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from stageb.cli import registry
+from stageb.cli.draft import Draft
 from stageb.cli.parsing import draft_keywords, parse_run
 from stageb.errors import InputError, StagebError
 from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
 from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
-from stageb.guidance.commands.use.predict import Predictions, predict
+from stageb.guidance.commands.use.predict import predict
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Guidance
@@ -71,37 +73,40 @@ class Run:
     def report(self) -> Report:
         """The run on one page. Raises ``stageb.StagebError`` where it cannot be written."""
         config, path = self.config, self.folder / REPORT
-        write_report(self.folder, config, path, files=config.tickets)
+        write_report(self.folder, config, path, files=config.files)
         return Report(path)
 
-    def predict(self, tickets: Any, **keys: Any) -> Predictions:
-        """``stageb.predict`` under its rules, of what ``fit`` takes; tables have the columns of the run's."""
-        return predict(**self._use(tickets, keys))
+    def predict(self, tickets: Any, **keys: Any) -> Any:
+        """``stageb.predict`` under its rules, of what ``fit`` takes; tables have the columns of the run's. Files give
+        ``Predictions``; rows, a DataFrame or a set of ``datasets`` give a row for each ticket, in their kind."""
+        if _name_files(tickets):
+            return predict(**self._use(tickets, keys))
+        with tempfile.TemporaryDirectory() as folder:
+            given = {"output": str(Path(folder, "predictions.jsonl")), **keys}
+            found = list(predict(**self._use(tickets, given, Path(folder))))
+        return in_kind([{name: row[name] for name in row if name not in ("file", "line")} for row in found], tickets)
 
     def evaluate(self, tickets: Any, **keys: Any) -> Evaluation:
         """``stageb.evaluate`` of its rules, of what ``fit`` takes; tables have the columns of the run's."""
         return evaluate(**self._use(tickets, keys))
 
-    def _use(self, tickets: Any, keys: Mapping[str, Any]) -> dict[str, Any]:
+    def _use(self, tickets: Any, keys: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
         config = self.config
-        files = _list_files(tickets, self.folder.parent)
+        files = _list_files(tickets, folder or self.folder.parent)
         return {"guidance": str(self.folder), "tickets": files, "model": config.model, "columns": config.columns, **keys}
 
 
 def fit(tickets: Any, *, fresh: bool = False, **keys: Any) -> Run:
     """Learn rules from labelled tickets, as ``stageb fit`` does, and print what that prints.
 
-    ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with ``per_image``), or a DataFrame of
-    pandas or polars. ``keys`` are those of the command: ``output={"run_name": "first"}``, ``seed=3``, ...; ``config`` names
-    YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are written into
-    ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit; the same call
-    goes on with it. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with ``per_image``), a DataFrame of pandas
+    or polars, or a set of ``datasets``. ``keys`` are those of the command: ``output={"run_name": "first"}``, ``seed=3``,
+    ...; ``config`` names YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are
+    written into ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit;
+    the same call goes on with it. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
-    entry = registry.LOOPS["guidance"]
-    root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
-    draft = draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root))})
-    config = draft.build()
-    folder: Path = config.output.folder
+    draft = _draft(tickets, keys)
+    folder: Path = draft.build().output.folder
     file = folder.parent / f"{folder.name}.yaml"
     with disk.reporting(file, "nothing else"):
         disk.replace(file, disk.encode(strict_yaml.dump(draft.values)))
@@ -113,6 +118,30 @@ def fit(tickets: Any, *, fresh: bool = False, **keys: Any) -> Run:
     if code:
         raise (InputError if code == 2 else StagebError)(why.removeprefix(SAYS) or f"stageb fit ended with code {code}")
     return Run(folder)
+
+
+def fit_here(tickets: Any, **keys: Any) -> Run:
+    """The same in this process, which is quick where a program learns many times. ``keys`` name one device."""
+    draft = _draft(tickets, keys)
+    config = draft.build()
+    folder: Path = config.output.folder
+    try:
+        registry.fit_of("guidance")(config, strict_yaml.dump(draft.values), False)
+    except KeyboardInterrupt:
+        if not (folder / COMMIT).exists():
+            raise
+    return Run(folder)
+
+
+def in_kind(rows: Sequence[Mapping[str, Any]], tickets: Any) -> Any:
+    """A row for each ticket, in the kind that these came in: a DataFrame with their index, a set of ``datasets``, or a
+    list."""
+    made = list(map(dict, rows))
+    if hasattr(tickets, "from_list"):
+        return type(tickets).from_list(made)
+    if hasattr(tickets, "columns"):
+        return type(tickets)(made, **({"index": tickets.index} if hasattr(tickets, "index") else {}))
+    return made
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
@@ -137,23 +166,19 @@ def _run_command(arguments: Sequence[str]) -> tuple[int, str]:
     return job.returncode, "".join(last).strip()
 
 
+def _draft(tickets: Any, keys: Mapping[str, Any]) -> Draft:
+    """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
+    entry = registry.LOOPS["guidance"]
+    root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
+    return draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root))})
+
+
 def _list_files(tickets: Any, folder: Path) -> list[str]:
     """The ticket files by name; rows and tables are written into ``folder`` first, under a name that says what they hold.
     Raises ``InputError``."""
-    if isinstance(tickets, str | Path):
-        return [str(tickets)]
-    rows = tickets if isinstance(tickets, Sequence) else None
-    if rows and all(isinstance(each, str | Path) for each in rows):
-        return list(map(str, rows))
-    if hasattr(tickets, "to_csv"):
-        text, suffix = tickets.to_csv(index=False), "csv"
-    elif hasattr(tickets, "write_csv"):
-        text, suffix = tickets.write_csv(), "csv"
-    elif rows and all(isinstance(each, Mapping) for each in rows):
-        text, suffix = _write_rows(rows)
-    else:
-        what = "nothing" if tickets == [] else type(tickets).__name__
-        raise InputError(f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame")
+    if files := _name_files(tickets):
+        return files
+    text, suffix = write_table(tickets)
     data = disk.encode(text)
     path = folder / f"tickets-{hashlib.blake2b(data, digest_size=6).hexdigest()}.{suffix}"
     with disk.reporting(path, "nothing else"):
@@ -161,8 +186,23 @@ def _list_files(tickets: Any, folder: Path) -> list[str]:
     return [str(path)]
 
 
-def _write_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Rows as the text of a file, and its suffix: JSON Lines where they have summaries, else a table."""
+def _name_files(tickets: Any) -> list[str]:
+    """The names of files, if that is what ``tickets`` are."""
+    given = [tickets] if isinstance(tickets, str | Path) else tickets if isinstance(tickets, Sequence) else []
+    return list(map(str, given)) if all(isinstance(each, str | Path) for each in given) else []
+
+
+def write_table(tickets: Any) -> tuple[str, str]:
+    """Tickets as the text of a file, and its suffix: rows with summaries as JSON Lines, all else as a table. Raises
+    ``InputError``."""
+    if hasattr(tickets, "write_csv"):  # polars
+        return str(tickets.write_csv()), "csv"
+    if hasattr(tickets, "columns"):  # pandas
+        return str(tickets.to_csv(index=False)), "csv"
+    rows = tickets.to_list() if hasattr(tickets, "to_list") else tickets  # datasets
+    if not isinstance(rows, Sequence) or not rows or not all(isinstance(each, Mapping) for each in rows):
+        what = "nothing" if rows == [] else type(tickets).__name__
+        raise InputError(f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame")
     if any("per_image" in row for row in rows):
         return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows), "jsonl"
     text = io.StringIO()

@@ -20,7 +20,7 @@ from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.tickets.tables import Table
-from stageb.guidance.tickets.tickets import KIND, SPREADSHEETS, read_tickets
+from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, SPREADSHEETS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
 from stageb.store.output import check_target
@@ -99,13 +99,15 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
     )
     passes, fails = divide_words(label, cells.columns[label], args.passes or [], args.fails or [])
     mission = args.mission or next((name for name in names if MISSIONS.fullmatch(name) and name != label), None)
-    others = [name for name in names if name not in (label, mission)]
+    split = next((name for name in names if name != label and names_splits(cells.columns[name])), None)
+    others = [name for name in names if name not in (label, mission, split)]
     group = args.group or guess_group({name: cells.columns[name] for name in others}, cells.columns[label])
     group = None if group == "null" else group
     return ColumnsConfig(
         mission=mission or ColumnsConfig.mission,
         mission_name=None if mission else Path(table).stem,
         group_id=group,
+        split=split,
         label=label,
         passes=passes,
         fails=fails,
@@ -152,6 +154,12 @@ def guess_label(columns: dict[str, list[str]]) -> str | None:
     return None
 
 
+def names_splits(cells: Sequence[str]) -> bool:
+    """Whether a column says which split each row is of."""
+    words = {cell.casefold() for cell in cells}
+    return "train" in words and len(words) > 1 and words <= SPLIT_WORDS.keys()
+
+
 def divide_words(
     label: str, cells: Sequence[str], passes: Sequence[str], fails: Sequence[str]
 ) -> tuple[list[str], list[str]]:
@@ -195,7 +203,7 @@ def guess_group(columns: dict[str, list[str]], labels: Sequence[str]) -> str | N
 
 
 def write_config(table: str, columns: ColumnsConfig) -> str:
-    """The config as commented YAML: ten keys, those that a table's owner may want to set."""
+    """The config as commented YAML: the keys that a table's owner may want to set."""
     seed = defaults(LoopConfig)["seed"]
     mission = ("mission", columns.mission) if columns.mission_name is None else ("mission_name", columns.mission_name)
     rows = [
@@ -205,6 +213,7 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         ),
         ("group_id", columns.group_id, "the column that names what was inspected; null: every row is a case of its own"),
         ("together", columns.together, "a column whose equal rows stay in one split, such as a machine's name; or null"),
+        ("split", columns.split, "the column that says train, val or test; null: shares of the rows"),
         ("label", columns.label, "the column that holds the right verdict"),
         ("passes", columns.passes, "its words that mean pass"),
         ("fails", columns.fails, "its words that mean fail"),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from stageb.errors import InputError
 from stageb.guidance.tickets.tickets import TicketStream
@@ -29,24 +29,10 @@ GroupAnswers = Sequence[Any]
 """The answers to the tickets of one group, in its order."""
 
 
-class Keeper(Protocol):
-    """Where the answers of a round are kept until its rows are written (``rounds.Rounds``)."""
-
-    @property
-    def answered(self) -> Sequence[GroupAnswers]:
-        """What an interrupted process has committed of the round, group by group."""
-
-    def show(self, tickets: int) -> None:
-        """So many ``tickets`` of the round are judged."""
-
-    def keep(self, answered: Sequence[GroupAnswers]) -> None:
-        """Commit the answers to its first groups."""
-
-
 class Waves:
     """The waves of the round in progress."""
 
-    def __init__(self, rounds: Keeper) -> None:
+    def __init__(self, rounds: Rounds[Any]) -> None:
         self._rounds = rounds
         self._found: list[GroupAnswers] = []
         self._planned = 0  # groups of the wave in progress

@@ -57,7 +57,7 @@ def list_read_files(source: str) -> dict[str, list[str]]:
     path, _ = split_step(source)
     config = read_run_config(source)
     own = path.glob("*/guidance.json") if path.is_dir() else (path, history_path(path))
-    return {"tickets": list(config.tickets) if config else [], "guidance": list(map(str, own))}
+    return {"tickets": config.files if config else [], "guidance": list(map(str, own))}
 
 
 def find_scales(source: str) -> tuple[Scale, ...]:

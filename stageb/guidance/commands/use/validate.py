@@ -25,7 +25,7 @@ from stageb.guidance.commands.fit.advice import list_cautions
 from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
 from stageb.guidance.commands.fit.progress import describe_time
 from stageb.guidance.judging.follower import with_follower
-from stageb.guidance.learning.schedule import Schedule, describe_learning
+from stageb.guidance.learning.schedule import GuidanceSchedule, describe_learning
 from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.rules.prompts import rollout_prompt, words_of
 from stageb.guidance.tickets.groups import find_repeats
@@ -254,7 +254,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
         )
     if config.model.engine == "openai" and config.model.tokenizer is None:
         notices.append("lengths are estimates; name the model's tokenizer with model.tokenizer")
-    schedule = Schedule(inputs.splits, config, config.runner.per_rank_rollout_batch_size)
+    schedule = GuidanceSchedule(inputs.splits, config, config.runner.per_rank_rollout_batch_size)
     cost, measuring, budget = schedule.forecast(), schedule.forecast_rest(), config.budget.rollouts
     if not schedule.epochs or (budget is not None and cost.rollouts + cost.judged <= budget + measuring):
         budget = None

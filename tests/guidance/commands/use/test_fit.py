@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +59,11 @@ def test_files_rows_and_frames_teach_what_the_command_teaches(
     assert main(["fit", *keys, f"--tickets=[{file(rows)}]"]) == 0
     learnt = {path.parts[1]: path.read_bytes() for path in Path("out").glob("*/valves/guidance.json")}
     assert learnt["python"] == learnt["command"]
-    told = list(run.predict(kind([{**row, "label": ""} for row in rows[:20]]), by="rules"))
+    given = kind([{**row, "label": ""} for row in rows[:20]])
+    told = run.predict(given, by="rules")
+    if kind is frame:
+        assert list(told.index) == list(given.index) and type(told) is type(given)
+        told = told.to_dict("records")
     assert [row["verdict"] for row in told] == [row["label"] for row in rows[:20]]
     assert run.evaluate(kind(rows), by="rules").figures["figures"]["guidance"]["all"]["acc"] == 1.0
     assert "G1" in run.report()._repr_html_()
@@ -78,3 +86,20 @@ def test_rows_with_summaries_are_lines_of_json(tmp_path: Path, monkeypatch: pyte
     (written,) = Path("out").glob("tickets-*.jsonl")
     assert [json.loads(line) for line in written.read_text().splitlines()] == rows
     assert len(run.guidance["valves"].rules) == 2
+
+
+def test_an_interrupt_returns_the_run_as_far_as_its_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = list(small.rows())
+    endless: dict[str, Any] = {"runner": {"epochs": 10_000}, "early_stop": {"patience": None, "reflections": None}}
+
+    def interrupt() -> None:
+        timings = Path("out/run/timings.jsonl")
+        while not timings.exists() or len(timings.read_text().splitlines()) < 2:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    run = stageb.fit(rows, fabric=KEYS["fabric"], model=KEYS["model"], report=False, **endless)
+    assert not run.is_finished
+    assert run.guidance["valves"].rules[0].key == "G0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ def refuse(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_the_command_that_it_prints_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
     columns = new(RACKS)
-    assert columns == ColumnsConfig("mission", "my", "Rack", None, "Checked", ["OK"], ["NG"], ["Seal", "Length"])
+    roles = ColumnsConfig("mission", "my", "Rack", label="Checked")
+    assert columns == replace(roles, passes=["OK"], fails=["NG"], texts=["Seal", "Length"])
     printed = capsys.readouterr().out
     assert "30 tickets, 10 pass and 20 fail" in printed
     assert main(printed.splitlines()[-1].split()[1:]) == 0
@@ -55,10 +57,10 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
     assert "group_id: Rack" in printed
 
 
-def test_ten_keys_each_with_a_comment() -> None:
+def test_eleven_keys_each_with_a_comment() -> None:
     new(RACKS)
     keys = [line for line in Path("my.yaml").read_text().splitlines() if not line.startswith("#") and line != "columns:"]
-    assert len(keys) == 10
+    assert len(keys) == 11
     assert all("  # " in line for line in keys)
 
 
@@ -67,6 +69,8 @@ def test_ten_keys_each_with_a_comment() -> None:
     [
         ("mission,id,x,Result\na,1,u,ok\nb,2,v,Not OK\n", (), "mission", "mission"),
         ("mission,id,x,Result\na,1,u,ok\nb,2,v,Not OK\n", (), "fails", ["Not OK"]),
+        ("id,x,part,Result\n1,u,Train,ok\n2,v,test,ng\n", (), "split", "part"),
+        ("id,x,part,Result\n1,u,train,ok\n2,v,bus,ng\n", (), "split", None),
         ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
         ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
         ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),  # it names a machine, not a case

@@ -1,0 +1,186 @@
+"""Written rules as a scikit-learn classifier: two classes, learnt and applied by code, without a model or a GPU."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from typing import Any
+from warnings import warn
+
+import numpy as np
+
+from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
+from stageb.guidance.commands.use.new import FAILS, PASSES
+from stageb.guidance.commands.use.source import NO_RULE, code_rules, find_tickets
+from stageb.guidance.rules.fields import read_ticket
+from stageb.guidance.rules.judge import compile_rules
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.words.columns import parse_scales
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+except ImportError as error:
+    raise ImportError("GuidanceClassifier needs scikit-learn: python -m pip install 'stageb[baselines]'") from error
+
+MISSION = "tickets"
+KEYS = {
+    "model": {"engine": "scripted"},  # which nobody asks
+    "fabric": {"accelerator": "cpu", "devices": 1},
+    "split": {"train": 1.0, "val": 0.0, "test": 0.0},
+    "report": False,
+}
+SAYS_NOTHING = (
+    "no rule was learnt from {:,} rows, of which {:,} differ; verbose=True shows why. Rows that say the same are one case: "
+    'keys={{"columns": {{"repeats": "apart"}}}} makes them cases of their own'
+)
+LEAST = 0.5 + 1e-6  # how probable a verdict is, however many rows of its rule had the other class
+
+
+class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Learn written rules from rows with labels of two classes, and judge rows by them.
+
+    ``X`` is a DataFrame of pandas or polars, a set of ``datasets``, a list of mappings or of texts, or an array.
+
+    - ``config`` and ``seed`` are as of ``stageb.fit``, and ``keys`` are further keys of it
+    - ``fails`` is the class that rules speak of ("Fail if ..."); None: the one whose name says so, as NG does, or the rarer
+    - ``folder`` keeps the files of the run, and ``run_`` names them; None: they are thrown away
+    - ``verbose`` prints what ``stageb fit`` prints
+
+    ``rules_`` holds the texts of the rules by their keys, ``guidance_`` all that was learnt. An interrupt of ``fit`` keeps
+    what is learnt by then, if anything is.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: str | Sequence[str] = ("tickets", "frugal"),
+        seed: int = 17,
+        fails: object = None,
+        keys: Mapping[str, Any] | None = None,
+        folder: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.config = config
+        self.seed = seed
+        self.fails = fails
+        self.keys = keys
+        self.folder = folder
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> GuidanceClassifier:  # noqa: N803  # as scikit-learn calls it
+        """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used."""
+        rows, classes = self._read(X, reset=True), column_or_1d(y, warn=True)
+        check_consistent_length(rows, classes)
+        check_classification_targets(classes)
+        self.classes_ = np.unique(classes)
+        if len(self.classes_) > 2:
+            kind = type_of_target(classes)
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        if len(self.classes_) < 2:
+            raise ValueError("y holds one class; rules tell two classes apart")
+        self.fails_ = self._choose_fails(classes)
+        verdicts = ["fail" if each == self.fails_ else "pass" for each in classes]
+        with tempfile.TemporaryDirectory() as folder:
+            self._learn(rows, verdicts, self.folder or folder)
+        judged = [(judged, judged.verdict == verdict) for judged, verdict in zip(self._judge(rows), verdicts, strict=True)]
+        self._decided, self._right = Counter(each for each, _ in judged), Counter(each for each, right in judged if right)
+        self._prior = np.array([np.mean(classes == each) for each in self.classes_])
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """The class of each row; the commoner one where rules cannot tell, since the row lacks a field that they name."""
+        probable = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[probable]
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """How probable each of ``classes_`` is: its share of the rows of ``fit`` that the same rule decides, with one more
+        of either class."""
+        check_is_fitted(self)
+        return np.array([self._weigh(ruling) for ruling in self._judge(self._read(X, reset=False))])
+
+    def explain(self, X: Any) -> Any:  # noqa: N803
+        """The class of each row, and key and text of the rule that gives it, in the kind of ``X``."""
+        check_is_fitted(self)
+        made = []
+        for ruling in self._judge(self._read(X, reset=False)):
+            text = NO_RULE if ruling.verdict else f"hangs on {', '.join(ruling.unknown)}, of which the row does not tell"
+            found = self.classes_.tolist()[self._weigh(ruling).argmax()]
+            made.append({"class": found, "rule": ruling.rule, "text": self.rules_.get(ruling.rule, text)})
+        return in_kind(made, X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = tags.input_tags.string = True
+        return tags
+
+    # Inside
+
+    def _read(self, rows: Any, reset: bool) -> list[dict[str, str]]:
+        """Rows as a table holds them."""
+        if hasattr(rows, "to_list") and not hasattr(rows, "columns"):  # of datasets, or a Series
+            rows = rows.to_list()
+        if isinstance(rows, Sequence) and rows and isinstance(rows[0], str):
+            rows = [{"text": text} for text in rows]
+        if hasattr(rows, "columns") and all(isinstance(name, str) for name in rows.columns):
+            validate_data(self, rows, reset=reset, skip_check_array=True)
+        elif not (isinstance(rows, Sequence) and rows and isinstance(rows[0], Mapping)):
+            array = validate_data(self, rows, reset=reset, dtype=None, ensure_all_finite=False)
+            rows = [{f"x{n}": "" if cell != cell else cell for n, cell in enumerate(row)} for row in array]
+        text, _ = write_table(rows)
+        return list(csv.DictReader(io.StringIO(text, newline="")))
+
+    def _choose_fails(self, classes: Any) -> Any:
+        if self.fails is not None:
+            if self.fails not in self.classes_:
+                raise ValueError(f"fails: {self.fails!r} is no class of y; choose one of {self.classes_.tolist()}")
+            return self.fails
+        named = [str(each).casefold() for each in self.classes_]
+        for place, name in enumerate(named):
+            if name in FAILS or named[1 - place] in PASSES:
+                return self.classes_[place]
+        first, second = ((classes == each).sum() for each in self.classes_)
+        return self.classes_[int(second <= first)]
+
+    def _learn(self, rows: Sequence[Mapping[str, str]], verdicts: Sequence[str], folder: str) -> None:
+        """Have rules learnt from rows."""
+        label = "label"
+        while label in rows[0]:
+            label += "_"
+        keys = {**KEYS, "config": self.config, "seed": int(self.seed), "output": {"root": folder}, **(self.keys or {})}
+        keys["columns"] = {"mission_name": MISSION, "group_id": None, "label": label, **keys.get("columns", {})}
+        with ExitStack() as quiet:
+            if not self.verbose:
+                quiet.enter_context(redirect_stdout(io.StringIO()))
+                quiet.enter_context(redirect_stderr(io.StringIO()))
+            labelled = [{**row, label: verdict} for row, verdict in zip(rows, verdicts, strict=True)]
+            self.run_ = fit_here(labelled, **keys)
+        config, guidance = self.run_.config, self.run_.guidance
+        self.guidance_ = guidance[MISSION]
+        self.rules_ = {rule.key: rule.text for rule in self.guidance_.rules}
+        if len(self.rules_) == 1:
+            warn(SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})), stacklevel=3)
+        tickets, _ = find_tickets(str(self.run_.folder), config.tickets, config.columns, "")
+        scales, words = parse_scales(config.reflection.scales or ()), words_of(config.prompt, config.model)
+        self._coded = code_rules(guidance, tickets, words, scales)[MISSION]
+        if self.folder is None:
+            del self.run_
+
+    def _judge(self, rows: Sequence[Mapping[str, str]]) -> list[Ruling]:
+        judge = compile_rules(self._coded)
+        return [judge(read_ticket(row)) for row in rows]
+
+    def _weigh(self, ruling: Ruling) -> Any:
+        """How probable each class is."""
+        if ruling.verdict is None:
+            return self._prior
+        right = max((self._right[ruling] + 1) / (self._decided[ruling] + 2), LEAST)
+        is_given = (self.classes_ == self.fails_) == (ruling.verdict == "fail")
+        return np.where(is_given, right, 1 - right)

@@ -1,0 +1,152 @@
+"""``stageb.GuidanceClassifier``: scikit-learn's protocol, and the rules that the command learns."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stageb
+from stageb.__main__ import main
+from stageb.guidance.judging.selection import majority
+
+pytest.importorskip("sklearn", reason="the extra baselines is not installed")
+
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+ROWS = [{"seal": ("worn", "good", "new")[n % 3], "length": n % 40} for n in range(240)]
+CLASSES = ["NG" if row["seal"] == "worn" else "OK" for row in ROWS]
+NOT_HERE: dict[str, str] = {}  # checks of scikit-learn that need not hold, and why
+
+
+def frame(rows: list[dict[str, Any]]) -> Any:
+    return pytest.importorskip("pandas").DataFrame(rows, index=range(5, 5 + len(rows)))
+
+
+def texts(rows: list[dict[str, Any]]) -> list[str]:
+    return [f"case {n}: a seal that is {row['seal']}" for n, row in enumerate(rows)]
+
+
+def array(rows: list[dict[str, Any]]) -> Any:
+    return np.array([[row["seal"] == "worn", row["length"]] for row in rows])
+
+
+@pytest.mark.parametrize("kind", [list, frame, texts, array])
+def test_rows_of_any_kind_teach_rules_that_say_why(kind: Any) -> None:
+    learnt = stageb.GuidanceClassifier().fit(kind(ROWS), CLASSES)
+    assert learnt.score(kind(ROWS), CLASSES) == 1.0
+    assert learnt.fails_ == "NG" and len(learnt.rules_) == 2
+    why = learnt.explain(kind(ROWS[:2]))
+    if kind is frame:
+        assert list(why.index) == [5, 6]
+        why = why.to_dict("records")
+    assert [(row["class"], row["rule"]) for row in why] == [("NG", "G1"), ("OK", "G0")]
+    assert why[0]["text"] == learnt.rules_["G1"]
+    assert not hasattr(learnt, "run_")
+
+
+def test_it_learns_what_the_command_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{**row, "label": {"NG": "fail", "OK": "pass"}[each]} for row, each in zip(ROWS, CLASSES, strict=True)]
+    Path("t.csv").write_text("\n".join(",".join(map(str, row)) for row in [rows[0], *(row.values() for row in rows)]))
+    keys = {"model.engine": "scripted", "fabric.accelerator": "cpu", "fabric.devices": 1, "report": False, "seed": 5}
+    keys |= {"split": '{"train": 1, "val": 0, "test": 0}', "columns": "mission_name=tickets,group_id=null"}
+    assert (
+        main(["fit", "--config=tickets", "--config=frugal", "--tickets=t.csv", *(f"--{k}={v}" for k, v in keys.items())])
+        == 0
+    )
+    learnt = stageb.GuidanceClassifier(seed=5, folder="own").fit(ROWS, CLASSES)
+    (by_command,) = Path("out").rglob("guidance.json")
+    (own,) = learnt.run_.folder.rglob("guidance.json")
+    assert own.read_bytes() == by_command.read_bytes()
+    assert "G1" in learnt.run_.report()._repr_html_()
+
+
+def test_it_is_a_classifier_among_others() -> None:
+    first = stageb.GuidanceClassifier(seed=3)
+    assert cross_val_score(clone(first), ROWS, CLASSES, cv=3).tolist() == [1.0] * 3
+    assert clone(first).get_params() == first.get_params()
+    piped = make_pipeline(
+        FunctionTransformer(lambda rows: [{**row, "seal": row["seal"].upper()} for row in rows]), first.set_params(seed=4)
+    )
+    assert piped.fit(ROWS, CLASSES).score(ROWS, CLASSES) == 1.0
+    assert pickle.loads(pickle.dumps(first)).predict(ROWS[:2]).tolist() == ["NG", "OK"]
+
+
+def test_probabilities_are_shares_of_the_rows_that_a_rule_decides() -> None:
+    classes = ["OK" if n in (0, 30, 60) else each for n, each in enumerate(CLASSES)]  # 120 rows on, the same is NG
+    learnt = stageb.GuidanceClassifier().fit(ROWS, classes)
+    decided = Counter(zip((row["rule"] for row in learnt.explain(ROWS)), classes, strict=True))
+    assert learnt.classes_.tolist() == ["NG", "OK"] and len(decided) > 2
+    for row, given in zip(learnt.explain(ROWS), learnt.predict_proba(ROWS), strict=True):
+        both = [decided[row["rule"], name] + 1 for name in ("NG", "OK")]
+        assert given == pytest.approx([count / sum(both) for count in both])
+
+
+def test_a_row_that_lacks_what_rules_name_gets_the_commoner_class() -> None:
+    learnt = stageb.GuidanceClassifier().fit(ROWS, CLASSES)
+    assert learnt.predict([{"length": 3}]).tolist() == ["OK"]
+    (why,) = learnt.explain([{"length": 3}])
+    assert (why["class"], why["rule"]) == ("OK", "") and "G1" in why["text"]
+
+
+@pytest.mark.parametrize(("classes", "fails"), [([True, False], True), (["good", "odd"], "odd"), (["a", "b"], "b")])
+def test_rules_speak_of_the_class_that_is_named_for_it_or_the_rarer_one(classes: list[Any], fails: object) -> None:
+    own = [classes[0] if n % 3 else classes[1] for n in range(30)]
+    if fails == classes[0]:
+        own = [classes[1] if n % 3 else classes[0] for n in range(30)]
+    assert stageb.GuidanceClassifier().fit(ROWS[:30], own).fails_ == fails
+    other = next(each for each in classes if each != fails)
+    assert stageb.GuidanceClassifier(fails=other).fit(ROWS[:30], own).fails_ == other
+    with pytest.raises(ValueError, match="no class of y"):
+        stageb.GuidanceClassifier(fails="none").fit(ROWS[:30], own)
+
+
+def interrupt(mission: str, candidates: Any) -> Any:
+    """A selection that is interrupted once rules are learnt, as the only tickets judged after that are those of test."""
+    calls.append(0)
+    if len(calls) > 30:
+        raise KeyboardInterrupt
+    return majority(mission, candidates)
+
+
+calls: list[int] = []
+
+
+def test_an_interrupt_keeps_what_is_learnt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls.clear()
+    keys = {"selection": f"{__name__}:interrupt", "split": {"train": 0.9, "val": 0.0, "test": 0.1}}
+    learnt = stageb.GuidanceClassifier(keys=keys, folder=str(tmp_path)).fit(ROWS, CLASSES)
+    assert len(calls) > 30 and not learnt.run_.is_finished
+    assert learnt.predict(ROWS[:2]).tolist() == ["NG", "OK"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_rows_that_say_the_same_are_one_case_unless_they_are_said_to_be_cases_of_their_own() -> None:
+    same = [{"seal": row["seal"]} for row in ROWS]
+    with pytest.warns(UserWarning, match="no rule was learnt from 240 rows, of which 3 differ"):
+        assert len(stageb.GuidanceClassifier().fit(same, CLASSES).rules_) == 1
+    apart = stageb.GuidanceClassifier(keys={"columns": {"repeats": "apart"}}).fit(same, CLASSES)
+    assert apart.score(same, CLASSES) == 1.0
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    monkeypatch.delitem(sys.modules, "stageb.guidance.commands.use.classifier", raising=False)
+    with pytest.raises(ImportError, match=r"stageb\[baselines\]"):
+        importlib.import_module("stageb.guidance.commands.use.classifier")
+
+
+@pytest.mark.slow
+def test_scikit_learn_finds_nothing_amiss() -> None:
+    check_estimator(stageb.GuidanceClassifier(), expected_failed_checks=NOT_HERE, on_skip=None)

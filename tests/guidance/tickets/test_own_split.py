@@ -1,0 +1,159 @@
+"""Tickets that say which split they are of, files that are one, and what is refused of either."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import small
+
+import stageb
+from stageb.__main__ import main
+from stageb.errors import BadInputError, ConfigError
+from stageb.guidance.commands.fit.inputs import Inputs, check_sealed, read_inputs
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.tickets.splits import SPLITS, note_tickets
+from stageb.guidance.tickets.tickets import fingerprint
+from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.config import LoopConfig, SplitConfig
+
+COLUMNS = ColumnsConfig(mission_name="m", group_id="case", label="result", split="part")
+WORDS_OF_SPLITS = ("train", "Validation", "TEST", "val")
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> str:
+    """A table, or JSON Lines with a summary of what is no column of its own."""
+    with Path(name).open("w", encoding="utf-8", newline="") as file:
+        if name.endswith(".csv"):
+            table = csv.DictWriter(file, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
+        for row in rows if name.endswith(".jsonl") else ():
+            line = {"mission": "m", "group_id": row["case"], "label": row["result"], "part": row["part"]}
+            file.write(json.dumps({**line, "per_image": {"1": f"seal: {row['seal']}"}}) + "\n")
+    return name
+
+
+def cases(count: int, start: int = 0) -> list[dict[str, Any]]:
+    """Rows that all say something else, of a split each."""
+    rows = [{"case": f"c-{n}", "seal": n, "result": "fail" if n % 3 else "pass"} for n in range(start, start + count)]
+    return [{**row, "part": WORDS_OF_SPLITS[n % len(WORDS_OF_SPLITS)]} for n, row in enumerate(rows)]
+
+
+def read(*files: str, columns: ColumnsConfig = COLUMNS, **shares: Any) -> Inputs:
+    return read_inputs(LoopConfig(tickets=list(files), columns=columns, split=SplitConfig(**shares)))
+
+
+def names_by_split(inputs: Inputs) -> dict[str, set[str]]:
+    splits = inputs.splits["m"]
+    return {split: {inputs.tickets[i].group_id for i in splits.of(split)} for split in SPLITS}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_tickets_are_of_the_split_that_they_say_which_no_rule_reads(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = cases(80)
+    inputs = read(write(name, rows))
+    told = {split: {row["case"] for row in rows if row["part"].lower()[:3] == split[:3]} for split in SPLITS}
+    assert names_by_split(inputs) == told
+    assert inputs.tickets[0].per_image == (("image_1", "seal: 0"),)
+    assert fingerprint(inputs.tickets) != fingerprint(
+        read(name, columns=ColumnsConfig("m", "m", "case", label="result")).tickets
+    )
+
+
+def test_a_file_is_a_split_and_the_other_tickets_are_dealt_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns = ColumnsConfig(mission_name="m", group_id="case", label="result", texts=["seal"])
+    dealt, test, val = (write(f"{n}.csv", cases(300, n)) for n in (0, 1000, 2000))
+    by_shares = names_by_split(read(dealt, columns=columns, test=test))
+    assert by_shares["test"] == {f"c-{n}" for n in range(1000, 1300)}
+    assert 50 <= len(by_shares["val"]) <= 100, "a quarter of what train and val share by default"
+    assert len(by_shares["train"]) + len(by_shares["val"]) == 300
+    whole = names_by_split(read(dealt, columns=columns, test=test, val=val))
+    assert whole["train"] == {f"c-{n}" for n in range(300)}
+    with pytest.raises(ConfigError, match="not both"):
+        read(dealt, test=test)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"case": "c-0"}, "one group_id"),
+        ({"seal": "0."}, "say the same"),
+        ({"line": "l-0"}, "line keeps them together"),
+    ],
+)
+def test_nothing_is_of_two_splits(
+    changes: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{**row, "line": f"l-{n}"} for n, row in enumerate(cases(8))]
+    rows[6] |= {"result": "fail", **changes}
+    columns = ColumnsConfig("m", "m", "case", "line", split="part", label="result", texts=["seal"])
+    with pytest.raises(BadInputError, match=why) as raised:
+        read(write("t.csv", rows), columns=columns)
+    (bad,) = raised.value.bad
+    assert (bad.path, bad.line) == ("t.csv", 8) and "is of test, t.csv:2 of train" in bad.what
+    if "seal" in changes:  # as cases of their own they may
+        names = names_by_split(read("t.csv", columns=replace(columns, repeats="apart")))
+        assert "c-0" in names["train"] and "c-6" in names["test"]
+
+
+def test_a_file_that_repeats_what_is_dealt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns = ColumnsConfig(mission_name="m", group_id="case", label="result", texts=["seal"])
+    with pytest.raises(BadInputError, match=r"c-103::.* is of test, a.csv:5 of the files to deal"):
+        read(write("a.csv", cases(4)), columns=columns, test=write("b.csv", [{**cases(4)[3], "case": "c-103"}]))
+
+
+def test_a_word_that_is_no_split_and_a_ticket_without_one_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = cases(4)
+    rows[1]["part"] = "tset"
+    with pytest.raises(BadInputError, match=r't\.csv:3: "part" "tset"; write train, val or test'):
+        read(write("t.csv", rows))
+    with pytest.raises(BadInputError, match='no "section"'):
+        read("t.csv", columns=ColumnsConfig("m", "m", "case", label="result", split="section"))
+
+
+def test_few_different_things_teach_and_test_as_cases_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"case": f"c-{n}", "grade": "ABCDF"[n % 5], "result": "fail" if n % 5 else "pass", "part": part}
+        for n, part in enumerate(["train", "train", "train", "test"] * 100)
+    ]
+    columns = {"mission_name": "m", "group_id": "case", "label": "result", "split": "part", "repeats": "apart"}
+    keys: dict[str, Any] = {"model": {"engine": "scripted"}, "fabric": {"accelerator": "cpu", "devices": 1}, "report": False}
+    run = stageb.fit(rows, config=["tickets", "frugal"], columns=columns, output={"run_name": "grades"}, **keys)
+    (rule,) = run.guidance["m"].rules[1:]
+    assert rule.text == "Fail if grade is not A." and not rule.is_provisional
+    told = run.predict([{"case": "new", "grade": "A"}], by="rules")  # has no split
+    assert [row["verdict"] for row in told] == ["pass"]
+    config = run.config
+    inputs = read_inputs(config)
+    learnt = note_tickets(make_neutral("m", WORDS["en"]), inputs.tickets, inputs.splits["m"])
+    check_sealed(config, inputs.tickets, inputs.splits, {"m": learnt})  # what test tickets say stands in train, too
+
+
+def test_a_run_is_no_longer_the_same_under_another_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [{**row, "part": "test" if n % 4 == 3 else "train"} for n, row in enumerate(small.rows())]
+    Path("t.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    own = small.arguments(Path("t.jsonl"), Path("out"), keys={"columns.split": "part", "runner.epochs": 1})
+    assert main(own) == 0
+    assert main(["report", "out/run"]) == 0
+    Path("t.jsonl").write_text("".join(f"{json.dumps({**line, 'part': 'train'})}\n" for line in lines))
+    assert main(own) == 2
+    assert "tickets" in capsys.readouterr().err
