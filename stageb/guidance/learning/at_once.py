@@ -36,8 +36,8 @@ from stageb.guidance.learning.steps import (
 from stageb.guidance.learning.terms import find_gaps, find_terms, hold_together
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, WrittenRule, judge_whole, learn_whole, write_whole
-from stageb.guidance.rules.conditions import Forms, reading
 from stageb.guidance.rules.edits import apply, mark_provisional
+from stageb.guidance.rules.forms import Forms, reading
 from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
