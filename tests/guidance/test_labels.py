@@ -23,8 +23,8 @@ from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
-from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.predicates import CompiledRule, make_judge

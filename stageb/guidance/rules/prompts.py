@@ -23,8 +23,9 @@ from typing import Any
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
-from stageb.guidance.rules.conditions import Condition
+from stageb.engines.registry import is_local
 from stageb.guidance.rules.evidence import NOTHING, Evidence
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.config import PromptConfig
@@ -40,7 +41,6 @@ from stageb.guidance.words.types import (
 from stageb.tiny import NAME
 
 VERDICT, REASON = "Verdict:", "Reason:"
-LOCAL = ("transformers", "vllm")  # engines that surely continue an answer which is begun for the model
 MOST_REASON = 400  # characters of one that is read leniently
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -118,7 +118,7 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
         changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": either}
     if has_instruct_texts(prompt, model):
         template = replace(template, **INSTRUCT[prompt.language])
-    begun = begins_answers(prompt, model, model.engine in LOCAL)
+    begun = begins_answers(prompt, model, is_local(model.engine))
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.rules.conditions import Kind
+from stageb.guidance.rules.forms import Kind
 from stageb.guidance.words.types import Verdict
 
 

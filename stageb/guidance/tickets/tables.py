@@ -1,6 +1,5 @@
-"""Tickets in tables: CSV files, whose first row names the columns, and the numbers in their cells.
-
-CSV files, whose first row names the columns, as rows of the kind that JSON Lines hold.
+"""Tickets in tables: CSV files, whose first row names the columns, as rows of the kind that JSON Lines hold, and the numbers
+in their cells.
 
 Cells are parted by commas, by semicolons where the header has those and no comma (as spreadsheets write where the comma is
 the decimal point), or by tabs in a ``.tsv``. Texts in quotes may hold any of these, and line breaks.
