@@ -21,6 +21,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
+from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
 from stageb.guidance.rules.export import CodedMission
@@ -28,7 +29,7 @@ from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.predicates import CompiledRule, make_judge
-from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, parse_answer, rollout_prompt
+from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.config import DecodeConfig, SamplerConfig

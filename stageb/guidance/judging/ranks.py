@@ -18,7 +18,7 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Request, Scorer, Served, enable_images, thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.answers import can_write_reasons
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, can_write_reasons
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
 from stageb.guidance.rules.forms import reading
@@ -49,8 +49,6 @@ from stageb.guidance.words.types import (
     Rule,
     Ticket,
     Verdict,
-    answers_from_plain,
-    answers_to_plain,
     shallow,
 )
 from stageb.job import heartbeat

@@ -17,13 +17,14 @@ from stageb.engines.protocol import Decode, Engine, Request, Scorer, thinks
 from stageb.guidance.judging.answers import (
     calibrations_of,
     find_shares,
+    first_verdict,
     read_answer,
     sample_answers,
     sample_reasons,
     sample_verdicts,
     score_verdicts,
 )
-from stageb.guidance.rules.prompts import Words, first_verdict, name_labels, rollout_prompt, ticket_text
+from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, ticket_text
 from stageb.guidance.words.config import DecodeConfig, SamplerConfig
 from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.rules.guidance_file import from_json, to_json
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import (
@@ -31,8 +32,6 @@ from stageb.guidance.words.types import (
     Selection,
     Ticket,
     Verdict,
-    answers_from_plain,
-    answers_to_plain,
     shallow,
 )
 

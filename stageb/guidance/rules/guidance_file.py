@@ -327,13 +327,8 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
     if faults:
         return faults
     if why := labels_fault(body.get("labels", PASS_FAIL)):
-        return [
-            (
-                ("labels",),
-                f"labels: {why}",
-                "list the labels of its tickets, the one of tickets that no rule speaks of first",
-            )
-        ]
+        remedy = "list the labels of its tickets, the one of tickets that no rule speaks of first"
+        return [(("labels",), f"labels: {why}", remedy)]
     rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
     return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
 

@@ -41,8 +41,6 @@ from stageb.guidance.words.types import (
 from stageb.tiny import NAME
 
 VERDICT, REASON = "Verdict:", "Reason:"
-MOST_REASON = 400  # characters of one that is read leniently
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def _filled(words: Words, forms: Mapping[str, str], **changed: Any) -> Words:
@@ -318,49 +316,3 @@ def verdict_lines(words: Words) -> dict[Verdict, str]:
 def answer_text(verdict: Verdict, reason: str, words: Words) -> str:
     """The two lines that a right answer consists of."""
     return f"{verdict_lines(words)[verdict]}\n{REASON} {reason}"
-
-
-def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
-    """Verdict and reason of a strict two-line answer, or None.
-
-    White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
-    verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the first line
-    that names a verdict counts, and what follows it is the reason, if anything does.
-    """
-    text = text.strip()
-    if words.instruct:
-        return _read_leniently(text, words)
-    head, _, tail = text.partition("\n")
-    verdict = parse_verdict(head, words)
-    label, colon, reason = tail.partition(":")
-    reason = reason.strip()
-    if verdict is None or not colon or label.strip() != "Reason" or len(text.splitlines()) != 2:
-        return None
-    if not reason or _CONTROL.search(reason):
-        return None
-    return verdict, reason
-
-
-def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
-    either = "|".join(re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True))
-    found = re.search(rf"Verdict\W{{0,8}}({either})(?!\w)", text, re.IGNORECASE)
-    if found is None:
-        return None
-    verdict = next(verdict for verdict, spelling in words.verdicts.items() if spelling.lower() == found[1].lower())
-    said = _CONTROL.sub(" ", text[found.end() :]).lstrip(" *_.,;:-").rstrip(" *_")
-    reason = re.sub(r"^\W*Reason\W*", "", said, flags=re.IGNORECASE)
-    return verdict, " ".join(reason.split())[:MOST_REASON]
-
-
-def first_verdict(text: str, words: Words) -> Verdict | None:
-    """The verdict of an answer's first line, whatever follows."""
-    return parse_verdict(text.strip().partition("\n")[0], words)
-
-
-def parse_verdict(line: str, words: Words) -> Verdict | None:
-    """The verdict of a lone ``Verdict: ...`` line, or None."""
-    line = line.strip()
-    if not line.startswith(VERDICT):
-        return None
-    word = line.removeprefix(VERDICT).strip().lower()
-    return next((verdict for verdict, spelling in words.verdicts.items() if word == spelling.lower()), None)

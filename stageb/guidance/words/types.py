@@ -387,17 +387,3 @@ def shallow(record: Any) -> dict[str, Any]:
     """The fields of one of these records by name. ``dataclasses.asdict`` also copies their contents, which took most of the
     time that rank 0 spends on a ticket."""
     return {name: getattr(record, name) for name in record.__slots__}
-
-
-def answers_to_plain(answers: Answers) -> dict[str, Any]:
-    """Answers as JSON data."""
-    plain = {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
-    if not answers.openings:
-        del plain["openings"]
-    return plain
-
-
-def answers_from_plain(row: Mapping[str, Any]) -> Answers:
-    """Answers as ``answers_to_plain`` and JSON leave them."""
-    candidates, openings = (Candidate(**each) for each in row["candidates"]), map(tuple, row.get("openings", ()))
-    return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

@@ -17,9 +17,10 @@ from stageb.guidance.commands.use.rounds import Waves
 from stageb.guidance.commands.use.rows import weigh_verdicts
 from stageb.guidance.commands.use.source import TicketLine, group_by_mission
 from stageb.guidance.judging import rollout
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.judging.ranks import Group, cut_groups, load_judge, map_tickets
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.types import PASS_FAIL, Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
+from stageb.guidance.words.types import PASS_FAIL, Answers, Guidance, Ticket
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import Json, World
