@@ -1,4 +1,4 @@
-"""More that strangers hand on: checkpoints, templates, servers' answers, tables, exported rules, outputs begun, boxes."""
+"""More that strangers hand on: checkpoints, templates, servers' answers, tables, exported rules, outputs begun."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ from bending import (
     heard,
     jsonish,
     lay,
-    linked,
     nasty,
-    photo,
     scratched,
     smudged,
     watched,
@@ -738,84 +736,6 @@ def meet_output(made: Handed) -> bool:
     return True
 
 
-SHAPES: dict[str, Files] = {
-    "coco": {"a.json": json.dumps({
-        "images": [{"id": 1, "file_name": "a.png", "width": 96, "height": 64}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 30, 40], "iscrowd": 0, "area": 1200,
-                         "segmentation": [[1, 2, 31, 2, 31, 42]]}],
-        "categories": [{"id": 3, "name": "valve"}]}).encode()},
-    "label_studio": {"a.json": json.dumps([{"id": 1, "data": {"image": "/data/upload/1/a.png"}, "annotations": [{
-        "id": 1, "was_cancelled": False, "result": [{"id": "x", "type": "rectanglelabels", "from_name": "l", "to_name": "i",
-        "original_width": 96, "original_height": 64, "image_rotation": 0, "value": {"x": 1.5, "y": 2, "width": 30,
-        "height": 40, "rotation": 0, "rectanglelabels": ["valve"]}}]}]}]).encode()},
-    "voc": {"Annotations/a.xml": b"<annotation><filename>a.png</filename><size><width>96</width><height>64</height><depth>3"
-        b"</depth></size><object><name>valve</name><difficult>0</difficult><bndbox><xmin>2</xmin><ymin>3</ymin><xmax>30</xmax>"
-        b"<ymax>40</ymax></bndbox></object></annotation>"},
-    "yolo": {"labels/a.txt": b"0 0.5 0.5 0.25 0.25\n1 0.25 0.25 0.1 0.1\n", "names.yaml": b"names: {0: valve, 1: seal}\n"},
-}  # fmt: skip
-XML = [
-    '<!DOCTYPE a [<!ENTITY b "bb"><!ENTITY c "&b;&b;&b;&b;"><!ENTITY d "&c;&c;&c;&c;">]>',
-    "<!DOCTYPE a SYSTEM 'file:///etc/passwd'>",
-    '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>', "<name>&x;</name>", "<xmin>1e400</xmin>", "<xmin>NaN</xmin>",
-    "<a>" * 5000,
-    "<object/>", "<xmin>-5</xmin>", "<width>0</width>", "<filename>../private/photo.png</filename>",
-    "<?xml version='1.0' encoding='trap'?>",
-    "&#0;", "&#x1b;", "<name>\u202ex</name>",
-]  # fmt: skip
-NUMBERS = ["nan", "inf", "-1", "2", "1e400", "0", "٣", "0.5.5", "9" * 400, "a", "", "0x1", "1_0"]
-
-
-def make_shapes(rng: random.Random) -> Handed:
-    kind = rng.choice(list(SHAPES))
-    changed: Files = {}
-    for name, entry in SHAPES[kind].items():
-        assert isinstance(entry, bytes)
-        text = entry.decode()
-        if kind in ("coco", "label_studio"):
-            text = jsonish(rng, json.loads(text))
-        elif kind == "voc":
-            at = rng.choice([match.start() for match in re.finditer("<|$", text)])
-            text = text[:at] + rng.choice(XML) + text[at:] if rng.random() < 0.6 else scratched(rng, text)
-        elif rng.random() < 0.6:
-            words = text.split(" ")
-            words[rng.randrange(len(words))] = rng.choice([*NUMBERS, nasty(rng)])
-            text = " ".join(words)
-        changed[name] = (
-            smudged(rng, text) if rng.random() < 0.95 or not name.startswith(("labels", "Ann")) else linked(rng, "t.jsonl")
-        )
-    picture = "JPEGImages/a.png" if kind == "voc" else "images/a.png"
-    changed[picture] = photo("PNG") if rng.random() < 0.9 else linked(rng, "photo.png")
-    return Handed(changed, kind)
-
-
-def meet_shapes(made: Handed) -> bool:
-    from stageb.__main__ import run
-
-    place = handed() / "shapes"
-    lay(place, made.changed)
-    words = {
-        "coco": ["coco", str(place / "a.json"), "--images", str(place / "images")],
-        "label_studio": ["label_studio", str(place / "a.json"), "--images", str(place / "images")],
-        "voc": ["voc", str(place)],
-        "yolo": ["yolo", str(place / "labels"), "--images", str(place / "images"), "--names", str(place / "names.yaml")],
-    }[made.command]
-    written = (place / "images" if made.command != "voc" else place) / "out.jsonl"
-    with watched():
-        try:
-            assert run(["boxes", *words, "--to", str(written)]) in (0, 1)
-        except StagebError as error:
-            heard(error, [str(place)])
-            assert not written.exists()
-            return False
-    for line in written.read_bytes().decode().splitlines():
-        row = json.loads(line)
-        for each in row["objects"]:
-            left, top, right, bottom = each["bbox_2d"]
-            assert 0 <= left < right <= row["width"], row
-            assert 0 <= top < bottom <= row["height"], row
-    return True
-
-
 SURFACES = {
     "chat templates": Surface(make_template, meet_template, 4),
     "checkpoints": Surface(make_checkpoint, meet_checkpoint, 2),
@@ -823,5 +743,4 @@ SURFACES = {
     "tables": Surface(make_table, meet_table, 10),
     "exports": Surface(make_judged, meet_export, 3),
     "outputs begun": Surface(make_output, meet_output, 3),
-    "annotations": Surface(make_shapes, meet_shapes, 16),
 }

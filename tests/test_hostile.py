@@ -35,7 +35,6 @@ COUNTS = {
     "tables": 20,
     "exports": 8,
     "outputs begun": 15,
-    "annotations": 60,
 }
 
 

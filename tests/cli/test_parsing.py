@@ -568,19 +568,6 @@ def test_every_option_that_help_prints_can_be_given(
     ask(*given)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_questions_are_answered_without_loading_torch(question: str) -> None:
-    code = (
-        "import sys, stageb.__main__\n"
-        f"try: stageb.__main__.main({question.split()!r})\n"
-        "except SystemExit: pass\n"
-        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "sys.exit(f'loaded {loaded}' if loaded else 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_config_that_is_no_file_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every rank reads it anew, and some never end."""
     os.mkfifo(tmp_path / "pipe")
@@ -614,34 +601,56 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("command", REFUSED)
-def test_what_cannot_be_used_is_refused_without_loading_torch(command: str, tmp_path: Path) -> None:
+FILES = {"tickets.jsonl", "unlabelled.jsonl", "bad.csv", "guidance.json", "other", "old"}
+ASKING = f"""
+import contextlib, io, json, os, sys
+from stageb.__main__ import main
+for line in sys.argv[1:]:
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        try:
+            code = main(line.split())
+        except SystemExit as end:
+            code = end.code
+    loaded = [name for name in {HEAVY!r} if name in sys.modules]
+    print(json.dumps([code, err.getvalue(), loaded, os.listdir()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What one process that is asked all questions says of each, what it has loaded by then, and what lies in its folder."""
+    place = tmp_path_factory.mktemp("asked")
     labels = enumerate(("pass", "fail") * 5)
     rows = [
         {"mission": "m", "group_id": str(i), "label": label, "per_image": {"image_1": f"seal: {i}"}} for i, label in labels
     ]
-    (tmp_path / "tickets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (place / "tickets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     del rows[1]["label"]
-    (tmp_path / "unlabelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "guidance.json").write_text(json.dumps({"m": {"step": 1, "experiences": {"G0": "Look."}, "metadata": {}}}))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("x")
-    (tmp_path / "old").mkdir()
+    (place / "unlabelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (place / "bad.csv").write_text("a,b\n1,2\n")
+    (place / "guidance.json").write_text(json.dumps({"m": {"step": 1, "experiences": {"G0": "Look."}, "metadata": {}}}))
+    (place / "other").mkdir()
+    (place / "other" / "file").write_text("x")
+    (place / "old").mkdir()
     commit = {"number": 1, "state": {}, "config": {"seed": 5}, "lengths": {}, "versions": {}}
-    (tmp_path / "old" / "commit.json").write_text(json.dumps(commit))
-    code = (
-        "import sys, stageb.__main__\n"
-        f"code = stageb.__main__.main({command.split()!r})\n"
-        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "sys.exit(f'loaded {loaded}' if loaded else code)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert REFUSED[command] in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "tickets.jsonl", "unlabelled.jsonl", "bad.csv", "guidance.json", "other", "old",
-    }  # fmt: skip
+    (place / "old" / "commit.json").write_text(json.dumps(commit))
+    lines = [*QUESTIONS, *REFUSED]
+    done = subprocess.run([sys.executable, "-c", ASKING, *lines], capture_output=True, text=True, check=True, cwd=place)
+    return dict(zip(lines, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_are_answered_without_loading_torch(asked: dict[str, list[Any]], question: str) -> None:
+    code, err, loaded, files = asked[question]
+    assert (code, loaded, set(files)) == (2 if "no_such_key" in question else 0, [], FILES), err
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_cannot_be_used_is_refused_without_loading_torch(asked: dict[str, list[Any]], command: str) -> None:
+    code, err, loaded, files = asked[command]
+    assert (code, loaded, set(files)) == (2, [], FILES), err
+    assert REFUSED[command] in err
 
 
 def test_python_m_stageb_and_bin_fit_are_the_same_command(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import (
     ESTIMATE,
     HEADLINE_KEY,
@@ -34,6 +35,7 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
       text becomes the merged text. The others go.
     - An add whose text a rule has afterwards adds nothing; one whose text only removed rules had keeps the
       lowest-numbered of them. So nothing is lost and no key changes over a text that was there before and after.
+    - Rules of labels other than pass and fail, whose order decides, are added in the order given and always anew.
     - Keys are never given again: ``next_number`` only grows.
     - Every rule that got its text here gets new metadata (``reflection_id``, ``op``, ``sources``, ``rationale``).
 
@@ -56,12 +58,12 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
             removed.append(rules.pop(operation.key or ""))
     texts = {rule.text for rule in rules.values()}
     next_number = guidance.next_number
-    adds = [operation for operation in operations if operation.op == "add"]
-    for operation in sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence)):
+    adds, is_ordered = [operation for operation in operations if operation.op == "add"], has_labels(guidance.labels)
+    for operation in adds if is_ordered else sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence)):
         if operation.text in texts:
             continue
         texts.add(operation.text)
-        back = [rule for rule in removed if rule.text == operation.text]
+        back = [rule for rule in removed if rule.text == operation.text and not is_ordered]
         if back:
             rule = min(back, key=number)
         else:

@@ -16,9 +16,9 @@ from stageb.guidance.commands.use.source import code_rules, find_columns, find_s
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
-from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_words, find_moves
 from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.judge import compile_rules
 from stageb.guidance.rules.prompts import Words
@@ -285,6 +285,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
             find_letters(readings[mission]),
             describe_provisional(each.rules),
             known[mission],
+            each.labels,
         )
         for mission, each in guidance.items()
     ]
@@ -306,7 +307,7 @@ def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[s
 def _describe_untold(mission: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
     good as they are."""
-    judge, known = compile_rules(mission.rules), mission.tickets[:TRIED]
+    judge, known = compile_rules(mission.rules, mission.labels), mission.tickets[:TRIED]
     read = [(ticket, reading(ticket)) for ticket in known]
     rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
     by_sql = sql.judge_rows(mission, rows)

@@ -20,6 +20,7 @@ from guidance.commands.use.made import guidance, options, rows, run_folder, tick
 import stageb
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
+from stageb.engines.remote import openai
 from stageb.guidance.words.config import DecodeConfig, LoopConfig, PromptConfig, SamplerConfig
 from stageb.tiny import CHECKPOINT
 
@@ -81,8 +82,9 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_no_server_of_the_folders_choice_is_asked(
-    case: Case, server: Server, command: str, capsys: pytest.CaptureFixture[str]
+    case: Case, server: Server, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(openai, "FIRST_PAUSE_S", 0.001)
     case.run(model=ModelConfig("openai", "gpt", base_url=server.url, api_key_env="MY_CLOUD_SECRET", timeout_s=1.0))
     assert main(case.line(command)) == 2
     said = capsys.readouterr().err
