@@ -11,9 +11,12 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
+from stageb.guidance.commands.fit.inputs import read_inputs
 from stageb.guidance.judging import follower
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.fields import read_images
+from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Ticket
 
 OF_REFLECTION = ("reflection.jsonl", "failure_malformed.jsonl")  # hold what the model wrote
@@ -65,3 +68,12 @@ def test_evidence_of_few_tickets_prefers_what_reasons_name() -> None:
     assert first("") == "seal"
     assert first("the belt is old") == "belt"
     assert first("the seal") == "seal"
+
+
+def test_reasons_of_val_and_test_are_dropped_as_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f"{json.dumps({**row, 'why': 'seen'})}\n" for row in small.rows()))
+    inputs = read_inputs(LoopConfig(tickets=[str(path)], columns=ColumnsConfig(reason="why")))
+    splits = inputs.splits["valves"]
+    assert {inputs.tickets[i].reason for i in splits.train} == {"seen"}
+    assert {inputs.tickets[i].reason for i in (*splits.val, *splits.test)} == {""}
