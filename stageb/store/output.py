@@ -7,7 +7,9 @@ were made from. A round's rows are brought to the disk first and then committed,
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -124,7 +126,7 @@ class Output:
 
     def add(self, rows: Iterable[Mapping[str, Any]], tickets: int, state: Any, finished: bool) -> None:
         """Write the rows of so many further ``tickets`` to the disk, and commit ``state`` to resume from."""
-        data = disk.json_lines(rows)
+        data = _encode_rows(self.path, rows, begins=not self._bytes)
         with disk.reporting(self.path):
             disk.write_at(self.path, data, self._bytes)
             disk.sync(self.path)
@@ -191,14 +193,39 @@ def set_aside(path: Path) -> None:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, one at a time. Raises ``JournalError`` where they are no longer what was committed."""
+    """The rows of a file, one at a time; those of a table hold texts. Raises ``JournalError`` where they are no longer what
+    was committed."""
     try:
         opened = path.open("rb")
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror}; {ANEW}") from error
     with opened:
+        if _is_table(path):
+            yield from csv.DictReader(io.TextIOWrapper(opened, "utf-8-sig", newline=""))
+            return
         for number, line in enumerate(opened, 1):
             yield disk.parse_object(line, f"{path}:{number}", ANEW)
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() == ".csv"
+
+
+def _encode_rows(path: Path, rows: Iterable[Mapping[str, Any]], begins: bool) -> bytes:
+    """Rows as JSON Lines; as a table in a ``.csv``, which ``begins`` with a header, and with the mark by which spreadsheets
+    know UTF-8."""
+    rows = list(rows)
+    if not _is_table(path) or not rows:
+        return disk.json_lines(rows)
+    text = io.StringIO("\ufeff" if begins else "", newline="")
+    text.seek(0, io.SEEK_END)
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    if begins:
+        table.writeheader()
+    for row in rows:
+        told = {name: cell for name, cell in row.items() if cell is not None}
+        table.writerow({name: cell if isinstance(cell, str) else disk.json_text(cell) for name, cell in told.items()})
+    return disk.encode(text.getvalue())
 
 
 def _digest(content: Mapping[str, Any]) -> str:

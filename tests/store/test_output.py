@@ -99,3 +99,21 @@ def test_a_key_of_another_config_moves_no_terminal(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         Output(tmp_path / "out.jsonl", {}, {})
     assert all(line.isprintable() for line in str(caught.value).split("\n"))
+
+
+def test_rows_in_a_table_have_one_header_however_often_they_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    rows: list[dict[str, object]] = [
+        {"group": f'g, "{n}"\n阀门', "n": n, "verdict": None, "review": n > 1} for n in range(4)
+    ]
+    for place, row in enumerate(rows):
+        output = Output(path, {}, {})
+        output.add([], 0, {}, finished=False)
+        output.add([row], 1, {}, finished=place == 3)
+        output.close()
+    told = [{**row, "n": str(n), "verdict": "", "review": ("false", "true")[n > 1]} for n, row in enumerate(rows)]
+    assert list(read_rows(path)) == told
+    assert path.read_bytes().startswith("\ufeffgroup,n,verdict,review\n".encode())
+    path.write_bytes(path.read_bytes() + b"cut off")
+    Output(path, {}, {}).close()
+    assert list(read_rows(path)) == told

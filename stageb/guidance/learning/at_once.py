@@ -46,6 +46,7 @@ from stageb.guidance.learning.whole import (
     write_whole,
 )
 from stageb.guidance.rules.edits import apply, mark_provisional
+from stageb.guidance.rules.evidence import find_named
 from stageb.guidance.rules.forms import Forms, reading
 from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
@@ -144,6 +145,7 @@ class _Teacher:
         masks = find_terms(readings, forms)
         coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
+        plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
         material = Material(
             masks,
             find_gaps(masks, readings),
@@ -151,7 +153,8 @@ class _Teacher:
             fails ^ wrong,
             frozenset(verdicts),
             (prices["fail"], prices["pass"]),
-            labelled if has_labels(labels) else {},
+            labelled=labelled if has_labels(labels) else {},
+            named=find_named(plain, [case.ticket.reason for case in cases]),
             keeps=bool(speaking_rules([rule for rule in self.present.rules if rule.is_fixed], words)),
         )
         object.__setattr__(self, "_material", material)

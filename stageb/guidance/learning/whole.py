@@ -1,10 +1,10 @@
 """The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard, its size and its texts.
 
 Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, with a high or
-a low price of computed conditions, and cards. Each is learnt without each of ``FOLDS`` parts of the tickets, and each
-size of it judged on that part: the size that costs least is taken, the smallest of those that cost the same, and none at
-all where the present guidance costs as little. A card is harder to follow than a list; it is taken if it costs less by
-more than a standard error.
+a low price of computed conditions or of what people's reasons name alone, and cards. Each is learnt without each of
+``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is taken, the smallest of
+those that cost the same, and none at all where the present guidance costs as little. A card is harder to follow than a
+list; it is taken if it costs less by more than a standard error.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
 is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995).
@@ -41,6 +41,7 @@ class Material:
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
+    named: frozenset[Condition] = frozenset()  # by reasons of people
     # Of a mission with labels of its own, the tickets of each, that of tickets which no rule speaks of last; ``fails`` are
     # those of the others then.
     labelled: Mapping[Verdict, int] = field(default_factory=dict)
@@ -178,7 +179,9 @@ def _learn_best_list(
 ) -> tuple[Whole, int] | None:
     weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
-    return _choose_size([_learn_lists(*way, weight, counts) for weight in weights for way in ways], material, folds)
+    lists = _learn_named(material, ways) if material.named else []
+    lists += [_learn_lists(*way, weight, counts) for weight in weights for way in ways]
+    return _choose_size(lists, material, folds)
 
 
 def _ways(material: Material) -> list[tuple[Verdict, bool]]:
@@ -209,6 +212,17 @@ def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callab
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
+
+
+def _learn_named(material: Material, ways: Sequence[tuple[Verdict, bool]]) -> list[_Kind]:
+    """What learns lists of nothing but what reasons of people name: of so few candidates, chance brings fewer."""
+    masks = {term: mask for term, mask in material.masks.items() if term.condition in material.named}
+    narrow = replace(material, masks=masks)
+
+    def limit(kind: _Kind) -> _Kind:
+        return lambda _, among: kind(narrow, among)
+
+    return [limit(_learn_lists(*way, 1.0, lambda fails, passes: {})) for way in ways]
 
 
 def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:

@@ -8,19 +8,22 @@ The measure is the one by which a rule stands or falls: of the tickets that it s
 than ``PURE`` (at unequal prices, than what makes a rule worth its price), and than it is by chance? With ``a`` wrong among
 ``n`` tickets, n * KL(a / n || share) is the exponent of Chernoff's bound on the chance of so many (Hoeffding 1963, theorem
 1): an exact test in all but its last digit. As the best of many is taken, a condition costs the log of how many of its kind
-there are (Bonferroni), one of the rarer kinds a little more (``ODDS``). So conditions are joined only where together they
-tell more than each, and more than they could by luck.
+there are (Bonferroni), one of the rarer kinds a little more (``ODDS``); one that people's reasons name costs the log of how
+many these name. So conditions are joined only where together they tell more than each, and more than they could by luck.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations, islice
 from math import inf, lgamma, log
+from operator import and_
 
 from stageb.guidance.rules.forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
+from stageb.guidance.rules.reading import find_words, fold_text
 from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
@@ -87,8 +90,9 @@ def find_evidence(
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
-    masks = find_conditions([reading(ticket) for ticket in (*wrong, *right)], forms, len(wrong))
-    found = _search(masks, sides)
+    tickets = (*wrong, *right)
+    masks = find_conditions([reading(ticket) for ticket in tickets], forms, len(wrong))
+    found = _search(masks, sides, find_named(masks, [ticket.reason for ticket in tickets]))
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
     for joined, mask in _rank(found, sides):
@@ -99,6 +103,25 @@ def find_evidence(
             seen.append((mask, plain))
             clues.append(Clue(joined, *sides.counts(mask)))
     return Evidence(len(wrong), len(right), tuple(clues))
+
+
+def find_named(masks: Mapping[Condition, int], reasons: Sequence[str]) -> frozenset[Condition]:
+    """The conditions that reasons of people name, by all words of their value or of their field's name, and comparisons by
+    both names: for ``FEWEST`` of the tickets, at least, for which they hold."""
+    said: dict[str, int] = {}
+    for place, reason in enumerate(reasons):
+        for word in find_words(fold_text(reason)):
+            said[word] = said.get(word, 0) | 1 << place
+
+    def named_for(text: str) -> int:
+        words = find_words(fold_text(text))
+        return reduce(and_, (said.get(word, 0) for word in words)) if words else 0
+
+    def count(condition: Condition, mask: int) -> int:
+        name, value = named_for(condition.name), named_for(condition.value)
+        return (mask & (name & value if _class(condition) == "compared" else name | value)).bit_count()
+
+    return frozenset(each for each, mask in (masks.items() if said else ()) if count(each, mask) >= FEWEST)
 
 
 def _rank(found: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tuple[_Joined, int]]:
@@ -150,10 +173,11 @@ class _Sides:
         return a * log(a / (n * q)) + (c * log(c / (n * (1 - q))) if c else 0.0)
 
 
-def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tuple[int, float]]:
+def _search(masks: Mapping[Condition, int], sides: _Sides, named: Set[Condition]) -> dict[_Joined, tuple[int, float]]:
     """Single conditions, pairs and triples that tell something, each more than its parts: their masks, and how much."""
     kinds = Counter(map(_class, masks))
-    cost = {kind: log(count / ODDS[kind]) for kind, count in kinds.items()}
+    of_kind = {kind: log(count / ODDS[kind]) for kind, count in kinds.items()}
+    cost = {each: min(of_kind[_class(each)], log(len(named)) if each in named else inf) for each in masks}
     held = {condition: mask for condition, mask in masks.items() if sides.counts(mask)[0] >= FEWEST}
     found: dict[_Joined, tuple[int, float]] = {}
 
@@ -161,7 +185,7 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
         tells = sides.tells(mask)
         if tells == -inf or _repeats(joined):
             return
-        tells += LOG_WAYS[len(joined)] - sum(cost[_class(condition)] for condition in joined)
+        tells += LOG_WAYS[len(joined)] - sum(cost[condition] for condition in joined)
         parts = [part for size in range(1, len(joined)) for part in combinations(joined, size)]
         if tells > max((found[part][1] for part in parts if part in found), default=-inf):
             found[joined] = mask, tells

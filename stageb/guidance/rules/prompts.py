@@ -296,8 +296,10 @@ def _condition_text(condition: Condition, words: Words) -> str:
 
 
 def case_text(case: Case, words: Words) -> str:
-    """One case on one line: its summaries, and for a wrong one the reason that was given, if one was."""
+    """One case on one line: its summaries, and for a wrong one the reasons of a person and of the answer, if told."""
     summaries = case.ticket.counts or " | ".join(" ".join(summary.split()) for _, summary in case.ticket.per_image)
+    if case.ticket.reason and not case.right:
+        summaries += words.person.format(reason=case.ticket.reason)
     if case.right or case.reason is None or words.instruct:
         return summaries
     return summaries + words.said.format(reason=case.reason or words.no_answer)

@@ -108,7 +108,7 @@ _WAYS = {  # what a key may say
 def list_roles(columns: ColumnsConfig) -> Columns:
     """What the columns of a table say, as rules written as code read its rows."""
     mission = columns.mission if columns.mission_name is None else None
-    others = (mission, columns.label, columns.group_id, columns.together, columns.split)
+    others = (mission, columns.label, columns.group_id, columns.together, columns.split, columns.reason)
     return Columns(tuple(name for name in others if name is not None), tuple(columns.texts), columns.decimal)
 
 
@@ -230,7 +230,9 @@ class Table:
             wanted["label"] = columns.label
         found = {key: name for key, name in wanted.items() if name is not None}
         texts = columns.texts or [
-            name for name in header if name and name not in (*found.values(), columns.together, columns.split)
+            name
+            for name in header
+            if name and name not in (*found.values(), columns.together, columns.split, columns.reason)
         ]
         together = [("together", columns.together)] if columns.together is not None else []
         named = [*found.items(), *together, *(("texts", name) for name in texts)]

@@ -1,11 +1,9 @@
-"""Ticket files, read strictly, every fault reported at once: whole, as a stream, or again for a run's folder.
-
-JSON Lines, and CSV (``tables.py``).
+"""Ticket files, JSON Lines and CSV (``tables.py``), read strictly, every fault reported at once.
 
 A line holds ``mission``, ``group_id``, ``label`` (pass or fail, or one of three and more that a mission has of its own) and
 ``per_image``, an object of summaries whose keys carry the image's number in any of the usual ways ("1", "image_1",
-"图片_1"); ``images`` names their files, where they are shown
-(``images.py``). All other keys are kept and not used. A row of a table says the same in columns.
+"图片_1"); ``images`` names their files, where they are shown (``images.py``). All other keys are kept and not used. A row of a
+table says the same in columns.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
-from stageb.guidance.words.texts import label_fault, labels_fault
+from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.strict_json import FaultError, filled_lines, lines, object_on, short
@@ -36,6 +34,7 @@ SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
+MOST_REASON = 240  # characters of a person's reason that are read
 NO_FILES: Mapping[Split, str] = {}
 SPLIT_WORDS: Mapping[str, Split] = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 
@@ -86,7 +85,8 @@ def read_tickets(
                     claim_place(ticket, place, places)
                     if ticket.label not in PASS_FAIL:
                         others[len(tickets)] = _set_aside(path, entry, name_strange_label(ticket.label, columns))
-                    tickets.append(replace(ticket, split=split or _read_split(ticket, columns), place=place))
+                    told, reason = split or _read_split(ticket, columns), _read_reason(ticket, columns)
+                    tickets.append(replace(ticket, split=told, reason=reason, place=place))
                 except FaultError as fault:
                     bad.append(_set_aside(path, entry, fault))
         except FaultError as fault:
@@ -98,9 +98,8 @@ def read_tickets(
     broken += faults
     tickets = [ticket for i, ticket in enumerate(tickets) if i not in strange]
     if not tickets and not broken and (on_bad_record == "skip" or not bad):
-        broken.append(
-            BadLine(", ".join(map(str, paths)) or "tickets", 0, "no tickets", "name files that hold usable tickets")
-        )
+        named = ", ".join(map(str, paths)) or "tickets"
+        broken.append(BadLine(named, 0, "no tickets", "name files that hold usable tickets"))
     if broken or (bad and on_bad_record == "error"):
         raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])
     return join_equal(tickets), bad
@@ -163,8 +162,8 @@ def fingerprint(tickets: Iterable[Ticket]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for ticket in tickets:
         row: list[Any] = [ticket.mission, ticket.group_id, ticket.label, ticket.per_image]
-        if ticket.split or ticket.apart:
-            row += [ticket.split, ticket.apart]
+        if ticket.split or ticket.apart or ticket.reason:
+            row += [ticket.split, ticket.apart, ticket.reason]
         digest.update(f"{json.dumps(row)}\n".encode())
     return digest.hexdigest()
 
@@ -241,6 +240,14 @@ def _read_split(ticket: Ticket, columns: ColumnsConfig) -> Split | None:
     if split is None:
         raise FaultError(f"{short(columns.split)} {short(word)}", "write train, val or test")
     return split
+
+
+def _read_reason(ticket: Ticket, columns: ColumnsConfig) -> str:
+    """Why people gave a ticket its label, where ``columns`` name what says so. Raises ``FaultError``."""
+    said = ticket.extra.get(columns.reason or "")
+    if said is not None and not isinstance(said, str):
+        raise FaultError(f"{short(columns.reason)} {short(said)}", "write the reason as a text, or leave it out")
+    return one_line(said or "", MOST_REASON)
 
 
 def _check_name(row: dict[str, Any], field: str) -> str:

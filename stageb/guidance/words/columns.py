@@ -30,6 +30,9 @@ class ColumnsConfig(Section, at="columns"):
     """Tickets that say the same under several group_ids. together: they are one case, which no split parts and a test
     counts once. apart: each is a case of its own, as where tickets can say but a few different things. Never for copies of
     one case, which would teach a rule and prove it, too."""
+    reason: str | None = setting(None, trust=DATA)
+    """The column, or the key of JSON Lines, in which people say why a ticket passed or failed. Reflection and evidence read
+    it, for train tickets; whoever judges a ticket never does."""
     label: str = setting("label", trust=DATA)
     """The column that holds the right verdict."""
     passes: list[str] = setting(lambda: ["pass"], trust=DATA)

@@ -58,11 +58,10 @@ class Ticket:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # every other key of the line, kept as it was
     content: Content | None = None  # what it says as rules see it; None: its summaries are prose
     images: Images | None = None  # shown to the model that judges; None: it reads summaries alone
-    equals: str = (
-        ""  # the group_id whose group it is of, where tickets of several say the same (``groups.py``); empty: its own
-    )
+    equals: str = ""  # the group_id whose group it is of, where several say the same (``groups.py``); empty: its own
     split: Split | None = None  # that it says it is of; None: shares deal it to one
     apart: bool = False  # whether it is a case of its own, whatever others say
+    reason: str = ""  # why people gave it its label, of a train ticket; no verdict rests on it
     together: str = ""  # what it has in common with tickets that stay in its split; empty: nothing
     place: str = field(default="", compare=False)  # file:line, as far as known
     ruling: Verdict | None = field(default=None, compare=False)  # of rules as code, where a calibration weighs it

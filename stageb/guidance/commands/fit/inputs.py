@@ -62,7 +62,9 @@ def read_inputs(config: LoopConfig) -> Inputs:
     if shared:  # no accident: names with one hash have to be searched for
         whats = [f"mission {name!r} would share the folder {folder(name)} with another" for name in shared]
         raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
-    splits = split_tickets(tickets, config)
+    splits, digest = split_tickets(tickets, config), fingerprint(tickets)
+    for i in (i for each in splits.values() for i in (*each.val, *each.test)):
+        tickets[i] = replace(tickets[i], reason="")  # nobody may read those
     empty = [name for name in missions if not splits[name].train]
     if empty:
         told = config.columns.split
@@ -81,7 +83,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name]) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
-    return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, selection_rule, choose)
+    return Inputs(tickets, digest, set_aside, splits, first, budget, unknown, selection_rule, choose)
 
 
 def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:

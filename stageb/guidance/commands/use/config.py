@@ -71,7 +71,7 @@ class PredictConfig(UseConfig):
     tickets: str | list[str] = ""
     """Ticket files, JSON Lines or CSV; labels are optional."""
     output: str = setting("predictions.jsonl", Check(lambda path: bool(path) and not path.endswith("/"), "name a file"))
-    """The file to write: a line per ticket, in the tickets' order."""
+    """The file to write: a line per ticket, in the tickets' order; a table if its name ends in .csv."""
     by: By = "model"
     """Who judges: model; rules: the rules as code, without loading a model; both: code, and the model for tickets that code
     cannot decide. With a run's folder, its runner.judge is the default."""

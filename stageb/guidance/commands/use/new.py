@@ -34,6 +34,7 @@ PASSES = {"pass", "passed", "ok", "okay", "good", "go", "accept", "accepted", "a
 FAILS = {"fail", "failed", "ng", "nok", "not ok", "bad", "no go", "nogo", "reject", "rejected", "defect", "defective"}
 FAILS |= {"nonconforming", "不合格", "不通过"}
 LABELS = re.compile(r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I)
+REASONS = re.compile(r"reasons?|why|justification|rationale|原因|理由", re.I)
 MISSIONS = re.compile(r"mission|inspection|programme", re.I)
 GROUPS = re.compile(r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I)
 MOST_WORDS = 6  # that a column of verdicts may hold
@@ -103,7 +104,8 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
     passes, fails = divide_words(label, cells.columns[label], args.passes or [], args.fails or [])
     mission = args.mission or next((name for name in names if MISSIONS.fullmatch(name) and name != label), None)
     split = next((name for name in names if name != label and names_splits(cells.columns[name])), None)
-    others = [name for name in names if name not in (label, mission, split)]
+    reason = next((name for name in names if name != label and REASONS.fullmatch(name)), None)
+    others = [name for name in names if name not in (label, mission, split, reason)]
     group = args.group or guess_group({name: cells.columns[name] for name in others}, cells.columns[label])
     group = None if group == "null" else group
     return ColumnsConfig(
@@ -111,6 +113,7 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
         mission_name=None if mission else Path(table).stem,
         group_id=group,
         split=split,
+        reason=reason,
         label=label,
         passes=passes,
         fails=fails,
@@ -221,6 +224,7 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         ("group_id", columns.group_id, "the column that names what was inspected; null: every row is a case of its own"),
         ("together", columns.together, "a column whose equal rows stay in one split, such as a machine's name; or null"),
         ("split", columns.split, "the column that says train, val or test; null: shares of the rows"),
+        ("reason", columns.reason, "the column in which people say why, which only learning reads; or null"),
         ("label", columns.label, "the column that holds the right verdict"),
         ("passes", columns.passes, "its words that mean pass"),
         ("fails", columns.fails, "its words that mean fail"),

@@ -57,10 +57,10 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
     assert "group_id: Rack" in printed
 
 
-def test_eleven_keys_each_with_a_comment() -> None:
+def test_twelve_keys_each_with_a_comment() -> None:
     new(RACKS)
     keys = [line for line in Path("my.yaml").read_text().splitlines() if not line.startswith("#") and line != "columns:"]
-    assert len(keys) == 11
+    assert len(keys) == 12
     assert all("  # " in line for line in keys)
 
 
@@ -71,6 +71,8 @@ def test_eleven_keys_each_with_a_comment() -> None:
         ("mission,id,x,Result\na,1,u,ok\nb,2,v,Not OK\n", (), "fails", ["Not OK"]),
         ("id,x,part,Result\n1,u,Train,ok\n2,v,test,ng\n", (), "split", "part"),
         ("id,x,part,Result\n1,u,train,ok\n2,v,bus,ng\n", (), "split", None),
+        ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "reason", "Reason"),
+        ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "texts", ["x"]),
         ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
         ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
         ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),  # it names a machine, not a case

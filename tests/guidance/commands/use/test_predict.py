@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import re
@@ -354,3 +355,14 @@ def test_keys_of_fit_alone_are_told_with_their_lines_and_the_remedy(
     ]
     assert main([command, "--gate.pool_size", "20"]) == 2
     assert "command line: gate.pool_size belongs to fit alone; leave it out" in capsys.readouterr().err
+
+
+def test_a_name_in_csv_makes_a_table_of_the_same_rows(job: Job) -> None:
+    assert job() == 0 and job(output=str(job.folder / "out.csv")) == 0
+    table = list(csv.DictReader((job.folder / "out.csv").open(encoding="utf-8-sig", newline="")))
+    found = rows(job.out)
+    assert list(table[0]) == list(found[0])
+    assert [(row["group_id"], row["verdict"], row["reason"]) for row in table] == [
+        (row["group_id"], row["verdict"] or "", row["reason"]) for row in found
+    ]
+    assert {row["review"] for row in table} <= {"true", "false"}
