@@ -102,29 +102,29 @@ def run(arguments: Sequence[str]) -> int:
 
 def fit(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, run it."""
-    asked = parse(arguments)
-    check_place(asked)
+    parsed = parse(arguments)
+    check_place(parsed)
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
-    return registry.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
+    return registry.fit_of(parsed.loop)(parsed.config, parsed.resolved_yaml, parsed.fresh)
 
 
 def validate(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, check what it names; nothing is started and nothing written."""
-    asked = parse(arguments, "validate")
-    check_place(asked)
-    check = registry.check_of(asked.loop)
+    parsed = parse(arguments, "validate")
+    check_place(parsed)
+    check = registry.check_of(parsed.loop)
     if check is None:
-        print(f"The keys are valid. Loop {asked.loop} reads nothing else that could be checked before it starts.")
+        print(f"The keys are valid. Loop {parsed.loop} reads nothing else that could be checked before it starts.")
         return 0
-    return check(asked.config)
+    return check(parsed.config)
 
 
-def check_place(asked: ParsedCommand) -> None:
+def check_place(parsed: ParsedCommand) -> None:
     """Raise ``ConfigError`` where a run's folder cannot be made."""
     try:
-        disk.check_place(asked.config.output.folder, "another folder")
+        disk.check_place(parsed.config.output.folder, "another folder")
     except InputError as error:
-        raise ConfigError("output.root", asked.config.output.root, str(error)) from None
+        raise ConfigError("output.root", parsed.config.output.root, str(error)) from None
 
 
 def of_run(command: str, arguments: Sequence[str]) -> int:
@@ -138,9 +138,9 @@ def of_run(command: str, arguments: Sequence[str]) -> int:
             return 0
         raise InputError(f"stageb {command}: no run was named; {usage}")
     folder = Path(arguments[0])
-    asked = parse_run(folder)
+    parsed = parse_run(folder)
     lifetime.die_with_launcher()
-    return registry.command_of(asked.loop, command)(folder, asked.config, arguments[1:])
+    return registry.command_of(parsed.loop, command)(folder, parsed.config, arguments[1:])
 
 
 def of_tool(name: str, arguments: Sequence[str]) -> int:

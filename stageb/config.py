@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from stageb.errors import ConfigError
 from stageb.settings import ABOVE_0, CODE, DATA, DEVICES, PLAIN_NAME, SECONDS, UNIT, WRITTEN, Section, at_least, setting
@@ -81,6 +81,17 @@ class OutputConfig(Section, at="output"):
     def folder(self) -> Path:
         """The run's."""
         return Path(self.root, self.run_name)
+
+
+class LearningConfig(Section, at=""):
+    """What the configs of loops that learn weights have in common; each declares these keys among its own."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    output: OutputConfig
+    fabric: FabricConfig
+    log: LogConfig
+    loggers: list[str | LoggerConfig]
+    log_level: Level
 
 
 @dataclass(frozen=True)

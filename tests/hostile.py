@@ -59,6 +59,7 @@ from bending import (
 from stageb.cli import registry
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.commands.fit.artifacts import make_proposal_entry
+from stageb.guidance.judging.answers import parse_answer, parse_verdict
 from stageb.guidance.judging.selection import select
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.edits import apply, named, number
@@ -70,8 +71,6 @@ from stageb.guidance.rules.prompts import (
     ReflectionInput,
     evidence_lines,
     ordered_cases,
-    parse_answer,
-    parse_verdict,
     reflection_prompt,
     rollout_prompt,
 )

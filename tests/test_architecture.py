@@ -18,7 +18,7 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "snake", "growth")
-ROOT_FILES = 240
+ROOT_FILES = 243
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
 FLOORS = (
@@ -36,11 +36,11 @@ FLOORS = (
 ROOMS = {
     "guidance": ({"words"}, {"rules"}, {"tickets"}, {"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
     "two_channel": ({"types", "config"}, {"boxes"}, {"model"}, {"learning"}, {"commands"}, {"loop"}),
-    "engines": ({"config", "protocol"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
+    "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 242
-LINES = {"stageb": 44_590, "stageb/guidance": 19_370}
+FILES = 243
+LINES = {"stageb": 45_285, "stageb/guidance": 20_035}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -146,6 +146,7 @@ LIGHT = {
     "stageb/engines/__init__",
     "stageb/engines/config",
     "stageb/engines/protocol",
+    "stageb/engines/registry",
     "stageb/errors",
     "stageb/settings",
     "stageb/growth/__init__",
@@ -156,7 +157,7 @@ LIGHT = {
     "stageb/guidance/words/config",
     "stageb/guidance/rules/wordings",
     "stageb/guidance/rules/prompts",
-    "stageb/guidance/rules/conditions",
+    "stageb/guidance/rules/forms",
     "stageb/guidance/rules/evidence",
     "stageb/guidance/rules/__init__",
     "stageb/guidance/rules/fields",
@@ -187,7 +188,7 @@ LIGHT = {
 STAGES = {
     "guidance": (
         "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/steps "
-        "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/conditions "
+        "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/forms "
         "rules/evidence rules/fields rules/reading rules/expression rules/vocabulary rules/parse rules/judge "
         "learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
         "learning/gate/decide learning/gate/pruning commands/use/rows"

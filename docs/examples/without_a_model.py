@@ -2,7 +2,8 @@
 
 from stageb import Decode, Guidance, Prompt, Request, Rule, Ticket
 from stageb.engines.scripted import ScriptedEngine
-from stageb.guidance.rules.prompts import WORDS, parse_answer, rollout_prompt
+from stageb.guidance.judging.answers import parse_answer
+from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 
 
 def respond(prompt: Prompt, decode: Decode, key: int) -> str:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from stageb import __version__
 from stageb.cli import registry
+from stageb.engines.registry import ENGINES
 from stageb.errors import InputError, shown
 from stageb.job.devices import count_cores, free_memory
 
@@ -29,12 +30,6 @@ gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_cou
 gpus = [[gpu.name, gpu.total_memory] for gpu in gpus]
 print(json.dumps([torch.__version__, torch.version.cuda or torch.version.hip, gpus]))
 """
-ENGINES = {  # the extra that each engine needs, and a remark
-    "transformers": ("", "loads checkpoints; the default, with the model that ships in the package"),
-    "openai": ("", "asks a server: set model.base_url and model.model_name_or_path"),
-    "scripted": ("", "follows simple rules to the letter, to try things out"),
-    "vllm": ("vllm", "loads checkpoints; in an environment of its own, since it pins its torch"),
-}
 MORE = {"images": "tickets with images, stageb boxes", "gguf": "checkpoints in GGUF files"}
 
 
@@ -64,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     rows = [("packages", "", "what every loop needs")]
     rows += [(f"loop {name}", name.replace("_", "-"), loop.summary) for name, loop in registry.LOOPS.items()]
-    rows += [(f"engine {name}", extra, purpose) for name, (extra, purpose) in ENGINES.items()]
+    rows += [(f"engine {name}", engine.extra, engine.summary) for name, engine in ENGINES.items()]
     rows += [(f"extra {extra}", extra, purpose) for extra, purpose in MORE.items()]
     print()
     for name, extra, purpose in rows:

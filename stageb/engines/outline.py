@@ -10,13 +10,12 @@ from typing import Any
 from stageb import engines
 from stageb.engines.config import ModelConfig, find_checkpoint
 from stageb.engines.protocol import Prompt, Served
+from stageb.engines.registry import is_local
 from stageb.errors import StagebError
 from stageb.tiny import CHECKPOINT, NAME
 
-LOCAL = ("transformers", "vllm")  # engines that load a checkpoint into this process
 PROCESS_BYTES = 1 << 30  # of a rank without its model: the libraries, and what it works with
 COPY = 8  # bytes that a rank holds for one of a checkpoint's files, at the most: four-bit weights become float32
-LIGHT = ("scripted", "openai")  # engines that nothing is loaded for, or sent by, until they are asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +35,18 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
 
     Raises ``ConfigError`` or ``EngineError`` as ``engines.build`` does.
     """
-    if model.engine in LOCAL:
+    if is_local(model.engine):
         return _outline_checkpoint(model, accelerator)
-    if model.engine in LIGHT or model.engine not in engines.ENGINES:  # of one that does not exist, ``build`` says so
-        engine = engines.build(model, "cpu")
-        scores = None if isinstance(engine, Served) else isinstance(engine, engines.Scorer)
-        return Outline(engine.count_tokens, scores, isinstance(engine, engines.Resumer))
-    return Outline(None, None, None)
+    engine = engines.build(model, "cpu")  # of one that does not exist, it says so
+    scores = None if isinstance(engine, Served) else isinstance(engine, engines.Scorer)
+    return Outline(engine.count_tokens, scores, isinstance(engine, engines.Resumer))
 
 
 def check_name(model: ModelConfig) -> None:
     """Look whether ``model`` can be right, without importing anything heavy. Raises ``ConfigError`` where it cannot."""
-    if model.engine in LOCAL:
+    if is_local(model.engine):
         find_checkpoint(model.model_name_or_path)
-    elif model.engine in LIGHT or model.engine not in engines.ENGINES:
+    else:
         engines.build(model, "cpu")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
 from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
 
@@ -168,7 +168,7 @@ class GrowthEvaluationConfig(Section, at="evaluation"):
 
 
 @dataclass(frozen=True)
-class GrowthConfig(Section, at=""):
+class GrowthConfig(LearningConfig):
     """A controller that learns when and how networks should grow."""
 
     loop: Literal["growth"] = "growth"

@@ -29,19 +29,19 @@ RUN = ("id", "run_id")  # what classes of W&B's and MLflow's call a run of the s
 RUNS = "runs.json"  # under FOLDER: by logger, the service's run that this one is shown in
 
 
-def check(asked: Sequence[str | LoggerConfig]) -> None:
+def check(configs: Sequence[str | LoggerConfig]) -> None:
     """Raise ``ConfigError`` for a class that is not there, is no logger, or does not take its ``init_args``.
 
     This imports the modules that are named: a config is trusted as code is.
     """
-    for each in asked:
+    for each in configs:
         _load_class(each)
 
 
 class Loggers:
     """The loggers of a run."""
 
-    def __init__(self, asked: Sequence[str | LoggerConfig], folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, configs: Sequence[str | LoggerConfig], folder: Path, tell: Callable[[str], None]) -> None:
         """``folder`` is the run's, which holds its config; ``tell`` says what became of a logger that broke.
 
         Raises ``ConfigError``.
@@ -49,9 +49,9 @@ class Loggers:
         self._tell = tell
         self._file = folder / FOLDER / RUNS
         self._runs = _read_runs(self._file)
-        if asked:
+        if configs:
             disk.make_folder(folder / FOLDER)
-        named = [(_identify(each), each) for each in asked]
+        named = [(_identify(each), each) for each in configs]
         self._loggers = [(name, _create_logger(each, folder / FOLDER, self._runs.get(name))) for name, each in named]
         self._undescribed = {name for name, _ in self._loggers} - set(self._runs)
         self._config = folder / "config.yaml"
@@ -113,15 +113,15 @@ def _read_runs(path: Path) -> dict[str, str]:
     return {name: run for name, run in held.items() if isinstance(run, str)} if isinstance(held, dict) else {}
 
 
-def _identify(asked: str | LoggerConfig) -> str:
+def _identify(config: str | LoggerConfig) -> str:
     """What identifies a logger in ``RUNS``: its class path and arguments."""
-    return asked if isinstance(asked, str) else f"{asked.class_path} {json.dumps(asked.init_args, sort_keys=True)}"
+    return config if isinstance(config, str) else f"{config.class_path} {json.dumps(config.init_args, sort_keys=True)}"
 
 
-def _load_class(asked: str | LoggerConfig) -> type[Logger]:
+def _load_class(config: str | LoggerConfig) -> type[Logger]:
     from lightning.fabric.loggers.logger import Logger
 
-    path, given = (asked, {}) if isinstance(asked, str) else (asked.class_path, asked.init_args)
+    path, given = (config, {}) if isinstance(config, str) else (config.class_path, config.init_args)
     module, _, name = path.rpartition(".")
     if not module:
         raise ConfigError("loggers", path, "give a class by its whole path, such as lightning.fabric.loggers.CSVLogger")
@@ -140,13 +140,13 @@ def _load_class(asked: str | LoggerConfig) -> type[Logger]:
     return found
 
 
-def _create_logger(asked: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
-    found, given = _load_class(asked), {} if isinstance(asked, str) else asked.init_args
+def _create_logger(config: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
+    found, given = _load_class(config), {} if isinstance(config, str) else config.init_args
     again = {name: run for name in _find_parameters(found, RUN) if run}
     try:
         return found(**{**_defaults(found, folder), **again, **given})
     except Exception as error:  # a package that it needs is missing, a service refuses, ...
-        path = asked if isinstance(asked, str) else asked.class_path
+        path = config if isinstance(config, str) else config.class_path
         remedy = f"it cannot be created ({type(error).__name__}: {error}); install what it needs, or correct its init_args"
         raise ConfigError("loggers", path, remedy) from error
 

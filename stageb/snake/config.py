@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 from stageb.settings import DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
@@ -94,7 +94,7 @@ class SnakeEvaluationConfig(Section, at="evaluation"):
 
 
 @dataclass(frozen=True)
-class SnakeConfig(Section, at=""):
+class SnakeConfig(LearningConfig):
     """One agent that learns to play Snake with PPO."""
 
     loop: Literal["snake"] = "snake"

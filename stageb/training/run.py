@@ -12,12 +12,12 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig
+from stageb.config import LearningConfig
 from stageb.errors import StagebError
 from stageb.job import lifetime
 from stageb.job import world as worlds
@@ -84,24 +84,7 @@ NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys tha
 MIXED = ("bf16-mixed", "16-mixed")
 
 
-class LoopSettings(Protocol):
-    """What the configs of loops that learn weights have in common."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def output(self) -> OutputConfig: ...
-    @property
-    def fabric(self) -> FabricConfig: ...
-    @property
-    def log(self) -> LogConfig: ...
-    @property
-    def loggers(self) -> Sequence[str | LoggerConfig]: ...
-    @property
-    def log_level(self) -> Level: ...
-
-
-def launch(config: LoopSettings, main: Callable[[World], int]) -> int:
+def launch(config: LearningConfig, main: Callable[[World], int]) -> int:
     """Run ``main`` on every rank; returns its exit code. Raises ``ConfigError`` before any rank starts."""
     set_log_level(config.log_level)
     loggers.check(config.loggers)
@@ -111,7 +94,7 @@ def launch(config: LoopSettings, main: Callable[[World], int]) -> int:
 class LearningRun(RecordedRun):
     """One run: its state, its files and its messages."""
 
-    config: LoopSettings
+    config: LearningConfig
     progress: Progress  # set once the run has begun, as are these
     logs: Logs
     view: ClassVar[RowView]  # how its rows are shown; defined by the loop, as are these

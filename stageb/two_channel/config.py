@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
 from stageb.settings import ABOVE_0, CHECKPOINT, DATA, READ, SHARE_ABOVE_0, SHARE_BELOW_1, Check, Section, at_least, setting
 
 WHOLE = Check(lambda number: number >= 1, "a whole number above 0")
@@ -257,7 +257,7 @@ class DetectorEvaluationConfig(Section, at="evaluation"):
 
 
 @dataclass(frozen=True)
-class TwoChannelConfig(Section, at=""):
+class TwoChannelConfig(LearningConfig):
     """A vision-language model that learns to write the objects of an image, from labels and from its own answers."""
 
     loop: Literal["two_channel"] = "two_channel"

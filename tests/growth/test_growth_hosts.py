@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from docs.pages import DOCS
+from growth import one_host
 from growth.grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
 from torch.func import grad, vmap
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from lab.bench import one_host
 from stageb.errors import ConfigError
 from stageb.growth import blocks, hosts, kinds, lifecycle
 from stageb.growth.blueprints import convolve_as_product

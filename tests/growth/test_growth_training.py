@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from growth import one_host
 from growth.grown_hosts import KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
 from torch.nn import functional
 
-from lab.bench import one_host
 from stageb import seeds
 from stageb.growth import hosts, tasks, training
 from stageb.growth.data import Split

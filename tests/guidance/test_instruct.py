@@ -8,7 +8,7 @@ import pytest
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
-from stageb.guidance.judging.answers import sample_verdicts
+from stageb.guidance.judging.answers import parse_answer, sample_verdicts
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import requests
 from stageb.guidance.rules.evidence import find_evidence
@@ -17,7 +17,6 @@ from stageb.guidance.rules.prompts import (
     Case,
     ReflectionInput,
     instruct_words,
-    parse_answer,
     reflection_prompt,
     render_guidance,
     rollout_prompt,

@@ -23,11 +23,12 @@ from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.errors import JournalError
 from stageb.guidance.commands.fit.inputs import LIMITS
+from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.learning import steps as learning
 from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.rules.guidance_file import load_seed, make_neutral
-from stageb.guidance.rules.prompts import WORDS, parse_answer, ticket_text
+from stageb.guidance.rules.prompts import WORDS, ticket_text
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import FOLDS, Guidance
 from stageb.store.commits import PARTS

@@ -2,7 +2,7 @@
 
 - ``missions``, ``data``: synthetic missions with hidden rules, and tickets from files; split by the loop's own function.
 - ``method``: what a method is given and what it hands back; ``METHODS`` in ``cells`` is the table.
-- ``ours``, ``gepa_peer``, ``grpo_peer``: the methods. ``proposer`` asks the model for edits, for the peers
+- ``ours``, ``gepa_peer``: the methods. ``proposer`` asks the model for edits, for the peers
   as for the loop, and makes rules of the evidence without a model.
 - ``classic``: a decision tree and a rule list, as what rules can reach.
 - ``cells``: one method on one data set with one seed; many at once, a process each; a finished one is not run again.

@@ -229,12 +229,6 @@ def _gepa(**settings: Any) -> Method:
     return partial(gepa_peer.learn, settings=gepa_peer.Settings(**settings))
 
 
-def _grpo(**settings: Any) -> Method:
-    from lab.bench.learning import grpo_peer
-
-    return partial(grpo_peer.learn, settings=grpo_peer.Settings(**settings))
-
-
 METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when asked for: gepa may not be installed
     "ours": _ours,
     "statistics": _statistics,
@@ -245,8 +239,6 @@ METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when ask
     ),  # counted over all of train
     "gepa": _gepa,
     "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),  # what the pool is worth
-    "tf-grpo": _grpo,
-    "tf-grpo-best": partial(_grpo, best_on_val=True),
 }
 
 

@@ -18,7 +18,7 @@ from lab.bench.learning.data import MADE, REAL
 from lab.bench.learning.figures import learning_table
 
 DATASETS = ",".join([*MADE, *REAL])
-DEFAULT = "ours,statistics,gepa-tuned,gepa-evidence,gepa,tf-grpo,tf-grpo-best,tree,rules,logistic,boosting"
+DEFAULT = "ours,statistics,gepa-tuned,gepa-evidence,gepa,tree,rules,logistic,boosting"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -22,8 +22,6 @@ COLOURS = {  # one per method, told apart by most colour-blind readers; variants
     "gepa-tuned": "#1f5f8b",
     "gepa-evidence": "#4fa3d1",
     "gepa-no-pool": "#9a86b8",
-    "tf-grpo": "#b5b35c",
-    "tf-grpo-best": "#6f6d1e",
     "tree": "#8a8a8a",
     "rules": "#3a3a3a",
 }

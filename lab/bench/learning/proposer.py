@@ -17,16 +17,15 @@ from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
-from stageb.guidance.rules.conditions import PLAIN, Forms
-from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.expression import compile_expression
+from stageb.guidance.rules.forms import PLAIN, Forms
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Case, ReflectionInput
 from stageb.guidance.rules.reading import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import ReflectionConfig
-from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule, Ticket
+from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import stream, uniform
 
 SETTINGS = ReflectionConfig(  # as in configs/guidance/tickets.yaml, but that evidence is what this loop adds
@@ -99,16 +98,6 @@ def _with_evidence(shown: ReflectionInput, counting: Counting, guidance: Guidanc
     errors, contrast = of_kind(counting.cases, (label, shown.rule), guidance)
     counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES, forms=counting.forms)
     return replace(shown, evidence=counts)
-
-
-def together(guidance: Guidance, proposals: Sequence[Proposal]) -> Guidance:
-    """The guidance after all proposals; left out is what clashes with an earlier one, or finds the guidance full."""
-    kept: list[Operation] = []
-    for operation in (operation for proposal in proposals for operation in proposal.operations):
-        touched = {key for earlier in kept for key in named(earlier)}
-        if not touched & {*named(operation)} and len(apply(guidance, [*kept, operation]).rules) <= SETTINGS.max_rules:
-            kept.append(operation)
-    return apply(guidance, kept)
 
 
 def parse_rules(mission: str, text: str) -> Guidance:

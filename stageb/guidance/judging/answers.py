@@ -9,20 +9,34 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeGuard
+from itertools import accumulate
+from typing import Any, TypeGuard
 
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
 from stageb.errors import InputError, shown
-from stageb.guidance.rules.prompts import REASON, Words, first_verdict, parse_answer, verdict_lines
-from stageb.guidance.words.types import HEADLINE_KEY, Calibration, Candidate, Fault, Guidance, Ticket, Verdict
+from stageb.guidance.rules.prompts import REASON, VERDICT, Words, verdict_lines
+from stageb.guidance.words.types import (
+    HEADLINE_KEY,
+    PASS_FAIL,
+    Answers,
+    Calibration,
+    Candidate,
+    Fault,
+    Guidance,
+    Ticket,
+    Verdict,
+    shallow,
+)
 from stageb.seeds import stream, uniform
 
 FEWEST = 16  # answers that a share is told from
 ECHO = 24  # characters of a ticket's text, at the least, that tell that an answer gives its prompt back
 EXAMPLE = 300  # characters of the answer that is shown
+MOST_REASON = 400  # characters of one that is read leniently
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _KEY = re.compile(r"\bG\d+\b", re.ASCII)  # ASCII: Chinese letters may touch a key
 _REFUSES = re.compile(
     r"\W*(I('|\u2019)?m sorry|I am sorry|Sorry|I can('|\u2019)?t|I cannot|I('|\u2019)?m unable|I am unable|As an AI|"
@@ -64,6 +78,52 @@ def read_answer(
     if alone and not parsed and (verdict := first_verdict(text, words)):
         parsed = verdict, ""
     return (text, *parsed, None) if parsed else (text, None, "", _fault(completion, text, prompt))
+
+
+def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
+    """Verdict and reason of a strict two-line answer, or None.
+
+    White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
+    verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the first line
+    that names a verdict counts, and what follows it is the reason, if anything does.
+    """
+    text = text.strip()
+    if words.instruct:
+        return _read_leniently(text, words)
+    head, _, tail = text.partition("\n")
+    verdict = parse_verdict(head, words)
+    label, colon, reason = tail.partition(":")
+    reason = reason.strip()
+    if verdict is None or not colon or label.strip() != "Reason" or len(text.splitlines()) != 2:
+        return None
+    if not reason or _CONTROL.search(reason):
+        return None
+    return verdict, reason
+
+
+def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
+    either = "|".join(re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True))
+    found = re.search(rf"Verdict\W{{0,8}}({either})(?!\w)", text, re.IGNORECASE)
+    if found is None:
+        return None
+    verdict = next(verdict for verdict, spelling in words.verdicts.items() if spelling.lower() == found[1].lower())
+    said = _CONTROL.sub(" ", text[found.end() :]).lstrip(" *_.,;:-").rstrip(" *_")
+    reason = re.sub(r"^\W*Reason\W*", "", said, flags=re.IGNORECASE)
+    return verdict, " ".join(reason.split())[:MOST_REASON]
+
+
+def first_verdict(text: str, words: Words) -> Verdict | None:
+    """The verdict of an answer's first line, whatever follows."""
+    return parse_verdict(text.strip().partition("\n")[0], words)
+
+
+def parse_verdict(line: str, words: Words) -> Verdict | None:
+    """The verdict of a lone ``Verdict: ...`` line, or None."""
+    line = line.strip()
+    if not line.startswith(VERDICT):
+        return None
+    word = line.removeprefix(VERDICT).strip().lower()
+    return next((verdict for verdict, spelling in words.verdicts.items() if word == spelling.lower()), None)
 
 
 def _fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
@@ -189,13 +249,27 @@ def can_write_reasons(engine: Engine, words: Words) -> bool:
     return isinstance(engine, Resumer) or _is_drawn(engine, words)
 
 
-def score_log_odds(
+def score_verdicts(
     prompts: Sequence[Prompt], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
-) -> list[float]:
-    """For each prompt, the log-odds of pass against fail by its calibration."""
-    lines = verdict_lines(words)
-    scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
-    return [each.of(passes - fails) for each, (passes, fails) in zip(calibrations, scores, strict=True)]
+) -> list[tuple[float, ...]]:
+    """For each prompt the log-probabilities of the verdicts, in the order of ``words``; of pass and fail the log-odds by its
+    calibration, and 0."""
+    lines = tuple(verdict_lines(words).values())
+    scores = engine.score([Question(prompt, lines) for prompt in prompts])
+    if tuple(words.verdicts) != PASS_FAIL:
+        return scores
+    return [(each.of(passes - fails), 0.0) for each, (passes, fails) in zip(calibrations, scores, strict=True)]
+
+
+def find_shares(scores: Sequence[float], temperature: float) -> list[float]:
+    """How probable each verdict is at ``temperature``, by ``score_verdicts``, rounded to six places."""
+    if len(scores) == 2:
+        return [sigmoid(scores[0] - scores[1], temperature), sigmoid(scores[1] - scores[0], temperature)]
+    best = max(scores)
+    if temperature == 0:
+        return [float(place == scores.index(best)) for place in range(len(scores))]
+    weights = [math.exp(max(-700.0, (each - best) / temperature)) for each in scores]
+    return [round(weight / sum(weights), 6) for weight in weights]
 
 
 def calibrations_of(guidance: Guidance, tickets: Sequence[Ticket]) -> list[Calibration]:
@@ -223,16 +297,22 @@ def _draw_verdicts(
     instruct texts evenly, so that a vote is what the probability says, and not what luck does."""
     asked = [(request.prompt, calibration) for request, calibration in zip(requests, calibrations, strict=True)]
     once = dict.fromkeys(asked)
-    found = score_log_odds([prompt for prompt, _ in once], engine, words, [calibration for _, calibration in once])
-    log_odds_of = dict(zip(once, found, strict=True))
-    shares = [sigmoid(log_odds_of[each], request.decode.temperature) for each, request in zip(asked, requests, strict=True)]
+    found = score_verdicts([prompt for prompt, _ in once], engine, words, [calibration for _, calibration in once])
+    scores_of = dict(zip(once, found, strict=True))
+    shares = [
+        find_shares(scores_of[each], request.decode.temperature) for each, request in zip(asked, requests, strict=True)
+    ]
+    *others, last = words.verdicts
 
     def draw(place: int, key: int, count: int) -> float:
         return (place + 0.5) / count if words.instruct else uniform(stream("verdict", key), 0)
 
+    def choose(drawn: float, shares: Sequence[float]) -> Verdict:
+        return next((verdict for verdict, edge in zip(others, accumulate(shares), strict=False) if drawn < edge), last)
+
     return [
-        ["pass" if draw(place, key, len(request.keys)) < share else "fail" for place, key in enumerate(request.keys)]
-        for request, share in zip(requests, shares, strict=True)
+        [choose(draw(place, key, len(request.keys)), each) for place, key in enumerate(request.keys)]
+        for request, each in zip(requests, shares, strict=True)
     ]
 
 
@@ -249,3 +329,17 @@ def _put_before(begin: str, reason: Completion) -> Completion:
 def _goes_on(ids: Ids, request: Request) -> bool:
     """Whether an answer that began with ``ids`` would have gone on."""
     return 0 < len(ids) < request.decode.max_new_tokens
+
+
+def answers_to_plain(answers: Answers) -> dict[str, Any]:
+    """Answers as JSON data."""
+    plain = {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
+    if not answers.openings:
+        del plain["openings"]
+    return plain
+
+
+def answers_from_plain(row: Mapping[str, Any]) -> Answers:
+    """Answers as ``answers_to_plain`` and JSON leave them."""
+    candidates, openings = (Candidate(**each) for each in row["candidates"]), map(tuple, row.get("openings", ()))
+    return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

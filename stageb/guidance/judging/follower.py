@@ -165,7 +165,7 @@ def _asked(user: str, words: Words, forms: _RuleForms) -> _ReflectionPrompt:
             cases[right].append(_Seen(found[1], _facts(text.split(" | "), forms), reason))
         elif found := re.fullmatch(clue, line):
             clues.append(found[1])
-    return _ReflectionPrompt(cases[False], cases[True], label, rule, clues)  # type: ignore[arg-type]  # a key of words.wrong
+    return _ReflectionPrompt(cases[False], cases[True], label, rule, clues)
 
 
 def _counted(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> str:

@@ -18,15 +18,23 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Request, Scorer, Served, enable_images, thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.answers import can_write_reasons
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, can_write_reasons
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import Words, answer_text, begins_answers, rollout_prompt, verdict_lines, words_of
+from stageb.guidance.rules.prompts import (
+    Words,
+    answer_text,
+    begins_answers,
+    name_labels,
+    rollout_prompt,
+    verdict_lines,
+    words_of,
+)
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.columns import Scale, parse_scales
@@ -40,8 +48,7 @@ from stageb.guidance.words.types import (
     Round,
     Rule,
     Ticket,
-    answers_from_plain,
-    answers_to_plain,
+    Verdict,
     shallow,
 )
 from stageb.job import heartbeat
@@ -61,7 +68,7 @@ class Coder:
 
     def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling | None]:
         """What the rules say of each ticket; None where they cannot tell."""
-        judge = self._compiled(guidance.mission, guidance.rules)
+        judge = self._compiled(guidance.mission, guidance.labels, guidance.rules)
         rulings = (judge(reading(ticket)) for ticket in tickets)
         return [ruling if ruling.verdict else None for ruling in rulings]
 
@@ -77,18 +84,18 @@ class Coder:
         rule = guidance.rule(ruling.rule)
         assert ruling.verdict and rule  # it was decided, by a rule or the headline
         reason = f"{rule.key}: {rule.text}"
-        text = answer_text(ruling.verdict, reason, self._words)
+        text = answer_text(ruling.verdict, reason, name_labels(self._words, guidance.labels))
         candidate = Candidate(0, BY_RULES, 0.0, text, ruling.verdict, reason, format_ok=True, tokens=0)
         return Answers(self._tickets[position].key, 0, (candidate,))
 
-    def _compile(self, mission: str, rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
-        parse = self._parser(mission)
-        speaking = speaking_rules(rules, self._words)
-        return compile_rules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking])
+    def _compile(self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
+        parse = self._parser(mission, labels)
+        speaking = speaking_rules(rules, name_labels(self._words, labels))
+        return compile_rules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking], labels)
 
-    def _make_parser(self, mission: str) -> Callable[[str], RuleCode | OutOfReach]:
+    def _make_parser(self, mission: str, labels: tuple[Verdict, ...]) -> Callable[[str], RuleCode | OutOfReach]:
         vocabulary = Vocabulary.of((ticket for ticket in self._tickets if ticket.mission == mission), self._scales)
-        return cache(partial(parse_rule, vocabulary=vocabulary, words=self._words))
+        return cache(partial(parse_rule, vocabulary=vocabulary, words=name_labels(self._words, labels)))
 
 
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device

@@ -16,14 +16,15 @@ from dataclasses import replace
 from stageb.engines.protocol import Decode, Engine, Request, Scorer, thinks
 from stageb.guidance.judging.answers import (
     calibrations_of,
+    find_shares,
+    first_verdict,
     read_answer,
     sample_answers,
     sample_reasons,
     sample_verdicts,
-    score_log_odds,
-    sigmoid,
+    score_verdicts,
 )
-from stageb.guidance.rules.prompts import Words, first_verdict, rollout_prompt, ticket_text
+from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, ticket_text
 from stageb.guidance.words.config import DecodeConfig, SamplerConfig
 from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
@@ -97,6 +98,7 @@ def rollout(
     whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
     """
     samples, limit = sampler.samples_per_decode, sampler.max_prompt_tokens
+    words = name_labels(words, guidance.labels)
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
@@ -144,7 +146,7 @@ def write_reasons(
 
     A verdict stays what it is; the reason is empty where what follows the verdict is none.
     """
-    requests = []
+    requests, words = [], name_labels(words, guidance.labels)
     for ticket, candidate, _ in starts:
         decode, sample = sampler.grid[candidate.decode], candidate.index % sampler.samples_per_decode
         key = _keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[sample]
@@ -166,12 +168,13 @@ def judge_tickets(
 ) -> list[Judgement]:
     """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least cost.
 
-    With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the two verdict lines are weighed
+    With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the verdict lines are weighed
     at the temperature of the grid's first entry, which gives exactly the share of right answers that sampling would only
     estimate, where answers keep their form. With "answer" the first line is decoded greedily, and the share is 0 or 1; a
     model that thinks aloud is let think first, with the grid's first number of tokens, unless its answers are begun for it.
     A prompt that is longer than ``max_prompt_tokens`` is never judged right.
     """
+    words = name_labels(words, guidance.labels)
     if judge_by == "probability" or (words.begin and isinstance(engine, Scorer)):
         assert isinstance(engine, Scorer)  # whoever chose the way has looked
         temperature = sampler.grid[0].temperature if judge_by == "probability" else 0.0
@@ -195,10 +198,11 @@ def _weighed(
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
     calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
-    weighed = score_log_odds([prompts[i] for i in asked], engine, words, calibrations)
+    weighed = score_verdicts([prompts[i] for i in asked], engine, words, calibrations)
+    order = list(words.verdicts)
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
-    for i, log_odds in zip(asked, weighed, strict=True):
-        judged[i] = Judgement(sigmoid(log_odds if tickets[i].label == "pass" else -log_odds, temperature), lengths[i] + 1)
+    for i, scores in zip(asked, weighed, strict=True):
+        judged[i] = Judgement(find_shares(scores, temperature)[order.index(tickets[i].label)], lengths[i] + 1)
     return list(judged.values())
 
 

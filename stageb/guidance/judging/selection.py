@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import sqrt
 
@@ -18,12 +19,13 @@ MAJORITY = "majority"
 
 
 def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
-    """A candidate of the verdict that most gave; a tie goes to fail, since a missed fault costs more than a look.
+    """A candidate of the verdict that most gave; a tie goes to the one whose name comes first: to fail rather than to pass,
+    since a missed fault costs more than a look.
 
     Of that verdict's candidates it is the one of lowest temperature, then of lowest index; their order does not matter.
     """
-    passes = sum(candidate.verdict == "pass" for candidate in candidates)
-    verdict = "pass" if 2 * passes > len(candidates) else "fail"
+    votes = Counter(candidate.verdict or "" for candidate in candidates)
+    verdict = min(votes, key=lambda each: (-votes[each], each))
     agreeing = (candidate for candidate in candidates if candidate.verdict == verdict)
     return min(agreeing, key=lambda candidate: (candidate.temperature, candidate.index))
 
@@ -78,7 +80,8 @@ def latest_of_the_best(choices: Sequence[Choice], prices: Prices = EQUAL) -> Cho
     Trees, 1984, section 3.4.3).
     """
     scale = choices[0].scale
-    weights = {label: price / max(prices.values()) * scale.get(label, 1.0) for label, price in prices.items()}
+    labels = {label for choice in choices for label in choice.missed}
+    weights = {label: prices.get(label, 1.0) / max(prices.values()) * scale.get(label, 1.0) for label in labels}
 
     def cost(choice: Choice, power: int = 1) -> float:
         """The mean of the ``power`` of what a ticket costs."""

@@ -35,15 +35,24 @@ from stageb.guidance.learning.steps import (
 )
 from stageb.guidance.learning.terms import find_gaps, find_terms, hold_together
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, WrittenRule, judge_whole, learn_whole, write_whole
-from stageb.guidance.rules.conditions import Forms, reading
+from stageb.guidance.learning.whole import (
+    FOLDS,
+    Material,
+    Whole,
+    WrittenRule,
+    judge_whole,
+    learn_whole,
+    shorten,
+    write_whole,
+)
 from stageb.guidance.rules.edits import apply, mark_provisional
+from stageb.guidance.rules.forms import Forms, reading
 from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.columns import parse_scales
-from stageb.guidance.words.costs import LABELS, prices_of
+from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
@@ -124,14 +133,26 @@ class _Teacher:
         cases, prices = self.bundle.judged, prices_of(config.gating)
         chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
-        fails = _mask(place for place, case in enumerate(cases) if case.ticket.label == "fail")
+        labels = self.present.labels
+        labelled = {
+            label: _mask(place for place, case in enumerate(cases) if case.ticket.label == label)
+            for label in (*labels[1:], labels[0])
+        }
+        fails = sum(labelled.values()) ^ labelled[labels[0]]
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)
         readings = [reading(case.ticket) for case in cases]
         masks = find_terms(readings, forms)
         coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
-        verdicts = {verdict for code in coded for verdict in (LABELS if isinstance(code, OutOfReach) else (code.verdict,))}
+        verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
         material = Material(
-            masks, find_gaps(masks, readings), fails, fails ^ wrong, frozenset(verdicts), (prices["fail"], prices["pass"])
+            masks,
+            find_gaps(masks, readings),
+            fails,
+            fails ^ wrong,
+            frozenset(verdicts),
+            (prices["fail"], prices["pass"]),
+            labelled if has_labels(labels) else {},
+            keeps=bool(speaking_rules([rule for rule in self.present.rules if rule.is_fixed], words)),
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
@@ -162,10 +183,11 @@ class _Teacher:
             edit = self._edit(whole, sum(folds))
             if edit is None or fits(edit.guidance, self.tools):
                 return (whole, edit) if edit else None
-            if whole.card:
-                whole = learn_whole(self._material, folds, len(whole.card.points) // 2)
-            else:
-                whole = replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
+            whole = (
+                learn_whole(self._material, folds, len(whole.card.points) // 2)
+                if whole.card
+                else shorten(whole, self._material)
+            )
         return None
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:
@@ -178,8 +200,10 @@ class _Teacher:
         why = f"{unseen} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
         operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
         if whole.replaces:
-            kept = {rule.text for rule in rules}
-            spare = [rule for rule in self.present.rules if rule.key != HEADLINE_KEY and rule.text not in kept]
+            kept, former = [rule.text for rule in rules], [rule for rule in self.present.rules if rule.key != HEADLINE_KEY]
+            if whole.lists and kept == [rule.text for rule in former]:
+                return None
+            spare = [rule for rule in former if whole.lists or rule.text not in kept]
             operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
             if speaking_rules(self.present.rules[:1], words):
                 evidence = operations[0].evidence
@@ -193,7 +217,8 @@ class _Teacher:
         """The first tickets that a rule judges rightly, of those that it speaks of."""
         fails = self._material.fails
         if rule.line:
-            held = hold_together(self._material.masks, rule.line) & (fails if whole.verdict == "fail" else ~fails)
+            of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
+            held = hold_together(self._material.masks, rule.line) & of_verdict
         else:
             held = judge_whole(whole, self._material, among) & fails
         held = held & among or among
@@ -202,7 +227,7 @@ class _Teacher:
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
     """Whether the rules as code, under which a ticket passes of which they say nothing, give tickets their labels."""
-    judge = compile_rules(read_rules(guidance, tools.vocabulary, tools.words))
+    judge = compile_rules(read_rules(guidance, tools.vocabulary, tools.words), guidance.labels)
     tickets = [tools.tickets[i] for i in positions]
     return [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in tickets]
 

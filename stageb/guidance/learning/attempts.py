@@ -13,18 +13,8 @@ from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 
 UNTESTED = "applied untested"
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
-OUTCOMES = (
-    ACCEPTED,
-    UNTESTED,
-    PROVISIONAL,
-    "unproven",
-    "unlikely",
-    "futile",
-    "unpromising",
-    "dropped",
-    "turns no evidence",
-)  # nearest first
-APPLIED = OUTCOMES[:3]
+APPLIED = (ACCEPTED, UNTESTED, PROVISIONAL)
+OUTCOMES = (*APPLIED, "unproven", "unlikely", "futile", "unpromising", "dropped", "turns no evidence")  # nearest first
 
 
 @dataclass(frozen=True, slots=True)

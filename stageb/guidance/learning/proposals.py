@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from stageb.engines.protocol import Completion
-from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.edits import named
 from stageb.guidance.rules.evidence import Clue
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.texts import find_copied, one_line
@@ -208,8 +208,11 @@ def _check_rules(operation: Operation, guidance: Guidance, kept: Sequence[Operat
     """Refuse an operation on rules that it may not touch."""
     touched = {key for earlier in kept for key in named(earlier)}
     for key in named(operation):
-        if guidance.rule(key) is None:
+        rule = guidance.rule(key)
+        if rule is None:
             raise _UnusableError(f"no rule {one_line(key, 40)!r}")
+        if rule.is_fixed:
+            raise _UnusableError(f"{key} is fixed")
         if key == HEADLINE_KEY and operation.op != "update":
             raise _UnusableError(f"{HEADLINE_KEY} is never removed")
         if key in touched:

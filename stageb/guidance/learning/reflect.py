@@ -16,8 +16,8 @@ from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
-from stageb.guidance.rules.conditions import Forms
 from stageb.guidance.rules.evidence import Evidence, find_evidence
+from stageb.guidance.rules.forms import Forms
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
 from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import ReflectionConfig
@@ -170,9 +170,9 @@ def _is_known(judged: Sequence[Case]) -> bool:
 
 
 def deciding_rule(case: Case, guidance: Guidance) -> str:
-    """The key of the rule that the reason of a case names last; empty if the guidance has no such rule."""
-    key = find_cited_rule(case.reason or "")
-    return key if key and guidance.rule(key) else ""
+    """The key of the rule that the reason of a case names last; empty if the guidance has no such rule that may change."""
+    rule = guidance.rule(find_cited_rule(case.reason or ""))
+    return rule.key if rule and not rule.is_fixed else ""
 
 
 def merge_equal(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:

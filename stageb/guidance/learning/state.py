@@ -7,9 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.rules.guidance_file import from_json, to_json
 from stageb.guidance.rules.prompts import Case
-from stageb.guidance.words.costs import Prices, effective_counts, measure_classes, measure_interval, measure_ratio, scale_up
+from stageb.guidance.words.costs import (
+    Confusion,
+    Prices,
+    effective_counts,
+    has_labels,
+    measure_classes,
+    measure_interval,
+    measure_ratio,
+    scale_up,
+)
 from stageb.guidance.words.types import (
     NOTHING,
     NOWHERE,
@@ -21,8 +31,7 @@ from stageb.guidance.words.types import (
     Record,
     Selection,
     Ticket,
-    answers_from_plain,
-    answers_to_plain,
+    Verdict,
     shallow,
 )
 
@@ -48,6 +57,8 @@ class Tally:
     rollouts: int = 0  # candidates sampled
     tokens: int = 0  # new tokens in them
     by_rules: int = 0  # tickets that rules as code decided
+    answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of missions with labels of their own: label ->
+    #   answered, one of them or none -> tickets
 
     def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
         """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""
@@ -69,17 +80,32 @@ class Tally:
             rollouts=self.rollouts + (0 if answers.by_rules else len(answers.candidates)),
             tokens=self.tokens + sum(candidate.tokens for candidate in answers.candidates),
             by_rules=self.by_rules + answers.by_rules,
+            answered=self._answer(ticket.label, verdict or "none") if self.answered else {},
         )
+
+    @classmethod
+    def of(cls, labels: Sequence[Verdict]) -> Tally:
+        """The tally of no ticket of a mission that has these labels."""
+        has_own = has_labels(labels)
+        return cls(answered={label: dict.fromkeys((*labels, "none"), 0) for label in labels} if has_own else {})
+
+    def _answer(self, label: Verdict, said: str) -> Mapping[str, Mapping[str, int]]:
+        row = self.answered[label]
+        return {**self.answered, label: {**row, said: row[said] + 1}}
 
     @property
     def missed(self) -> dict[str, int]:
         """Tickets judged wrong, or without a verdict, by label."""
+        if self.answered:
+            return {label: sum(row.values()) - row[label] for label, row in self.answered.items()}
         fails = self.fails - self.fails_caught
         return {"pass": self.n - self.right - fails, "fail": fails}
 
     @property
-    def confusion(self) -> dict[str, dict[str, int]]:
+    def confusion(self) -> Confusion:
         """Label -> answered -> tickets."""
+        if self.answered:
+            return self.answered
         passes, missed = self.n - self.fails, self.missed
         return {
             "pass": {"pass": passes - missed["pass"], "fail": self.fn, "none": missed["pass"] - self.fn},
@@ -96,18 +122,18 @@ class Tally:
         what is said by label are of these; counts are of the tickets judged."""
         kept = self.n - self.review
         right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
+        errors, others = {"fp": self.fp, "fn": self.fn}, {"fp": self.fp - self.review_fp, "fn": self.fn - self.review_fn}
         return {
             "acc": measure_ratio(right, n),
             "acc_interval": measure_interval(right, n),
-            "fp": self.fp,
-            "fn": self.fn,
-            "unanswered": self.n - self.right - self.fp - self.fn,
+            **({} if self.answered else errors),
+            "unanswered": sum(row["none"] for row in self.confusion.values()),
             "n": self.n,
             **measure_classes(scale_up(self.confusion, scale), prices),
+            **({"confusion": self.answered} if self.answered else {}),
             "without_review": {
                 "acc": None if scale else measure_ratio(self.right - self.review_right, kept),  # not counted by label
-                "fp": self.fp - self.review_fp,
-                "fn": self.fn - self.review_fn,
+                **({} if self.answered else others),
                 "n": kept,
             },
             "unreadable": measure_ratio(self.unreadable, self.rollouts),
@@ -190,16 +216,7 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
-_PLAIN_FIELDS = (  # JSON data already
-    "again",
-    "bundles",
-    "merits",
-    "pruned_step",
-    "changed",
-    "idle_epochs",
-    "idle_bundles",
-    "distilled",
-)
+_PLAIN_FIELDS = "again bundles merits pruned_step changed idle_epochs idle_bundles distilled".split()  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:
@@ -208,8 +225,8 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
         "guidance": to_json(mission.guidance),
         "pending": [_record_to_plain(record) for record in mission.pending],
         "seen": {key: case and [case.right, case.reason] for key, case in mission.seen.items()},
-        "tally": asdict(mission.tally),
-        "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
+        "tally": _tally_to_plain(mission.tally),
+        "judged": {split: [step, _tally_to_plain(tally)] for split, (step, tally) in mission.judged.items()},
         "choices": [
             [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)] for choice in mission.choices
         ],
@@ -232,6 +249,12 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         left=Budget.of(body["left"]),
         **{field: body[field] for field in _PLAIN_FIELDS},
     )
+
+
+def _tally_to_plain(tally: Tally) -> dict[str, Any]:
+    """As JSON data, for which a mission of pass and fail has no ``answered``."""
+    plain = shallow(tally)
+    return plain if tally.answered else {name: each for name, each in plain.items() if name != "answered"}
 
 
 def _record_to_plain(record: Record) -> dict[str, Any]:

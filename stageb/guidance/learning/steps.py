@@ -23,10 +23,10 @@ from stageb.guidance.learning.gate.pruning import Removal, credit_rules, make_ro
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.edits import apply, named
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import check_proposal, demonstrate, find_touched
-from stageb.guidance.rules.prompts import Case, Words, rule_lines, words_of
+from stageb.guidance.rules.prompts import Case, Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.splits import (
     Splits,
@@ -39,7 +39,7 @@ from stageb.guidance.tickets.splits import (
     weigh_labels,
 )
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.types import FOLDS, Budget, Guidance, Proposal, Ticket
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Proposal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
@@ -60,11 +60,12 @@ class Tools:
     look: int  # tickets between two looks of a test
     choose: Choose | None = None  # the user's own, in place of race and test
     weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
+    labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
 
     @property
     def words(self) -> Words:
         """What the model reads and writes."""
-        return words_of(self.config.prompt, self.config.model)
+        return name_labels(words_of(self.config.prompt, self.config.model), self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
 
 def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) -> MissionState:
     """The mission with the records of a round counted; those of one that learns wait to be reflected on."""
-    tally = Tally() if batch.number == 0 else mission.tally
+    tally = Tally.of(mission.guidance.labels) if batch.number == 0 else mission.tally
     for record in records:
         tally = tally.plus(record.ticket, record.answers, record.selection)
     pending = mission.pending + tuple(records) if batch.learns else mission.pending

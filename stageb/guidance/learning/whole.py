@@ -5,20 +5,23 @@ a low price of computed conditions, and cards. Each is learnt without each of ``
 size of it judged on that part: the size that costs least is taken, the smallest of those that cost the same, and none at
 all where the present guidance costs as little. A card is harder to follow than a list; it is taken if it costs less by
 more than a standard error.
+
+Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
+is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf, sqrt
 
 from stageb.guidance.learning.lists import COMPUTED, cover
 from stageb.guidance.learning.scorecards import MOST_TERMS, Scorecard, fail_by, grow_cards
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any
-from stageb.guidance.rules.conditions import Condition
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any, hold_together
 from stageb.guidance.rules.expression import All, Expression, Points, negate
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Words, clue_text
@@ -38,16 +41,21 @@ class Material:
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
+    # Of a mission with labels of its own, the tickets of each, that of tickets which no rule speaks of last; ``fails`` are
+    # those of the others then.
+    labelled: Mapping[Verdict, int] = field(default_factory=dict)
+    keeps: bool = False  # the present rules, as some are fixed: others stand beside them
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
     """What to make of the guidance: lines or a card, with the present rules or in their place."""
 
-    verdict: Verdict  # of the tickets for which a line holds; of a card always fail
+    verdict: Verdict  # of the tickets for which a line holds; of a card always fail; of ``lists``: of none
     replaces: bool  # the present rules: then a ticket without a line has the other verdict
     lines: tuple[Line, ...] = ()
     card: Scorecard | None = None
+    lists: tuple[Whole, ...] = ()  # of labels of its own: the lines of each, where those before it do not hold
     cost: float = 0.0  # of a ticket, estimated on tickets that did not teach it
     present: float = 0.0  # the same of the present guidance
     won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
@@ -64,13 +72,10 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
     present = material.fails ^ material.judged_fail
-    weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
-    counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
-    lists = [_learn_lists(*way, weight, counts) for weight in weights for way in _ways(material)]
-    best = _choose_size(lists, material, folds)
-    card = _choose_size([partial(_learn_cards, longest)], material, folds)
-    if card and (not best or _find_gain(card[1], best[1], material, among) > 1):
-        best = card
+    if material.labelled:
+        best = None if material.keeps else _learn_by_label(material, folds)
+    else:
+        best = _learn_of_two(material, folds, longest)
     if not best or _cost(best[1], material) >= _cost(present & among, material):
         return None
     whole, wrong = best
@@ -83,6 +88,24 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
         lost=(wrong & ~present).bit_count() / count,
         gain=_find_gain(wrong, present & among, material, among),
     )
+
+
+def shorten(whole: Whole, material: Material) -> Whole | None:
+    """It without its last line, or of several lists the last line that judges fewest tickets right; None where nothing is
+    left then."""
+    if not whole.lists:
+        return replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
+
+    def worth(each: Whole) -> int:
+        *others, last = each.lines
+        alone = hold_together(material.masks, last) & ~hold_any(material.masks, others)
+        right = alone & material.labelled[each.verdict]
+        return 2 * right.bit_count() - alone.bit_count()
+
+    least = min(whole.lists, key=worth)
+    lists = [replace(each, lines=each.lines[:-1]) if each is least else each for each in whole.lists]
+    left = tuple(each for each in lists if each.lines)
+    return replace(whole, lists=left) if left else None
 
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
@@ -108,6 +131,56 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
+def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
+    """The best list or card, and the tickets that it judges wrong out of fold."""
+    best = _learn_best_list(material, folds, _ways(material))
+    card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
+    is_better = card and (not best or _find_gain(card[1], best[1], material, sum(folds)) > 1)
+    return card if is_better else best
+
+
+def _learn_by_label(material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
+    """A list for each label but the last, among the tickets that those before it leave, and the tickets that these judge
+    wrong out of fold. What no list holds for has the last label. The label comes next that one line tells best."""
+    among, claimed, right, told = sum(folds), 0, 0, 0  # told: those that lists speak of out of fold
+    lists: list[Whole] = []
+    *others, default = material.labelled
+    while others:
+        open_ = among & ~claimed
+        label = max(others, key=lambda each: _find_purest(material, material.labelled[each] & open_, open_))
+        others.remove(label)
+        wanted = material.labelled[label] & among & ~claimed
+        left = replace(material, fails=wanted | claimed, judged_fail=claimed)  # what is claimed plays no part
+        found = _learn_best_list(left, folds, [("fail", False)])
+        if found and found[1].bit_count() < wanted.bit_count():
+            list_, wrong = found
+            lists.append(replace(list_, verdict=label))
+            held = (wrong ^ wanted) & among & ~claimed & ~told
+            right, told = right | held & wanted, told | held
+            claimed |= judge_whole(list_, left, among)
+    right |= material.labelled[default] & among & ~told
+    return (Whole("", bool(material.verdicts), lists=tuple(lists)), among & ~right) if lists else None
+
+
+def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
+    """How pure the best line for the ``wanted`` tickets ``among`` these is (Laplace), and how short."""
+    if not wanted or wanted == among:
+        return 0.0, 0
+    lines = cover(material.masks, wanted, among & ~wanted, 0.5, most=1)
+    if not lines:
+        return 0.0, 0
+    held = hold_any(material.masks, lines) & among
+    return ((held & wanted).bit_count() + 1) / (held.bit_count() + 2), -len(lines[0])
+
+
+def _learn_best_list(
+    material: Material, folds: Sequence[int], ways: Sequence[tuple[Verdict, bool]]
+) -> tuple[Whole, int] | None:
+    weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
+    counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
+    return _choose_size([_learn_lists(*way, weight, counts) for weight in weights for way in ways], material, folds)
+
+
 def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     """Verdicts of lines, and whether they replace the present rules."""
     if not material.verdicts:
@@ -116,7 +189,7 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     added: list[tuple[Verdict, bool]] = (
         [("pass", False)] if "pass" in material.verdicts else [("fail", False), ("pass", False)]
     )
-    return [*added, ("fail", True), ("pass", True)]
+    return added if material.keeps else [*added, ("fail", True), ("pass", True)]
 
 
 def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callable[[int, int], dict[Term, int]]) -> _Kind:
@@ -187,19 +260,27 @@ class WrittenRule:
 
     text: str
     line: Line | None
+    verdict: Verdict  # of the tickets for which the line holds
 
 
 def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
     """The rules of what was learnt, without those that would not be read back as meant: a value may look like two."""
 
+    if whole.lists:
+        return [rule for each in whole.lists for rule in write_whole(each, vocabulary, words)]
+
     def read(condition: Condition) -> Expression | None:
-        opening, end = begin_rule("fail", words)
+        opening, end = begin_rule([*words.verdicts][-1], words)
         code = parse_rule(f"{opening}{clue_text((condition,), words)}{end}", vocabulary, words)
         return None if isinstance(code, OutOfReach) else code.condition
 
     codes = [(_card_code(whole.card, read), None)] if whole.card else _line_codes(whole, read)
     texts = [(write_rule(code, words), code, line) for code, line in codes if code]
-    return [WrittenRule(text, line) for text, code, line in texts if _is_same(parse_rule(text, vocabulary, words), code)]
+    return [
+        WrittenRule(text, line, whole.verdict)
+        for text, code, line in texts
+        if _is_same(parse_rule(text, vocabulary, words), code)
+    ]
 
 
 def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:

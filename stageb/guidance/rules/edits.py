@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import (
     ESTIMATE,
     HEADLINE_KEY,
@@ -34,11 +35,12 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
       text becomes the merged text. The others go.
     - An add whose text a rule has afterwards adds nothing; one whose text only removed rules had keeps the
       lowest-numbered of them. So nothing is lost and no key changes over a text that was there before and after.
+    - Rules of labels other than pass and fail, whose order decides, are added in the order given and always anew.
     - Keys are never given again: ``next_number`` only grows.
     - Every rule that got its text here gets new metadata (``reflection_id``, ``op``, ``sources``, ``rationale``).
 
-    Raises ``ValueError`` for operations that the checks of ``proposals.py`` never let through: a rule that is not there or
-    that two operations name, a headline that would go, a merge of fewer than two rules, an empty text.
+    Raises ``ValueError`` for operations that the checks of ``proposals.py`` never let through: a rule that is not there, is
+    fixed, or is named twice, a headline that would go, a merge of fewer than two rules, an empty text.
     """
     _check(guidance, operations)
     rules = {rule.key: rule for rule in guidance.rules}
@@ -56,12 +58,12 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
             removed.append(rules.pop(operation.key or ""))
     texts = {rule.text for rule in rules.values()}
     next_number = guidance.next_number
-    adds = [operation for operation in operations if operation.op == "add"]
-    for operation in sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence)):
+    adds, is_ordered = [operation for operation in operations if operation.op == "add"], has_labels(guidance.labels)
+    for operation in adds if is_ordered else sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence)):
         if operation.text in texts:
             continue
         texts.add(operation.text)
-        back = [rule for rule in removed if rule.text == operation.text]
+        back = [rule for rule in removed if rule.text == operation.text and not is_ordered]
         if back:
             rule = min(back, key=number)
         else:
@@ -131,8 +133,11 @@ def _check(guidance: Guidance, operations: Sequence[Operation]) -> None:
         if operation.op == "merge" and HEADLINE_KEY in operation.merged_from:
             raise ValueError(f"the headline is never merged: {operation}")
         for key in named(operation):
-            if guidance.rule(key) is None:
+            rule = guidance.rule(key)
+            if rule is None:
                 raise ValueError(f"no rule {key}: {operation}")
+            if rule.is_fixed:
+                raise ValueError(f"rule {key} is fixed: {operation}")
             if keys[key] > 1:
                 raise ValueError(f"rule {key} is named twice: {operation}")
 
@@ -169,6 +174,12 @@ def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChang
     return tuple(
         RuleChange(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)
     )
+
+
+def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[Rule, ...]:
+    """The rules of ``new`` with the text that they have in ``old``, that are fixed in one of both alone."""
+    pairs = [(rule, old.rule(rule.key) if old else None) for rule in (new.rules if new else ())]
+    return tuple(rule for rule, was in pairs if was and was.text == rule.text and was.is_fixed != rule.is_fixed)
 
 
 def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What sets the errors of one kind apart, counted over all tickets that a reflection may see.
 
 A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and no model counts well. So
-the counting is done here: for every condition that tickets suggest (``conditions.py``), and every two or three of them
+the counting is done here: for every condition that tickets suggest (``forms.py``), and every two or three of them
 together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not break.
 
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from math import inf, lgamma, log
 
-from stageb.guidance.rules.conditions import PLAIN, Condition, Forms, Kind, find_conditions, reading
+from stageb.guidance.rules.forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
 from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
@@ -33,12 +33,15 @@ CLASS: Mapping[Kind, str] = {
     "among": "joined",
     "above": "limit",
     "below": "limit",
+    "within": "limit",
+    "missing": "plain",
     "equals": "compared",
     "differs": "compared",
     "over": "compared",
     "under": "compared",
     "least": "ranked",
     "most": "ranked",
+    "count": "computed",
 }
 ODDS: Mapping[str, float] = {  # of what rules are about
     "plain": 1.0,

@@ -23,7 +23,7 @@ from stageb.guidance.rules.reading import (
     parse_number,
 )
 from stageb.guidance.words.texts import one_line
-from stageb.guidance.words.types import HEADLINE_KEY, Content, Ticket
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Content, Ticket, Verdict
 from stageb.untrusted import clean_text
 
 VERSION = 1  # of the JSON
@@ -41,6 +41,7 @@ class CodedMission:
     letters: str = ""  # beyond ASCII, that tickets' values have and that are the same in any case
     notes: Sequence[str] = ()  # which rules are provisional, and what is hoped of them
     tickets: Sequence[Ticket] = ()  # that rules were read by
+    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them
 
     @property
     def unreadable(self) -> dict[str, str]:
@@ -97,7 +98,7 @@ def judge(ticket: Mapping[str, object], mission: str | None = None) -> Ruling:
     return _JUDGES[mission](read_ticket(ticket, COLUMNS[mission]))  # type: ignore[index]
 
 
-_JUDGES = {name: make_judge(rules, HEADLINE) for name, rules in RULES.items()}
+_JUDGES = {name: make_judge(rules, HEADLINE, LABELS[name]) for name, rules in RULES.items()}
 '''
 
 
@@ -126,9 +127,12 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
         yield from (f"    # {note}" for note in mission.notes)
         yield f"    {mission.name!r}: ("
         for rule in mission.rules:
-            code = f"CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code)}),"
+            code = f"CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code, mission.labels)}),"
             yield f"        {code}{'  # provisional: not proven to help' * rule.is_provisional}"
         yield "    ),"
+    yield "}"
+    yield "LABELS: dict[str, tuple[str, ...]] = {  # the first is that of tickets no rule speaks of"
+    yield from (f"    {mission.name!r}: {mission.labels!r}," for mission in missions)
     yield "}"
     yield "COLUMNS: dict[str, Columns] = {"
     yield from (f"    {mission.name!r}: {mission.columns!r}," for mission in missions)
@@ -138,9 +142,9 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
     yield "}"
 
 
-def _write_python_code(code: RuleCode | OutOfReach) -> str:
+def _write_python_code(code: RuleCode | OutOfReach, labels: tuple[Verdict, ...]) -> str:
     if isinstance(code, OutOfReach):
-        return "('pass', 'fail'), unreadable"
+        return f"{labels!r}, unreadable"
     return f"({code.verdict!r},), {_write_predicate(code.expression)}"
 
 
@@ -173,6 +177,7 @@ def _to_json(mission: CodedMission) -> dict[str, Any]:
     gone = [(rule, rule.code) for rule in mission.rules if isinstance(rule.code, OutOfReach)]
     return {
         "step": mission.step,
+        **({"labels": list(mission.labels)} if mission.labels != PASS_FAIL else {}),
         **({"notes": list(mission.notes)} if mission.notes else {}),
         "rules": [
             {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": _to_tree(code.expression)}

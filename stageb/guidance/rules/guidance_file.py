@@ -1,7 +1,8 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
-``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some. A person may leave out
+``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some, ``labels`` where they
+are not pass and fail. A person may leave out
 everything but the experiences, or write a text file instead (``rules_file.py``). ``read_guidance`` is how commands read
 whatever they were pointed at; what it returns has passed every check.
 """
@@ -18,18 +19,24 @@ from typing import Any
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
-from stageb.guidance.rules.prompts import Words, find_words
+from stageb.guidance.rules.prompts import Words, find_words, name_labels
+from stageb.guidance.words.texts import labels_fault
 from stageb.guidance.words.types import (
+    ESTIMATE,
+    FIXED,
     FOLDS,
     HEADLINE_KEY,
     NAME_LENGTH,
     NOTHING,
+    PASS_FAIL,
+    PROVISIONAL,
     UNCALIBRATED,
     Budget,
     Calibration,
     Demonstration,
     Guidance,
     Rule,
+    Verdict,
 )
 from stageb.store.trust import file_of
 from stageb.untrusted import strict_json
@@ -39,12 +46,13 @@ KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
 SEEN = ("taught_by", "chosen_by")
-FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, "demonstrations", "calibration")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, "demonstrations", "calibration", "labels")
 
 
-def make_neutral(mission: str, words: Words) -> Guidance:
+def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL) -> Guidance:
     """The guidance of a mission that nothing is known of: a headline that favours no rule."""
-    return Guidance(mission, 0, (Rule(HEADLINE_KEY, words.neutral_headline),), 1)
+    headline = Rule(HEADLINE_KEY, name_labels(words, labels).neutral_headline)
+    return Guidance(mission, 0, (headline,), 1, labels=labels)
 
 
 def to_json(guidance: Guidance) -> dict[str, Any]:
@@ -58,6 +66,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
             **{name: "".join(sorted(seen)) for name in SEEN if (seen := getattr(guidance, name))},
             **_format_shown(guidance),
+            **({"labels": list(guidance.labels)} if guidance.labels != PASS_FAIL else {}),
         }
     }
 
@@ -93,18 +102,18 @@ def read_guidance(source: str | Path, mission: str | None = None, words: Words |
     if path.is_dir():
         files = find_guidance_files(path)
         each = dict.fromkeys(files.values())  # once, whatever missions a file holds
-        found = {name: guidance for file in each for name, guidance in load_seed(file).items()}
-        _check_mission(path, mission, found)
+        known = {name: guidance for file in each for name, guidance in load_seed(file).items()}
+        _check_mission(path, mission, known)
         if step is not None:
             wanted = {name: file for name, file in files.items() if mission in (None, name)}
-            found = {name: _carry_spent(found[name], _read_snapshot(file, name, step)) for name, file in wanted.items()}
+            known = {name: _carry_spent(known[name], _read_snapshot(file, name, step)) for name, file in wanted.items()}
     else:
-        found = load_seed(path, words)
-        _check_mission(path, mission, found)
+        known = load_seed(path, words)
+        _check_mission(path, mission, known)
         if step is not None:
-            wanted_of = {name: guidance for name, guidance in found.items() if mission in (None, name)}
-            found = {name: _carry_spent(guidance, _find_step(path, guidance, step)) for name, guidance in wanted_of.items()}
-    return {name: guidance for name, guidance in found.items() if mission in (None, name)}
+            wanted_of = {name: guidance for name, guidance in known.items() if mission in (None, name)}
+            known = {name: _carry_spent(guidance, _find_step(path, guidance, step)) for name, guidance in wanted_of.items()}
+    return {name: guidance for name, guidance in known.items() if mission in (None, name)}
 
 
 def split_step(source: str | Path) -> tuple[Path, int | None]:
@@ -120,8 +129,8 @@ def find_guidance_files(folder: Path) -> dict[str, Path]:
     """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop lies in ``folder``."""
     if not file_of(folder, folder / "config.yaml").exists():
         raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name a run's folder, or a file"))
-    found = (file_of(folder, file) for file in sorted(folder.glob("*/guidance.json")))
-    files = {name: file for file in found for name in load_seed(file)}
+    paths = (file_of(folder, file) for file in sorted(folder.glob("*/guidance.json")))
+    files = {name: file for file in paths for name in load_seed(file)}
     if not files:
         raise InputError(shown(f"{folder}: this run holds no guidance; name one of loop guidance that has begun"))
     return files
@@ -174,9 +183,9 @@ def _read_text(path: str | Path) -> str:
         raise _unreadable(path, f"not UTF-8 (byte {error.start})", "save it as UTF-8", line) from error
 
 
-def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance]) -> None:
-    if mission is not None and mission not in found:
-        names = shown(", ".join(map(repr, found)), 400)
+def _check_mission(path: Path, mission: str | None, known: Mapping[str, Guidance]) -> None:
+    if mission is not None and mission not in known:
+        names = shown(", ".join(map(repr, known)), 400)
         raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {names}"))
 
 
@@ -190,6 +199,31 @@ def carry_seen(before: Guidance, after: Guidance) -> Guidance:
     return replace(after, taught_by=before.taught_by | after.taught_by, chosen_by=before.chosen_by | after.chosen_by)
 
 
+def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
+    """``edited``, which a person wrote, with all that ``base`` tells of it: where its rules come from, and what was spent
+    and seen. Marks are those of ``edited``."""
+    known, marks = {rule.text: rule.metadata for rule in base.rules}, {FIXED, PROVISIONAL}
+
+    def keep(rule: Rule) -> Rule:
+        gone = marks if rule.is_provisional else {*marks, ESTIMATE}
+        kept = {name: value for name, value in known.get(rule.text, {}).items() if name not in gone}
+        return replace(rule, metadata={**kept, **rule.metadata})
+
+    rules = tuple(map(keep, edited.rules))
+    is_same = [(rule.key, rule.text) for rule in rules] == [(rule.key, rule.text) for rule in base.rules]
+    return Guidance(
+        base.mission,
+        base.step if is_same else base.step + 1,
+        rules,
+        max(base.next_number, edited.next_number),
+        base.spent,
+        base.taught_by,
+        base.chosen_by,
+        base.demonstrations,
+        base.calibration if is_same else UNCALIBRATED,
+    )
+
+
 def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:
     """The guidance that a run had at ``step``; ``file`` is its guidance.json."""
     kept = {int(each.stem.rpartition("-")[2]): each for each in file.parent.glob("snapshots/guidance-[0-9]*.json")}
@@ -197,9 +231,9 @@ def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:
         raise InputError(
             _describe_missing_step(file.parent, mission, step, kept, "guidance.retention says how many a run keeps")
         )
-    found = load_seed(file_of(file.parent, kept[step]))
-    _check_mission(kept[step], mission, found)
-    return found[mission]
+    known = load_seed(file_of(file.parent, kept[step]))
+    _check_mission(kept[step], mission, known)
+    return known[mission]
 
 
 def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
@@ -256,6 +290,7 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
         chosen_by=chosen_by,
         demonstrations=demonstrations,
         calibration=calibration,
+        labels=tuple(body.get("labels", PASS_FAIL)),
     )
 
 
@@ -280,29 +315,32 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
         rules_place: tuple[str, ...] = ("experiences",) if "experiences" in body else ()
         return [(rules_place, "no experiences with a headline", 'write "experiences": {"G0": "the headline", ...}')]
     remedy = f"leave it out; known: {', '.join(FIELDS)}"
-    found: list[_Fault] = [((name,), f"unknown field {name!r}", remedy) for name in body if name not in FIELDS]
+    faults: list[_Fault] = [((name,), f"unknown field {name!r}", remedy) for name in body if name not in FIELDS]
     for key, text in rules.items():
         place = ("experiences", key)
         if not KEY.fullmatch(key):
-            found.append((place, f"experiences: the key {key!r}", "name rules G0, G1, ... G999999"))
+            faults.append((place, f"experiences: the key {key!r}", "name rules G0, G1, ... G999999"))
         elif not isinstance(text, str):
-            found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
+            faults.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
-            found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    if found:
-        return found
+            faults.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
+    if faults:
+        return faults
+    if why := labels_fault(body.get("labels", PASS_FAIL)):
+        remedy = "list the labels of its tickets, the one of tickets that no rule speaks of first"
+        return [(("labels",), f"labels: {why}", remedy)]
     rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
     return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
 
 
 def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
-    found: list[_Fault] = []
+    faults: list[_Fault] = []
     least = 1 + max(int(key[1:]) for key in rules)
     for name, lowest in (("step", 0), ("next_number", least)):
         value = body.get(name, lowest)
         if type(value) is not int or value < lowest:
-            found.append(((name,), f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
-    return found
+            faults.append(((name,), f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
+    return faults
 
 
 def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
@@ -330,20 +368,20 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """What is wrong with demonstrations and calibration."""
-    found: list[_Fault] = []
+    faults: list[_Fault] = []
     demonstrations, calibration = body.get("demonstrations", []), body.get("calibration", {})
     if not isinstance(demonstrations, list) or not all(map(_is_demonstration, demonstrations)):
-        found.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
+        faults.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
     names = {each.name for each in fields(Calibration)}
     is_known = isinstance(calibration, dict) and calibration.keys() <= names
     if not is_known or not all(type(each) in (int, float) and abs(each) < MOST for each in calibration.values()):
-        found.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
-    return found
+        faults.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
+    return faults
 
 
 def _is_demonstration(each: Any) -> bool:
     names = {field.name for field in fields(Demonstration)}
-    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in ("pass", "fail"):
+    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in PASS_FAIL:
         return False
     summaries = each["per_image"]
     texts = [each[name] for name in ("source", "rule", "text")]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.expression import (
     All,
     Arithmetic,
@@ -21,13 +20,24 @@ from stageb.guidance.rules.expression import (
     atoms,
     compile_expression,
 )
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.grammar import Grammar
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
-from stageb.guidance.rules.prompts import Case, Words, demonstration_text
+from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.types import HEADLINE_KEY, Demonstration, Guidance, Operation, Proposal, Refusal, Rule, Verdict
+from stageb.guidance.words.types import (
+    HEADLINE_KEY,
+    PASS_FAIL,
+    Demonstration,
+    Guidance,
+    Operation,
+    Proposal,
+    Refusal,
+    Rule,
+    Verdict,
+)
 
 
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
@@ -108,7 +118,7 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
     Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
     stands, if it can be read in one way alone.
     """
-    parse = parse_rule if is_whole else _parse_openly
+    parse, words = parse_rule if is_whole else _parse_openly, name_labels(words, guidance.labels)
     return [
         CodedRule(rule.key, rule.text, parse(rule.text, vocabulary, words), rule.is_provisional)
         for rule in speaking_rules(guidance.rules, words)
@@ -120,9 +130,9 @@ def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
     return [rule for rule in rules if rule.key != HEADLINE_KEY or rule.text != words.neutral_headline]
 
 
-def compile_rules(rules: Sequence[CodedRule]) -> Callable[[Reading], Ruling]:
+def compile_rules(rules: Sequence[CodedRule], labels: tuple[Verdict, ...] = PASS_FAIL) -> Callable[[Reading], Ruling]:
     """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
-    return make_judge(map(_compile_rule, rules), HEADLINE_KEY)
+    return make_judge((_compile_rule(rule, labels) for rule in rules), HEADLINE_KEY, labels)
 
 
 def explain_unknown(rules: Sequence[CodedRule], ruling: Ruling, reading: Reading) -> str:
@@ -159,9 +169,9 @@ def _why_unknown(code: RuleCode | OutOfReach, reading: Reading) -> str:
     )
 
 
-def _compile_rule(rule: CodedRule) -> CompiledRule:
+def _compile_rule(rule: CodedRule, labels: tuple[Verdict, ...]) -> CompiledRule:
     if isinstance(rule.code, OutOfReach):
-        return CompiledRule(rule.key, rule.text, ("pass", "fail"), unreadable)
+        return CompiledRule(rule.key, rule.text, labels, unreadable)
     return CompiledRule(rule.key, rule.text, (rule.code.verdict,), compile_expression(rule.code.expression))
 
 
@@ -171,6 +181,7 @@ def find_touched(before: Guidance, after: Guidance, vocabulary: Vocabulary, word
     Rules are told apart by key and text, since reasons name keys. One that code cannot read may touch every ticket, and so
     may one of which a ticket does not tell whether it holds.
     """
+    words = name_labels(words, after.labels)
     changed = {(rule.key, rule.text) for rule in before.rules} ^ {(rule.key, rule.text) for rule in after.rules}
     codes = [parse_rule(text, vocabulary, words) for text in sorted({text for _, text in changed})]
     predicates = [compile_expression(code.expression) for code in codes if not isinstance(code, OutOfReach)]
@@ -215,6 +226,7 @@ class UnknownName:
 
 def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Iterator[UnknownName]:
     """The rules of ``guidance`` that name a field, value or word that no ticket has."""
+    words = name_labels(words, guidance.labels)
     for rule in guidance.rules:
         read = parse_rule(rule.text, vocabulary, words) if rule.key != HEADLINE_KEY else None
         if isinstance(read, OutOfReach) and (why := _why_unheard_of(read, vocabulary)):
@@ -267,7 +279,7 @@ def demonstrate(
     wanted = max(LEAST, sum(each.rule in rules for each in kept)) if rules else 0
     kept += [each for each in found.values() if each.rule == HEADLINE_KEY][: max(0, wanted - counts[HEADLINE_KEY])]
     if not rules and not kept:
-        each_label = [[each for each in found.values() if each.verdict == label] for label in ("pass", "fail")]
+        each_label = [[each for each in found.values() if each.verdict == label] for label in PASS_FAIL]
         pairs = [each for pair in zip(*each_label, strict=False) for each in pair][:BY_LABEL]
         kept = [replace(each, rule="", text="") for each in pairs]
     cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
@@ -288,7 +300,7 @@ def _find_deciding(
     """The cases of which the rules as code say the label, each with the rule that does; where no rule can be read, all."""
     texts = {rule.key: rule.text for rule in guidance.rules}
     rules = read_rules(guidance, vocabulary, words)
-    judge = compile_rules(rules)
+    judge = compile_rules(rules, guidance.labels)
     for case in cases:
         ruling = judge(reading(case.ticket))
         if not rules or ruling.verdict == case.ticket.label:

@@ -6,8 +6,8 @@ if the part could turn it. ``export.py`` writes this file into the modules that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from stageb.guidance.rules.reading import (
     ANY,
@@ -23,7 +23,7 @@ from stageb.guidance.rules.reading import (
 )
 
 Predicate = Callable[[Reading], "bool | None"]
-Verdict = Literal["pass", "fail"]
+Verdict = str
 Ordered = Callable[[float, float], bool]
 
 
@@ -169,7 +169,7 @@ class CompiledRule(NamedTuple):
 
     key: str
     text: str
-    verdicts: tuple[Verdict, ...]  # that it may give: one; both where the rule is unreadable
+    verdicts: tuple[Verdict, ...]  # that it may give: one; all where the rule is unreadable
     holds: Predicate
 
 
@@ -181,34 +181,35 @@ class Ruling(NamedTuple):
     unknown: tuple[str, ...] = ()  # without a verdict: the keys of the rules on which it hangs
 
 
-def make_judge(rules: Iterable[CompiledRule], headline: str) -> Callable[[Reading], Ruling]:
-    """What gives the verdict on a ticket: a pass where a pass rule holds, else a fail where a fail rule does, else a pass.
+def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]) -> Callable[[Reading], Ruling]:
+    """What gives the verdict on a ticket: that of the first rule that holds, and where none does, the first of ``labels``.
+    Where these are pass and fail, rules that pass stand before those that fail, whatever their numbers.
 
     None where that hangs on a rule that is unreadable, or on what the ticket does not tell.
     """
     rules = tuple(rules)
-    sides = [[(rule.holds, rule.key) for rule in rules if verdict in rule.verdicts] for verdict in ("pass", "fail")]
-    by_key = {rule.key: (Ruling("pass", rule.key), Ruling("fail", rule.key)) for rule in rules}
-    by_headline = Ruling("pass", headline)
+    tests = [(rule.holds, Ruling(verdict, rule.key)) for rule in rules for verdict in rule.verdicts]
+    if labels == ("pass", "fail"):
+        tests.sort(key=lambda test: test[1].verdict == "fail")
+    by_headline = Ruling(labels[0], headline)
 
     def judge(ticket: Reading) -> Ruling:
-        unknown: list[str] = []
-        for holds, key in sides[0]:
+        unknown: list[Ruling] = []
+        for holds, ruling in tests:
             found = holds(ticket)
             if found:
-                return by_key[key][0]
+                return _decide(ruling, unknown)
             if found is None:
-                unknown.append(key)
-        passes = len(unknown)
-        for holds, key in sides[1]:
-            found = holds(ticket)
-            if found:
-                return Ruling(None, "", tuple(unknown[:passes])) if passes else by_key[key][1]
-            if found is None:
-                unknown.append(key)
-        return Ruling(None, "", tuple(unknown[passes:])) if len(unknown) > passes else by_headline
+                unknown.append(ruling)
+        return _decide(by_headline, unknown)
 
     return judge
+
+
+def _decide(ruling: Ruling, unknown: Sequence[Ruling]) -> Ruling:
+    """The ruling, unless rules before it that may hold give another verdict."""
+    keys = dict.fromkeys(each.rule for each in unknown if each.verdict != ruling.verdict)
+    return Ruling(None, "", tuple(keys)) if keys else ruling
 
 
 def _limited(name: str | Computed, limit: str, is_so: Ordered) -> Predicate:

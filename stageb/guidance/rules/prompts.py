@@ -18,22 +18,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, reduce
 from typing import Any
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
-from stageb.guidance.rules.conditions import Condition
+from stageb.engines.registry import is_local
 from stageb.guidance.rules.evidence import NOTHING, Evidence
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.config import PromptConfig
-from stageb.guidance.words.types import HEADLINE_KEY, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import (
+    HEADLINE_KEY,
+    PASS_FAIL,
+    UNCALIBRATED,
+    Demonstration,
+    Guidance,
+    Ticket,
+    Verdict,
+)
 from stageb.tiny import NAME
 
 VERDICT, REASON = "Verdict:", "Reason:"
-LOCAL = ("transformers", "vllm")  # engines that surely continue an answer which is begun for the model
-MOST_REASON = 400  # characters of one that is read leniently
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def _filled(words: Words, forms: Mapping[str, str], **changed: Any) -> Words:
@@ -58,9 +65,28 @@ _FORMS: dict[str, dict[str, str]] = {  # of the verdict words that a language ha
         "Fail": "Fail",
         **{f"{before}{verdict}": f"{before}{verdict}" for before in ("", "to ", "should ") for verdict in ("pass", "fail")},
     },
-    "zh": {str(verdict): word for verdict, word in ZH.verdicts.items()},
+    "zh": dict(ZH.verdicts),
 }
 _TEMPLATES = {"en": EN, "zh": ZH}
+_LISTED = {"en": ("{}, {}", "{} or {}"), "zh": ("{}、{}", "{}或{}")}
+_FIRST = {"en": "one that begins with {} wins", "zh": "以“{}”开头的规则优先"}  # which of two rules wins
+_FIRST_RULE = {"en": "the first wins", "zh": "最前面的优先"}  # the same of labels other than pass and fail
+_LABEL_HEADLINE = {
+    "en": "A ticket is <first label> unless a rule says otherwise.",
+    "zh": "除非有规则另行判定，否则为<first label>。",
+}
+
+
+def _name_all(language: str, verdicts: Sequence[str], first: str) -> dict[str, str]:
+    """The forms that name all verdicts, and the rule that wins."""
+    comma, either = _LISTED[language]
+    return {"either": either.format(reduce(comma.format, verdicts[:-1]), verdicts[-1]), "first": first}
+
+
+for _language, _forms in _FORMS.items():
+    _forms |= _name_all(
+        _language, [_forms["pass"], _forms["fail"]], _FIRST[_language].format(_forms.get("Pass", _forms["pass"]))
+    )
 
 WORDS: dict[str, Words] = {language: _filled(words, _FORMS[language]) for language, words in _TEMPLATES.items()}
 """Each language with its own verdict words."""
@@ -82,15 +108,38 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
     own, changed = prompt.verdict_words, dict[str, Any]()
     if own is not None:
         passes, fails = own["pass"], own["fail"]
-        forms = {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
+        forms = _name_all(prompt.language, [passes, fails], _FIRST[prompt.language].format(passes))
+        forms |= {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
         for verdict, word in own.items():
             forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
         either = re.compile(rf"(?<![a-z0-9])({re.escape(fails)}|{re.escape(passes)})(?![a-z0-9])", re.IGNORECASE)
         changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": either}
     if has_instruct_texts(prompt, model):
         template = replace(template, **INSTRUCT[prompt.language])
-    begun = begins_answers(prompt, model, model.engine in LOCAL)
+    begun = begins_answers(prompt, model, is_local(model.engine))
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
+
+
+def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
+    """``words`` for a mission whose tickets have these ``labels``: the same where they are pass and fail."""
+    if labels == PASS_FAIL:
+        return words
+    return _with_labels("zh" if words.both == ZH.both else "en", words.instruct is not None, words.begin, labels)
+
+
+@cache
+def _with_labels(language: str, has_instruct: bool, begin: str, labels: tuple[Verdict, ...]) -> Words:
+    """Nobody reflects on such a mission: what is learnt of it code learns."""
+    forms = _name_all(language, labels, _FIRST_RULE[language])
+    texts: dict[str, Any] = {
+        "counted": {},
+        "right": {},
+        "wrong": {},
+        "neutral_headline": _LABEL_HEADLINE[language],
+        "reflection": "",
+    }
+    template = replace(_TEMPLATES[language], **{**(INSTRUCT[language] if has_instruct else {}), **texts})
+    return _filled(template, forms | {"first label": labels[0]}, verdicts={each: each for each in labels}, begin=begin)
 
 
 def begins_answers(prompt: PromptConfig, model: ModelConfig, continues: bool) -> bool:
@@ -155,7 +204,7 @@ def render_guidance(guidance: Guidance) -> str:
 
 def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
     """The prompt that asks for one ticket's verdict."""
-    shown = ticket.images
+    shown, words = ticket.images, name_labels(words, guidance.labels)
     system = words.rollout.format(mission=guidance.mission, rules=rule_lines(guidance))
     before = ""
     if words.instruct:
@@ -267,49 +316,3 @@ def verdict_lines(words: Words) -> dict[Verdict, str]:
 def answer_text(verdict: Verdict, reason: str, words: Words) -> str:
     """The two lines that a right answer consists of."""
     return f"{verdict_lines(words)[verdict]}\n{REASON} {reason}"
-
-
-def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
-    """Verdict and reason of a strict two-line answer, or None.
-
-    White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
-    verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the first line
-    that names a verdict counts, and what follows it is the reason, if anything does.
-    """
-    text = text.strip()
-    if words.instruct:
-        return _read_leniently(text, words)
-    head, _, tail = text.partition("\n")
-    verdict = parse_verdict(head, words)
-    label, colon, reason = tail.partition(":")
-    reason = reason.strip()
-    if verdict is None or not colon or label.strip() != "Reason" or len(text.splitlines()) != 2:
-        return None
-    if not reason or _CONTROL.search(reason):
-        return None
-    return verdict, reason
-
-
-def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
-    either = "|".join(re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True))
-    found = re.search(rf"Verdict\W{{0,8}}({either})(?!\w)", text, re.IGNORECASE)
-    if found is None:
-        return None
-    verdict = next(verdict for verdict, spelling in words.verdicts.items() if spelling.lower() == found[1].lower())
-    said = _CONTROL.sub(" ", text[found.end() :]).lstrip(" *_.,;:-").rstrip(" *_")
-    reason = re.sub(r"^\W*Reason\W*", "", said, flags=re.IGNORECASE)
-    return verdict, " ".join(reason.split())[:MOST_REASON]
-
-
-def first_verdict(text: str, words: Words) -> Verdict | None:
-    """The verdict of an answer's first line, whatever follows."""
-    return parse_verdict(text.strip().partition("\n")[0], words)
-
-
-def parse_verdict(line: str, words: Words) -> Verdict | None:
-    """The verdict of a lone ``Verdict: ...`` line, or None."""
-    line = line.strip()
-    if not line.startswith(VERDICT):
-        return None
-    word = line.removeprefix(VERDICT).strip().lower()
-    return next((verdict for verdict, spelling in words.verdicts.items() if word == spelling.lower()), None)

@@ -5,10 +5,12 @@
     G0. A ticket passes unless a rule fails it.
     Fail if label is missing.
     G4. Fail if connector is loose.
+    G5 (fixed). Fail if a summary mentions water.
 
 ``[mission]`` begins a mission, named as the tickets name it. A line gets the number that it begins with, ``G4.``, or else
-the next one after the line before; numbers grow. ``G0.`` is the headline; a mission without one gets the neutral one. White
-space around a line, and empty lines, do not count.
+the next one after the line before; numbers grow. A number may be marked: ``(fixed)`` for a rule that learning leaves as it
+is, ``(provisional)`` for one without proof. ``G0.`` is the headline; a mission without one gets the neutral one. White space
+around a line, and empty lines, do not count.
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.words.types import HEADLINE_KEY
+from stageb.guidance.words.types import FIXED, HEADLINE_KEY, PROVISIONAL, Guidance
 from stageb.store import disk
 from stageb.untrusted import strict_json
 
-_NUMBERED = re.compile(r"G([0-9]{1,9})\.(.*)")
+_NUMBERED = re.compile(rf"G([0-9]{{1,9}})(?: \(({FIXED}|{PROVISIONAL})\))?\.(.*)")
 _NEARLY_NUMBERED = re.compile(r"[Gg]([0-9]+|[nxNX]?)(?=[\s:.)])\S?")
 VERDICTS = ("fail", "pass", "fails", "passes", "failed", "passed")
 _HEADING = re.compile(r"\[(.*\S.*)\]")
@@ -49,7 +51,7 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
             if not mission or mission in content:
                 remedy = "write [the mission] on a line of its own" if not mission else "write its rules in one place"
                 bad.append(BadLine(path, at, "no mission's name" if not mission else f"[{mission}] stands twice", remedy))
-            content[mission] = {"experiences": {HEADLINE_KEY: headline}}
+            content[mission] = {"experiences": {HEADLINE_KEY: headline}, "metadata": {}}
             lines[mission,] = at
         elif not content:
             bad.append(BadLine(path, at, "a rule of no mission", "write [the mission] on a line above it"))
@@ -61,13 +63,21 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
             place = (mission, "experiences", f"G{numbered[1] if numbered else number}")
             if number <= last and (last or place in lines):
                 bad.append(BadLine(path, at, f"{place[2]} after G{last}", "let numbers grow, or leave them out"))
-            content[mission]["experiences"][place[2]] = numbered[2].strip() if numbered else line
+            content[mission]["experiences"][place[2]] = numbered[3].strip() if numbered else line
+            if numbered and numbered[2]:
+                content[mission]["metadata"][place[2]] = {numbered[2]: True}
             lines[place], last = at, number
     if not content and not bad:
         bad.append(BadLine(path, 0, "no mission and no rule", "write [the mission], and its rules below, one a line"))
     if bad:
         raise BadInputError("places in the guidance", bad)
     return content, lines
+
+
+def write(found: Iterable[Guidance]) -> str:
+    """Guidance as ``parse`` reads it, but for what is not in its rules."""
+    missions = ([f"[{of.mission}]", *(f"{rule.key}{rule.mark}. {rule.text}" for rule in of.rules)] for of in found)
+    return "\n\n".join("\n".join(lines) for lines in missions) + "\n"
 
 
 def _slip(line: str) -> tuple[str, str] | None:
@@ -77,7 +87,7 @@ def _slip(line: str) -> tuple[str, str] | None:
     if _NUMBERED.fullmatch(line) is None and (number := _NEARLY_NUMBERED.match(line)):
         return f"{number[0]!r} is no number", "write a number and a dot, as in G3. Fail if ..., or leave it out"
     if _NUMBERED.fullmatch(line):
-        words = words[1:] or [line.partition(".")[2]]
+        words = line.partition(".")[2].split()
     first, second = [*words, "", ""][:2]
     if second not in ("if", "unless", "when") or first.casefold() in VERDICTS:
         return None

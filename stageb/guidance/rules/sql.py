@@ -13,9 +13,11 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import groupby
 
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
+from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.reading import (
     GOES_ON,
@@ -29,7 +31,7 @@ from stageb.guidance.rules.reading import (
     parse_number,
     parse_quantity,
 )
-from stageb.guidance.words.types import HEADLINE_KEY
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
 NO_LIMIT = OutOfReach("its limit is no number that SQL can hold")
@@ -38,7 +40,9 @@ NO_LIMIT = OutOfReach("its limit is no number that SQL can hold")
 def write_sql(missions: Sequence[CodedMission]) -> str:
     """A query for each mission over a table ``tickets`` that has a column for each field."""
     statements = [_write_query(limit_to_sql(mission), len(missions) > 1) for mission in missions]
-    return "\n".join(f"-- {line}".rstrip() for line in _SQL_HEADER.split("\n")) + "\n\n" + "\n".join(statements)
+    labels = dict.fromkeys(label for mission in missions for label in mission.labels)
+    header = _SQL_HEADER.format(verdicts=", ".join(map(_quote, labels)))
+    return "\n".join(f"-- {line}".rstrip() for line in header.split("\n")) + "\n\n" + "\n".join(statements)
 
 
 def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[str | None]:
@@ -88,7 +92,7 @@ def _limit_of(atom: Atom | Arithmetic) -> str:
 _SQL_HEADER = """\
 Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
 The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
-none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
+none. verdict is {verdicts}, or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
 speaks of the ticket. Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and numbers
 that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in small
 letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL. CHAR(10) is a
@@ -96,16 +100,7 @@ line break: PostgreSQL and Oracle call it CHR."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
-    sides: dict[str, list[tuple[str, str]]] = {"pass": [], "fail": []}  # by verdict: keys and conditions
-    writer = _Conditions(mission)
-    for rule in mission.rules:
-        code = rule.code
-        for verdict, side in sides.items():
-            if isinstance(code, OutOfReach):
-                side.append((rule.key, "NULL"))
-            elif code.verdict == verdict:
-                side.append((rule.key, f"({writer.write(code.expression)})"))
-    passes, fails = ("(" + (" OR ".join(test for _, test in side) or "1 = 0") + ")" for side in sides.values())
+    verdicts, keys = _choose_first(mission) if mission.labels != PASS_FAIL else _choose_by_side(mission)
     lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}"]
     lines += [f"-- {note}" for note in mission.notes]
     lines += [f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule in mission.rules]
@@ -115,21 +110,63 @@ def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
             *lines,
             "SELECT t.*,",
             "  CASE",
-            f"    WHEN {passes} THEN 'pass'",
-            f"    WHEN NOT {fails} THEN 'pass'",
-            f"    WHEN {passes} IS NULL THEN NULL",
-            f"    WHEN {fails} THEN 'fail'",
+            *(f"    {each}" for each in verdicts),
             "  END AS verdict,",
             "  CASE",
-            *(f"    WHEN {test} THEN {_quote(key)}" for key, test in sides["pass"] if test != "NULL"),
-            f"    WHEN NOT {fails} THEN {_quote(HEADLINE_KEY)}",
-            f"    WHEN {passes} IS NULL THEN NULL",
-            *(f"    WHEN {test} THEN {_quote(key)}" for key, test in sides["fail"] if test != "NULL"),
+            *(f"    {each}" for each in keys),
             "  END AS rule",
             "FROM tickets AS t" + (f" WHERE t.mission = {_quote(mission.name)};" if is_one_of_many else ";"),
             "",
         ]
     )
+
+
+def _choose_by_side(mission: CodedMission) -> tuple[list[str], list[str]]:
+    """The cases of the verdict, and of its rule: any that passes wins over one that fails."""
+    sides: dict[str, list[tuple[str, str]]] = {"pass": [], "fail": []}  # by verdict: keys and conditions
+    for rule, test in _write_tests(mission):
+        for verdict, side in sides.items():
+            if isinstance(rule.code, OutOfReach) or rule.code.verdict == verdict:
+                side.append((rule.key, test))
+    passes, fails = ("(" + (" OR ".join(test for _, test in side) or "1 = 0") + ")" for side in sides.values())
+    verdicts = [
+        f"WHEN {passes} THEN 'pass'",
+        f"WHEN NOT {fails} THEN 'pass'",
+        f"WHEN {passes} IS NULL THEN NULL",
+        f"WHEN {fails} THEN 'fail'",
+    ]
+    keys = [
+        *(f"WHEN {test} THEN {_quote(key)}" for key, test in sides["pass"] if test != "NULL"),
+        f"WHEN NOT {fails} THEN {_quote(HEADLINE_KEY)}",
+        f"WHEN {passes} IS NULL THEN NULL",
+        *(f"WHEN {test} THEN {_quote(key)}" for key, test in sides["fail"] if test != "NULL"),
+    ]
+    return verdicts, keys
+
+
+def _choose_first(mission: CodedMission) -> tuple[list[str], list[str]]:
+    """The same where the first rule wins: NULL where an earlier one of another verdict may hold."""
+    verdicts, keys = list[str](), list[str]()
+
+    def find_verdict(told: tuple[CodedRule, str]) -> Verdict | None:
+        code = told[0].code
+        return code.verdict if isinstance(code, RuleCode) else None
+
+    for verdict, run in groupby(_write_tests(mission), find_verdict):
+        tests = list(run)
+        held = f"({' OR '.join(test for _, test in tests)})"
+        verdicts += [f"WHEN {held} THEN {_quote(verdict)}"] if verdict else []
+        keys += [f"WHEN {test} THEN {_quote(rule.key)}" for rule, test in tests if verdict]
+        for cases in (verdicts, keys):
+            cases.append(f"WHEN {held} IS NULL THEN NULL")
+    return [*verdicts, f"ELSE {_quote(mission.labels[0])}"], [*keys, f"ELSE {_quote(HEADLINE_KEY)}"]
+
+
+def _write_tests(mission: CodedMission) -> Iterator[tuple[CodedRule, str]]:
+    writer = _Conditions(mission)
+    for rule in mission.rules:
+        code = rule.code
+        yield rule, "NULL" if isinstance(code, OutOfReach) else f"({writer.write(code.expression)})"
 
 
 _SIGNS: Mapping[str, str] = {"above": ">", "over": ">", "below": "<", "under": "<"}

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.tickets.groups import name_content, whole_groups
 from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
-from stageb.guidance.words.costs import prices_of
-from stageb.guidance.words.types import FOLDS, Guidance, Rule, Split, Ticket
+from stageb.guidance.words.costs import has_labels, prices_of
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -89,10 +89,26 @@ def missions_of(tickets: Sequence[Ticket]) -> list[str]:
     return list(dict.fromkeys(ticket.mission for ticket in tickets))
 
 
+def rank_labels(tickets: Sequence[Ticket], splits: Splits) -> tuple[Verdict, ...]:
+    """The labels of a mission, first the one of most train tickets, then the rarest of the others first: pass and fail where
+    it has no others."""
+    count = Counter(tickets[i].label for split in SPLITS for i in splits.of(split))
+    if not has_labels(count):
+        return PASS_FAIL
+    of_train = Counter(tickets[i].label for i in splits.train)
+    *others, most = sorted(count, key=lambda label: (of_train[label], label))
+    return most, *others
+
+
 def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:
-    """For each split how many tickets it has, and how many of these are labelled fail."""
-    counts = ((split, Counter(tickets[i].label for i in splits.of(split))) for split in SPLITS)
-    return [f"{count.total():,} {split} tickets, {count['fail']:,} of them fail" for split, count in counts]
+    """For each split how many tickets it has, and how many of these are labelled fail, or have each label of their own."""
+    counts = {split: Counter(tickets[i].label for i in splits.of(split)) for split in SPLITS}
+    has_own = any(map(has_labels, counts.values()))
+    return [
+        f"{count.total():,} {split} tickets, "
+        + (", ".join(f"{n:,} {label}" for label, n in count.most_common()) if has_own else f"{count['fail']:,} of them fail")
+        for split, count in counts.items()
+    ]
 
 
 def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:

@@ -1,6 +1,5 @@
-"""Tickets in tables: CSV files, whose first row names the columns, and the numbers in their cells.
-
-CSV files, whose first row names the columns, as rows of the kind that JSON Lines hold.
+"""Tickets in tables: CSV files, whose first row names the columns, as rows of the kind that JSON Lines hold, and the numbers
+in their cells.
 
 Cells are parted by commas, by semicolons where the header has those and no comma (as spreadsheets write where the comma is
 the decimal point), or by tabs in a ``.tsv``. Texts in quotes may hold any of these, and line breaks.
@@ -197,7 +196,7 @@ class Table:
         if columns.group_id is None:
             said["group_id"] = self._name_row(row)
         if "label" in said:
-            said["label"] = self._parse_verdict(said["label"])
+            said["label"] = find_verdict(said["label"], columns) or said["label"] or None
         said["together"] = cells[self._together].strip() if self._together is not None else ""
         said["per_image"], said["content"] = self._read_texts(cells)
         used = {*self._whole.values(), *self._seen.values()}
@@ -255,16 +254,6 @@ class Table:
         if len(names) > 2 * SHOWN + 1:
             names = [*names[:SHOWN], f"{len(names) - 2 * SHOWN} more", *names[-SHOWN:]]
         return ", ".join(names)
-
-    def _parse_verdict(self, word: str) -> str | None:
-        """The label that a cell stands for; None of an empty one. Raises ``FaultError``."""
-        if verdict := find_verdict(word, self.columns):
-            return verdict
-        if not word:
-            return None
-        known = ", ".join([*self.columns.passes, *self.columns.fails])
-        remedy = f"write one of {known}, or correct {SAY_WORDS}"
-        raise FaultError(f"label {short(word)}", remedy)
 
     def _read_texts(self, cells: Sequence[str]) -> tuple[dict[str, str], Content]:
         """The summaries of a row, and what it says. Raises ``FaultError``."""

@@ -2,8 +2,9 @@
 
 JSON Lines, and CSV (``tables.py``).
 
-A line holds ``mission``, ``group_id``, ``label`` (pass or fail) and ``per_image``, an object of summaries whose keys carry
-the image's number in any of the usual ways ("1", "image_1", "图片_1"); ``images`` names their files, where they are shown
+A line holds ``mission``, ``group_id``, ``label`` (pass or fail, or one of three and more that a mission has of its own) and
+``per_image``, an object of summaries whose keys carry the image's number in any of the usual ways ("1", "image_1",
+"图片_1"); ``images`` names their files, where they are shown
 (``images.py``). All other keys are kept and not used. A row of a table says the same in columns.
 """
 
@@ -25,7 +26,8 @@ from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
-from stageb.guidance.words.types import UNKNOWN, Content, Split, Ticket
+from stageb.guidance.words.texts import label_fault, labels_fault
+from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.strict_json import FaultError, filled_lines, lines, object_on, short
 
@@ -73,6 +75,7 @@ def read_tickets(
     broken: list[BadLine] = []  # whole files
     bad: list[BadRecord] = []
     places: dict[tuple[str, str], str] = {}
+    others: dict[int, BadRecord] = {}  # of tickets that are labelled neither pass nor fail, should that be a fault
     files: list[tuple[Split | None, str]] = [*((None, str(path)) for path in paths), *splits.items()]
     for split, path in files:
         try:
@@ -81,12 +84,19 @@ def read_tickets(
                     ticket = attach_images(entry.ticket(True), path, use_images)
                     place = f"{path}:{entry.line}"
                     claim_place(ticket, place, places)
+                    if ticket.label not in PASS_FAIL:
+                        others[len(tickets)] = _set_aside(path, entry, name_strange_label(ticket.label, columns))
                     tickets.append(replace(ticket, split=split or _read_split(ticket, columns), place=place))
                 except FaultError as fault:
-                    line = BadLine(path, entry.line, fault.what, fault.remedy)
-                    bad.append(BadRecord(line, entry.raw.decode("utf-8", "backslashreplace")))
+                    bad.append(_set_aside(path, entry, fault))
         except FaultError as fault:
             broken.append(BadLine(path, fault.line, fault.what, fault.remedy))
+    strange, faults = _find_strange(tickets, columns)
+    bad += [others[i] for i in sorted(strange)]
+    order = {path: place for place, (_, path) in reversed([*enumerate(files)])}
+    bad.sort(key=lambda record: (order[record.line.path], record.line.line))
+    broken += faults
+    tickets = [ticket for i, ticket in enumerate(tickets) if i not in strange]
     if not tickets and not broken and (on_bad_record == "skip" or not bad):
         broken.append(
             BadLine(", ".join(map(str, paths)) or "tickets", 0, "no tickets", "name files that hold usable tickets")
@@ -94,6 +104,41 @@ def read_tickets(
     if broken or (bad and on_bad_record == "error"):
         raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])
     return join_equal(tickets), bad
+
+
+def _set_aside(path: str, entry: Entry, fault: FaultError) -> BadRecord:
+    line = BadLine(path, entry.line, fault.what, fault.remedy)
+    return BadRecord(line, entry.raw.decode("utf-8", "backslashreplace"))
+
+
+def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
+    """What to say of a label of a mission that has pass and fail alone."""
+    known = "write one of " + ", ".join([*columns.passes, *columns.fails]) + f", or correct {SAY_WORDS}"
+    return FaultError(
+        f"label {short(label)}", known if _has_own_words(columns) else f'write "pass" or "fail", or set {SAY_WORDS}'
+    )
+
+
+def _has_own_words(columns: ColumnsConfig) -> bool:
+    """Whether a user says which words mean pass and fail."""
+    return (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
+
+
+def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[set[int], list[BadLine]]:
+    """Tickets whose label is neither pass nor fail, though their mission has these; and what is wrong with the labels of
+    missions that have others. Of two words, a user has to say which one means pass."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for i, ticket in enumerate(tickets):
+        found.setdefault(ticket.mission, {}).setdefault(ticket.label, []).append(i)
+    strange, faults = set[int](), list[BadLine]()
+    for mission, by_label in found.items():
+        others = by_label.keys() - PASS_FAIL
+        if _has_own_words(columns) or len(others) < max(3, len(by_label)):
+            strange.update(i for label in others for i in by_label[label])
+        elif why := labels_fault(sorted(others)):
+            remedy = "correct them, or name the column of the right verdicts: --columns label=NAME"
+            faults.append(BadLine("tickets", 0, f"labels of mission {mission!r}: {why}", remedy))
+    return strange, faults
 
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
@@ -140,8 +185,7 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
     as they are written."""
     row = object_on(raw, SHAPE)
     label = row.get("label")
-    own_words = (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
-    if own_words and not isinstance(label, dict | list):
+    if _has_own_words(columns) and not isinstance(label, dict | list):
         row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
     return _make_ticket(row, labelled, None, apart=columns.repeats == "apart")
 
@@ -166,8 +210,10 @@ def _make_ticket(
             needed = [field for field in _FIELDS if labelled or field != "label"]
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
-    if label not in ("pass", "fail") and (labelled or label is not None):
+    if not isinstance(label, str) and (labelled or label is not None):
         raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {SAY_WORDS}')
+    if label is not None and (why := label_fault(label)):
+        raise FaultError(f"label {short(label)}", f"write {why}")
     summaries = _sort_summaries(row["per_image"], labelled)
     if content is None:
         summaries, content = read_images(summaries, {})

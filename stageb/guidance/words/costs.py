@@ -7,18 +7,18 @@ right), and what always answering the same would score. An answer that cannot be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
-from stageb.guidance.words.types import Verdict
+from stageb.errors import ConfigError, shown
+from stageb.guidance.words.types import PASS_FAIL, Verdict
 from stageb.runs.figures import wilson
 
 Confusion = Mapping[str, Mapping[str, float]]
-"""Label -> what was answered, pass, fail or none -> tickets."""
+"""Label -> what was answered, one of the labels or none -> tickets."""
 Prices = Mapping[str, float]
-"""Label -> the price of judging one of its tickets wrong."""
+"""Label -> the price of judging one of its tickets wrong: 1 where it names none, as other labels than pass and fail."""
 
-LABELS: tuple[Verdict, ...] = get_args(Verdict)
 EQUAL: Prices = {"pass": 1.0, "fail": 1.0}
 
 
@@ -51,9 +51,9 @@ def effective_counts(confusion: Confusion, scale: Mapping[str, float]) -> tuple[
     n = sum(sum(row.values()) for row in whole.values())
     if not n:
         return 0.0, 0.0
-    right = sum(whole[label][label] for label in LABELS)
+    right = sum(whole[label][label] for label in whole)
     variance = 0.0
-    for label in LABELS:
+    for label in whole:
         counted = sum(confusion[label].values())
         if counted:
             share = confusion[label][label] / counted
@@ -64,36 +64,59 @@ def effective_counts(confusion: Confusion, scale: Mapping[str, float]) -> tuple[
 
 def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
     """Recall and precision by label (None of no ticket) and how many had no verdict, the mean ``cost`` of a ticket, and the
-    same of the constant answer of least cost, ``always``."""
-    of = {label: sum(confusion[label].values()) for label in LABELS}
-    n = sum(of.values())
-    constant = min(LABELS, key=lambda verdict: sum(prices[label] * of[label] for label in LABELS if label != verdict))
-    missed = {label: of[label] - confusion[label][label] for label in LABELS}
+    same of the constant answer of least cost, ``always``; of other labels than pass and fail ``macro_f1`` too."""
+    of = {label: sum(row.values()) for label, row in confusion.items()}
+    n, price = sum(of.values()), {label: prices.get(label, 1.0) for label in of}
+    constant = min(of, key=lambda verdict: sum(price[label] * of[label] for label in of if label != verdict))
+    missed = {label: of[label] - confusion[label][label] for label in of}
     classes = {
         label: {
             "n": round(of[label]),
             "recall": measure_ratio(confusion[label][label], of[label]),
-            "precision": measure_ratio(confusion[label][label], sum(confusion[each][label] for each in LABELS)),
+            "precision": measure_ratio(confusion[label][label], sum(confusion[each][label] for each in of)),
             "unanswered": round(confusion[label]["none"]),
         }
-        for label in LABELS
+        for label in of
     }
     return {
         "classes": classes,
-        "cost": measure_ratio(sum(prices[label] * missed[label] for label in LABELS), n),
+        **({"macro_f1": _measure_macro_f1(confusion)} if has_labels(of) else {}),
+        "cost": measure_ratio(sum(price[label] * missed[label] for label in of), n),
         "always": {
             "verdict": constant,
             "acc": measure_ratio(of[constant], n),
-            "cost": measure_ratio(sum(prices[label] * of[label] for label in LABELS if label != constant), n),
+            "cost": measure_ratio(sum(price[label] * of[label] for label in of if label != constant), n),
         },
     }
 
 
+def list_labels(labels: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Pass and fail where there are no others; else these in order."""
+    return tuple(sorted({*labels})) if has_labels(labels := {*labels}) else PASS_FAIL
+
+
+def has_labels(labels: Iterable[Verdict]) -> bool:
+    """Whether these are others than pass and fail."""
+    return not set(labels) <= set(PASS_FAIL)
+
+
+def _measure_macro_f1(confusion: Confusion) -> float | None:
+    """The mean of F1 over the labels that tickets have; None where there is no ticket."""
+    scores = []
+    for label, row in confusion.items():
+        if of := sum(row.values()):
+            scores.append(2 * row[label] / (of + sum(each[label] for each in confusion.values())))
+    return measure_ratio(sum(scores), len(scores))
+
+
 def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     """What ``measure_classes`` returned, or a row that holds it, in words; costs where the prices differ."""
-    fail, passes, always = figures["classes"]["fail"], figures["classes"]["pass"], figures["always"]
+    classes, always = figures["classes"], figures["always"]
     if always["acc"] is None:
         return "no tickets"
+    if has_labels(classes):
+        return _describe_labels(figures)
+    fail, passes = classes["fail"], classes["pass"]
     judged, total = figures.get("n", fail["n"] + passes["n"]), fail["n"] + passes["n"]
     scaled = f"estimated for all {total:,} from the {judged:,} that were judged: " if total > judged else ""
     said = "no failure among them"
@@ -116,6 +139,33 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     return scaled + said
 
 
+def _describe_labels(figures: Mapping[str, Any]) -> str:
+    """The same of other labels than pass and fail."""
+    said = ", ".join(
+        f"{label} {of['recall']:.0%} of {of['n']:,}"
+        + (f" ({of['precision']:.0%} of its verdicts right)" if of["precision"] is not None else "")
+        for label, of in figures["classes"].items()
+        if of["n"]
+    )
+    always = figures["always"]
+    return f"found: {said}; macro-F1 {figures['macro_f1']:.3f}; always {always['verdict']} would score {always['acc']:.1%}"
+
+
+def count_wrong(figures: Mapping[str, Any]) -> int:
+    """Tickets that got another verdict than their label."""
+    if "fp" in figures:
+        return int(figures["fp"] + figures["fn"])
+    return sum(n for label, row in figures["confusion"].items() for said, n in row.items() if said not in (label, "none"))
+
+
+def check_prices(gate: Weights, mission: str, labels: Iterable[Verdict]) -> None:
+    """Raise ``ConfigError`` for prices where a mission has other labels than pass and fail."""
+    for key, price in (("fp_weight", gate.fp_weight), ("fn_weight", gate.fn_weight)):
+        if has_labels(labels) and price != 1:
+            which = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
+            raise ConfigError(f"gate.{key}", price, f"prices are of pass and fail, and {which}; leave it at 1")
+
+
 def count_alarms(passes: Mapping[str, Any]) -> int:
     """False alarms, by the figures of the label pass: its tickets judged fail."""
     return int(passes["n"] - round((passes["recall"] or 0) * passes["n"]) - passes["unanswered"])
@@ -134,7 +184,7 @@ def warn_of_constant(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     if figures["cost"] is None or figures["cost"] < always["cost"] or figures["cost"] == 0:
         return ""
     said = f"NO BETTER THAN ALWAYS {always['verdict'].upper()}: looking at no ticket would do as well"
-    few = min(LABELS, key=lambda label: figures["classes"][label]["n"])
+    few = min(figures["classes"], key=lambda label: figures["classes"][label]["n"])
     if prices["fail"] == prices["pass"] and few == "fail" != always["verdict"]:
         said += ". Where a missed failure costs more than a false alarm, say so: --gate.fp_weight 20"
     return said

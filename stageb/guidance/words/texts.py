@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from stageb.untrusted.clean_text import unseen
+from stageb.errors import shown
+from stageb.untrusted.clean_text import text_fault, unseen
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(f"[{_CJK}]|[^\\W{_CJK}]+")
@@ -62,6 +65,31 @@ def _runs(text: str) -> dict[tuple[str, ...], None]:
         runs[tuple(words[start:end])] = None
         weight -= weights[start]
     return runs
+
+
+MOST_LABELS, LONGEST_LABEL = 32, 40
+TAKEN = ("none", "review", "model")  # what counts of verdicts hold beside the labels
+
+
+def labels_fault(labels: Any) -> str:
+    """What is wrong with the labels of a mission; empty where nothing is. Rules begin with them."""
+    if not isinstance(labels, list | tuple):
+        return "not a list"
+    if not 2 <= len(labels) <= MOST_LABELS:
+        return f"{len(labels):,} of them: there may be 2 to {MOST_LABELS}"
+    if strange := [label for label in labels if label_fault(label)]:
+        return f"{shown(repr(strange[0]), 60)}: {label_fault(strange[0])}"
+    if taken := [label for label in labels if label in TAKEN]:
+        return f"{taken[0]!r} stands for something else in figures: call it otherwise"
+    folded = Counter(label.casefold() for label in labels)
+    twice = [label for label in labels if folded[label.casefold()] > 1]
+    return f"{' and '.join(map(repr, twice[:2]))} are the same but for their case" if twice else ""
+
+
+def label_fault(label: Any) -> str:
+    """What a label must be, if it is not; empty where nothing is wrong with it."""
+    is_sound = isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL and label == " ".join(label.split())
+    return "" if is_sound and not text_fault(label) else f"a text of 1 to {LONGEST_LABEL} characters with single spaces"
 
 
 def verdict_words_fault(words: Mapping[str, str]) -> str:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
-Verdict = Literal["pass", "fail"]
+Verdict = str  # one of the labels of a mission
 Split = Literal["train", "val", "test"]
 Fault = Literal[  # why an answer cannot be read
     "empty", "filtered", "gives its prompt back", "thinking never closed", "cut off", "refuses", "not the two-line answer"
 ]
 OpName = Literal["add", "update", "merge", "remove"]
 
+PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
 HEADLINE_KEY = "G0"
+FIXED = "fixed"  # in a rule's metadata: that learning neither changes nor removes it
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
 NAME_LENGTH = 12  # digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
-UNKNOWN = cast("Verdict", "")
+UNKNOWN: Verdict = ""
 """The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to learn from has it."""
 
 Place = tuple[int, int, int, int]
@@ -109,6 +111,16 @@ class Rule:
     def is_provisional(self) -> bool:
         """Whether its proof is missing."""
         return self.metadata.get(PROVISIONAL) is True
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether learning leaves it as it is."""
+        return self.metadata.get(FIXED) is True
+
+    @property
+    def mark(self) -> str:
+        """What stands behind its key where people read it."""
+        return " (fixed)" if self.is_fixed else " (provisional)" if self.is_provisional else ""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -214,6 +226,8 @@ class Guidance:
     chosen_by: frozenset[str] = frozenset()  # the same of those that chose it among others, or told when to stop
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
+    labels: tuple[Verdict, ...] = PASS_FAIL  # that a ticket may have; the first where no rule speaks of it
+    #   (of rules that disagree the first wins; of pass and fail, those that pass)
 
     @property
     def shown(self) -> tuple[Demonstration, ...]:
@@ -373,17 +387,3 @@ def shallow(record: Any) -> dict[str, Any]:
     """The fields of one of these records by name. ``dataclasses.asdict`` also copies their contents, which took most of the
     time that rank 0 spends on a ticket."""
     return {name: getattr(record, name) for name in record.__slots__}
-
-
-def answers_to_plain(answers: Answers) -> dict[str, Any]:
-    """Answers as JSON data."""
-    plain = {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
-    if not answers.openings:
-        del plain["openings"]
-    return plain
-
-
-def answers_from_plain(row: Mapping[str, Any]) -> Answers:
-    """Answers as ``answers_to_plain`` and JSON leave them."""
-    candidates, openings = (Candidate(**each) for each in row["candidates"]), map(tuple, row.get("openings", ()))
-    return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

@@ -9,7 +9,7 @@ COCO's mAP and AR, F1 at one IoU and over many, duplicates.
 - **By size** and **AR** are COCO's, too (pycocotools, ``cocoeval.Params.setDetParams``): small objects have an area of up to
   32^2 pixels, medium ones up to 96^2, large ones more, where an area is the box's; AR is recall at 1, 10 or 100 objects an
   image, mean over the same IoUs and over descs.
-- **F1** at an IoU needs no scores: every predicted object counts, matched as in training (``matching.match``), over all
+- **F1** at an IoU needs no scores: every predicted object counts, matched as in training (``match``), over all
   images and descs together. **mIoU-F1** is its mean over the IoUs .50, .55, ..., .95.
 - **Crowds** are ignored: unmatched predictions that lie in one, by the fraction of their own area, are left out
   (pycocotools, ``iscrowd``).
@@ -155,7 +155,7 @@ class Count:
     ignored: tuple[int, ...]  # at each of ``IOUS``, unmatched predicted objects that lie in a crowd
     predicted: int
     true: int
-    duplicates: int  # pairs of duplicates (``matching.find_duplicates``)
+    duplicates: int  # pairs of duplicates (``find_duplicates``)
 
 
 def score_objects(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> tuple[float, ...]:

@@ -24,8 +24,8 @@ WRITES = "JSON Lines of images, width, height, objects (desc and bbox_2d)"
 
 def main(words: Sequence[str]) -> int:
     """Run the command that the arguments after ``stageb boxes`` ask for. Returns the exit code. Raises ``InputError``."""
-    asked = make_parser().parse_args(words)
-    code: int = asked.run(asked)
+    given = make_parser().parse_args(words)
+    code: int = given.run(given)
     return code
 
 
@@ -79,58 +79,58 @@ def make_parser() -> argparse.ArgumentParser:
     return made
 
 
-def convert_voc(asked: Any) -> int:
+def convert_voc(given: Any) -> int:
     """Convert a Pascal VOC folder."""
-    return _convert(asked, lambda: imports.read_voc(asked.folder, asked.split), asked.folder)
+    return _convert(given, lambda: imports.read_voc(given.folder, given.split), given.folder)
 
 
-def convert_coco(asked: Any) -> int:
+def convert_coco(given: Any) -> int:
     """Convert a COCO JSON file."""
-    return _convert(asked, lambda: imports.read_coco(asked.file, asked.images, asked.polygons), asked.images)
+    return _convert(given, lambda: imports.read_coco(given.file, given.images, given.polygons), given.images)
 
 
-def convert_yolo(asked: Any) -> int:
+def convert_yolo(given: Any) -> int:
     """Convert a folder of YOLO text files."""
-    return _convert(asked, lambda: read_yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images)
+    return _convert(given, lambda: read_yolo(given.folder, given.images, given.names, given.polygons), given.images)
 
 
-def convert_label_studio(asked: Any) -> int:
+def convert_label_studio(given: Any) -> int:
     """Convert a JSON export of Label Studio."""
-    return _convert(asked, lambda: read_label_studio(asked.file, asked.images, asked.polygons), asked.images)
+    return _convert(given, lambda: read_label_studio(given.file, given.images, given.polygons), given.images)
 
 
-def draw_shapes(asked: Any) -> int:
+def draw_shapes(given: Any) -> int:
     """Draw images of shapes, and write them with their annotations. Raises ``InputError``."""
-    if not 1 <= asked.most <= shapes.MOST:
-        raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
-    kind = shapes.Drawing(asked.most, asked.side)
-    counts = {split: getattr(asked, split) for split in ("train", "val", "test")}
+    if not 1 <= given.most <= shapes.MOST:
+        raise InputError(f"stageb boxes shapes: --most {given.most}: give 1 to {shapes.MOST}")
+    kind = shapes.Drawing(given.most, given.side)
+    counts = {split: getattr(given, split) for split in ("train", "val", "test")}
     for split, count in counts.items():
         if not 0 <= count <= 100_000:
             raise InputError(f"stageb boxes shapes: --{split} {count}: give 0 to 100000")
-    disk.check_place(asked.to, ELSEWHERE)
+    disk.check_place(given.to, ELSEWHERE)
     wanted = {split: count for split, count in counts.items() if count}
-    with disk.reporting(asked.to):
+    with disk.reporting(given.to):
         for split, count in wanted.items():
-            shapes.check_free(asked.to, split, count, asked.seed, kind)
+            shapes.check_free(given.to, split, count, given.seed, kind)
         for split, count in wanted.items():
-            print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
+            print(f"{shapes.write(given.to, split, count, given.seed, kind)}: {count} images")
     return 0
 
 
-def _check_to(asked: Any) -> None:
-    """Raise ``InputError`` if rows cannot be written to ``asked.to``."""
-    to = asked.to
+def _check_to(given: Any) -> None:
+    """Raise ``InputError`` if rows cannot be written to ``given.to``."""
+    to = given.to
     if to.is_dir() or to.suffix != ".jsonl":
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
     disk.check_place(to.parent, ELSEWHERE)
-    check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(asked, name, None))]})
+    check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(given, name, None))]})
 
 
-def _convert(asked: Any, convert: Callable[[], ImportedData], images: Path) -> int:
-    """Write the converted rows to ``asked.to``, read them back as a fit would, and print a summary."""
-    _check_to(asked)
-    to, made = asked.to, convert()
+def _convert(given: Any, convert: Callable[[], ImportedData], images: Path) -> int:
+    """Write the converted rows to ``given.to``, read them back as a fit would, and print a summary."""
+    _check_to(given)
+    to, made = given.to, convert()
     data = disk.json_lines(made.rows)
 
     def write(beside: Path) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
-from stageb.guidance.rules.prompts import WORDS, parse_answer, parse_verdict
+from stageb.guidance.judging.answers import parse_answer, parse_verdict
+from stageb.guidance.rules.prompts import WORDS
 
 
 @pytest.mark.parametrize(

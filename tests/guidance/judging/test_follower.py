@@ -5,16 +5,17 @@ from typing import Any
 import pytest
 
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
+from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.judging.questions import answer_all
 from stageb.guidance.judging.selection import select
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import case_of, merge_equal, reflect
-from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, parse_answer, reflection_prompt, rollout_prompt
+from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Answers, Candidate, Guidance, Record, Rule, Ticket, Verdict
 from stageb.seeds import stream, uniform

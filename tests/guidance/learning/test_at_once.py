@@ -143,6 +143,20 @@ def test_present_rules_are_replaced_with_proof_alone(tickets: Path, tmp_path: Pa
     assert kept == {"proven": {neutral, "Fail if state is torn."}, "not": {neutral, "Pass if colour is red."}}
 
 
+@pytest.mark.parametrize("scope", ["all", "bundle"])
+def test_a_fixed_rule_stays_and_learning_adds_to_it(scope: str, tickets: Path, tmp_path: Path) -> None:
+    wrong, fixed = (
+        "Fail if part is hose and colour is red.",
+        "Fail if part is unheard of.",
+    )  # which costs nothing, and earns nothing
+    (tmp_path / "rules.txt").write_text(f"[valves]\nG1. {wrong}\nG4 (fixed). {fixed}\n")
+    keys = {**ALL, "reflection.scope": scope, "guidance.path": str(tmp_path / "rules.txt"), "runner.epochs": 4}
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
+    learnt = guidance_of(tmp_path / "out" / "run")
+    assert learnt["experiences"]["G4"] == fixed and learnt["metadata"]["G4"] == {"fixed": True}
+    assert learnt["step"] > 0
+
+
 def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
     def line(name: str, world_size: int) -> list[str]:
         return small.arguments(tickets, tmp_path / name, world_size, ALL)

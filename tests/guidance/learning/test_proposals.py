@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.proposals import parse_proposal
-from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
@@ -42,6 +42,16 @@ def parse(text: str, config: ReflectionConfig = CONFIG, language: str = "en", ev
 
 def answer(*operations: object) -> str:
     return json.dumps({"operations": list(operations)}, ensure_ascii=False)
+
+
+def test_a_fixed_rule_is_not_touched() -> None:
+    rules = [replace(rule, metadata={"fixed": rule.key in ("G0", "G3")}) for rule in GUIDANCE.rules]
+    given = ReflectionInput(tuple(CASES), NOTHING), replace(GUIDANCE, rules=tuple(rules)), CONFIG, WORDS["en"], 0
+    headline = {**UPDATE, "key": "G0"}
+    for operation, key in ((REMOVE, "G3"), (MERGE, "G3"), (headline, "G0"), ({**UPDATE, "key": "G3"}, "G3")):
+        (refused,) = parse_proposal(answer(operation), *given).refusals
+        assert refused.reason == f"{key} is fixed"
+    assert len(parse_proposal(answer(UPDATE, ADD), *given).operations) == 2
 
 
 def refusal(operation: object, language: str = "en") -> str:

@@ -6,6 +6,7 @@ from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.learning.state import (
     MissionState,
     Spent,
@@ -29,8 +30,6 @@ from stageb.guidance.words.types import (
     Selection,
     Ticket,
     Verdict,
-    answers_from_plain,
-    answers_to_plain,
 )
 
 COUNT = st.integers(0, 10**6)

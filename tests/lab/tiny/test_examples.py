@@ -7,7 +7,8 @@ import pytest
 from lab.tiny.examples import meet, miss, rollout_row
 from lab.tiny.rules import BETWEEN, COMPARISONS, Facts
 from lab.tiny.worlds import draw_condition, draw_world
-from stageb.guidance.rules.prompts import WORDS, parse_answer
+from stageb.guidance.judging.answers import parse_answer
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.config import Language
 
 

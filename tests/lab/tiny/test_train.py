@@ -16,7 +16,8 @@ from lab.tiny.worlds import draw_world
 from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Engine
-from stageb.guidance.rules.prompts import WORDS, parse_answer, rollout_prompt
+from stageb.guidance.judging.answers import parse_answer
+from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 from stageb.tiny import CHECKPOINT
 from stageb.training.muon import Muon

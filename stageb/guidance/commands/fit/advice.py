@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from math import ceil
 from typing import Any
 
@@ -19,12 +19,12 @@ from stageb.guidance.learning.gate.exact import fewest_wins
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import EQUAL, LABELS, prices_of
-from stageb.guidance.words.types import FOLDS, Ticket, Verdict
+from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it
 HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
@@ -60,8 +60,12 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
 def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
     """One label alone, and one so rare that accuracy hides it while prices are equal."""
     count = Counter(ticket.label for ticket in tickets)
-    rare = min(LABELS, key=lambda label: count[label])
-    common = next(label for label in LABELS if label != rare)
+    if has_labels(count):
+        if few := [f"{label} ({n})" for label, n in sorted(count.items()) if n < FEWEST]:
+            yield f"fewer than {FEWEST} tickets each have the labels {', '.join(few)}: hardly a rule can be learnt for them"
+        return
+    rare = min(PASS_FAIL, key=lambda label: count[label])
+    common = next(label for label in PASS_FAIL if label != rare)
     if not count[rare]:
         yield f"all {len(tickets):,} tickets are labelled {common}: nothing can be learnt, give tickets labelled {rare} too"
     elif count[rare] / len(tickets) < RARE and prices_of(config.gating) == EQUAL:
@@ -82,7 +86,7 @@ def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
         for name, value in read.pairs.items():
             columns.setdefault(name, {})[position] = value
     count = Counter(ticket.label for ticket in tickets)
-    if min(count[label] for label in LABELS) >= FEWEST:
+    if len(count) > 1 and min(count.values()) >= FEWEST:
         telling = [name for name, column in columns.items() if _tells_label(column, tickets)]
         for name in telling[:SHOWN]:
             yield (
@@ -129,8 +133,8 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
 
 
 def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
-    """For each mission whose rarer label has too few tickets for a likely proof, how many it has, and how many it takes:
-    what is learnt can win no more against always giving the other label."""
+    """For each mission in which too few tickets have another label than most for a likely proof, how many have, and how
+    many it takes: what is learnt can win no more against always giving that label."""
     if not config.has_gate or config.gating.choose or config.jump_reflection:
         return
     is_whole = config.reflection.scope == "all"
@@ -141,14 +145,16 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
         share = min(share, config.gating.pool_size / len(splits.tested)) if splits.tested else 0.0
         own = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
         count = Counter(ticket.label for ticket in own)
-        rare: Verdict = "fail" if count["fail"] <= count["pass"] else "pass"
-        tested = share * len({inputs.tickets[i].group for i in splits.tested if inputs.tickets[i].label == rare})
-        wins = fewest_wins(level) if level else 0
-        if not count[rare] or not wins or wins <= HALF * tested:
+        labels = list_labels(count)
+        common = max(labels, key=lambda label: count[label])
+        rare = next(label for label in PASS_FAIL if label != common) if labels == PASS_FAIL else f"otherwise than {common}"
+        tested = share * len({inputs.tickets[i].group for i in splits.tested if inputs.tickets[i].label != common})
+        wins, others = fewest_wins(level) if level else 0, count.total() - count[common]
+        if not others or not wins or wins <= HALF * tested:
             continue
-        enough = f", some {ceil(count[rare] * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""
+        enough = f", some {ceil(others * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""
         yield (
-            f"{name}: {count[rare]:,} of {len(own):,} tickets are labelled {rare}, {round(tested):,} of which test what is "
+            f"{name}: {others:,} of {len(own):,} tickets are labelled {rare}, {round(tested):,} of which test what is "
             f"learnt: rules that tell fewer than {wins} of these from the others cannot be proven. Give more{enough}"
         )
 
@@ -166,14 +172,14 @@ def _tells_label(column: Mapping[int, str], tickets: Sequence[Ticket]) -> bool:
         labels.setdefault(value, set()).add(tickets[position].label)
     if all(len(each) == 1 for each in labels.values()) and REPEATS * len(labels) <= len(tickets):
         return True
-    numbers: dict[str, list[float]] = {label: [] for label in LABELS}
+    numbers: dict[str, list[float]] = {}
     for position, value in column.items():
         number = parse_number(value)
         if number is None:
             return False
-        numbers[tickets[position].label].append(number)
-    one, other = numbers.values()
-    return max(one) < min(other) or max(other) < min(one)
+        numbers.setdefault(tickets[position].label, []).append(number)
+    ranges = sorted((min(own), max(own)) for own in numbers.values())
+    return all(below[1] < above[0] for below, above in pairwise(ranges))
 
 
 FEW = 4  # reflections, below which more of them are the first thing to try
@@ -183,9 +189,10 @@ UNPROVEN = ("unproven", "unlikely", "futile", "unpromising")
 
 def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: LoopConfig, ended: str) -> Iterator[str]:
     """``metrics`` are a mission's rows of metrics.jsonl; ``ended`` is what ended learning, a budget or ``STOP``."""
-    counts = {label: sum(row["classes"][label]["n"] for row in metrics if row["epoch"] == 0) for label in LABELS}
+    judged = [row["classes"] for row in metrics if row["epoch"] == 0 and not has_labels(row["classes"])]
+    counts = {label: sum(classes[label]["n"] for classes in judged) for label in PASS_FAIL}
     total = sum(counts.values())
-    rare = min(LABELS, key=lambda label: counts[label])
+    rare = min(PASS_FAIL, key=lambda label: counts[label])
     if total and not counts[rare]:
         yield f"None of {count_of(total, 'val and test ticket')} is labelled {rare}: give tickets with both labels."
         return

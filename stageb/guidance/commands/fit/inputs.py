@@ -5,25 +5,26 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import BadInputError, BadLine, ConfigError
+from stageb.errors import BadInputError, BadLine, ConfigError, shown
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.learning.gate.decide import Choose
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance, to_json
 from stageb.guidance.rules.judge import UnknownName, find_unknown
-from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.prompts import Words, name_labels, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import name_content
-from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, split_tickets
+from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.types import Budget, Guidance, Split, Ticket
+from stageb.guidance.words.costs import check_prices, has_labels
+from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
@@ -70,9 +71,14 @@ def read_inputs(config: LoopConfig) -> Inputs:
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
     _check_labels(config, tickets)
+    labels = {name: rank_labels(tickets, splits[name]) for name in missions}
+    for name, own in labels.items():
+        _check_use(config, name, own)
+        if name in seeds:
+            seeds[name] = _match_labels(config, seeds[name], own, words)
     check_sealed(config, tickets, splits, seeds)
     unknown = _find_unknown(config, tickets, seeds)
-    first = {name: seeds.get(name) or make_neutral(name, words) for name in missions}
+    first = {name: seeds.get(name) or make_neutral(name, words, labels[name]) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
     return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, selection_rule, choose)
@@ -114,6 +120,39 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
         remedy = f"give tickets labelled {'fail' if label == 'pass' else 'pass'} too"
         bad.append(BadLine(", ".join(config.files), 0, what, remedy))
     raise BadInputError("missions", bad)
+
+
+def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
+    """Raise ``ConfigError`` where a mission's labels are its own, and the config asks for what pass and fail alone have."""
+    check_prices(config.gating, mission, labels)
+    if not has_labels(labels) or config.jump_reflection or not config.runner.epochs:
+        return
+    what = (
+        f"of mission {shown(mission, 60)!r}, which has the labels {shown(', '.join(labels), 200)}, code alone learns rules"
+    )
+    for key, value, wanted in (
+        ("runner.judge", config.runner.judge, "both"),
+        ("reflection.scope", config.reflection.scope, "all"),
+    ):
+        if value != wanted:
+            raise ConfigError(key, value, f"{what}: --config frugal, which sets it to {wanted}")
+
+
+def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:
+    """The guidance to start from, with the labels of the tickets where it names none. Raises ``BadInputError`` where it
+    lacks one that tickets have."""
+    lacking = sorted({*labels} - {*seed.labels})
+    if not lacking or (seed.labels == PASS_FAIL and not has_labels(labels)):
+        return seed
+    if seed.labels != PASS_FAIL:
+        what = f"mission {seed.mission!r}: its labels lack {', '.join(map(repr, lacking))}, which tickets have"
+        raise BadInputError(
+            "places in the guidance", [BadLine(str(config.guidance.path), 0, what, "add them to its labels")]
+        )
+    headline, *others = seed.rules
+    if headline.text == words.neutral_headline:
+        headline = replace(headline, text=name_labels(words, labels).neutral_headline)
+    return replace(seed, rules=(headline, *others), labels=labels)
 
 
 def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> Sequence[UnknownName]:

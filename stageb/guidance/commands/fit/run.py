@@ -198,7 +198,7 @@ class FitRun(RecordedRun):
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
             known = self.ranks.config, tickets, splits, pool, vocabulary, count_tokens, look
-            self._tools[name] = Tools(*known, self.inputs.choose, weighs)
+            self._tools[name] = Tools(*known, self.inputs.choose, weighs, self.inputs.guidance[name].labels)
         return self._tools[name]
 
     def skip(self, state: State, batch: Round, why: str) -> State:

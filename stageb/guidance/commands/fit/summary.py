@@ -19,7 +19,7 @@ from stageb.guidance.learning.reflection_file import REFLECTION, PruningRow, par
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import describe_classes, prices_of, warn_of_constant
+from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table
 from stageb.runs.folder import RunFolder
@@ -48,7 +48,7 @@ def show(
         rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
-            console.print(f"  {rule.key}{' (provisional)' * rule.is_provisional}. {rule.text}")
+            console.print(f"  {rule.key}{rule.mark}. {rule.text}")
         for line in describe_provisional(learnt.rules):
             console.print(f"  {line}")
         for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
@@ -71,9 +71,11 @@ def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidan
     after; of an audit, as found."""
     learnt = not config.jump_reflection
     title = "before learning -> after (95 % interval)" if learnt else "audit (95 % interval)"
-    drawn = make_table(title, ["mission", "split"], ["tickets", "accuracy", "wrong pass", "wrong fail", "review"])
+    has_own = any(has_labels(each.labels) for each in guidance.values())
+    wrong = ["wrong"] if has_own else ["wrong pass", "wrong fail"]
+    drawn = make_table(title, ["mission", "split"], ["tickets", "accuracy", *wrong, "review"])
     for mission, split, before, after in _pair_rows(journal, config, guidance):
-        drawn.add_row(Text(mission), split, *format_cells(before if learnt else None, after))
+        drawn.add_row(Text(mission), split, *format_cells(before if learnt else None, after, has_own))
     return drawn
 
 
@@ -103,14 +105,18 @@ def _pair_rows(
                 yield mission, split, of_split[0], of_final[-1]
 
 
-def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
-    """The cells of one row."""
+def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any], together: bool = False) -> list[str]:
+    """The cells of one row, all kinds of wrong verdicts ``together`` or each by itself."""
+
+    def count(row: Mapping[str, Any]) -> list[int]:
+        return [count_wrong(row)] if together else [row["fp"], row["fn"]]
+
     low, high = after["acc_interval"]
     accuracy = f"{after['acc']:.1%} ({low:.0%}-{high:.0%})"
-    counts = [f"{after[name]:4}" for name in ("fp", "fn")]
+    counts = [f"{n:4}" for n in count(after)]
     if before is not None:
         accuracy = f"{before['acc']:.1%} -> {accuracy}"
-        counts = [f"{before[name]:4} -> {count}" for name, count in zip(("fp", "fn"), counts, strict=True)]
+        counts = [f"{n:4} -> {later}" for n, later in zip(count(before), counts, strict=True)]
     return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
 
 

@@ -16,7 +16,8 @@ from stageb.guidance.commands.govern import screens, shared
 from stageb.guidance.commands.govern.screens import add_provenance
 from stageb.guidance.commands.use.source import list_read_files
 from stageb.guidance.learning.attempts import describe_provisional
-from stageb.guidance.rules.guidance_file import read_guidance, split_step
+from stageb.guidance.rules import rules_file
+from stageb.guidance.rules.guidance_file import keep_origins, load_seed, read_guidance, split_step
 from stageb.guidance.rules.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
 from stageb.guidance.words.config import Language, LoopConfig
 from stageb.guidance.words.types import Guidance, Ticket
@@ -32,7 +33,8 @@ SOURCE is a run's folder (out/first), a guidance.json, or a text file of rules (
 guidance of that step, from a run's snapshots or a shared file's history (out/first@3).
 
 A text file of rules has [the mission] on a line of its own, and below it one rule per line. A line may begin with its
-number, "G4. Fail if ..."; "G0. ..." is the headline (default: a neutral one); lines that begin with # are ignored."""
+number, "G4. Fail if ..."; "G0. ..." is the headline (default: a neutral one); lines that begin with # are ignored.
+Learning neither changes nor removes a rule that is marked as fixed, "G4 (fixed). Fail if ..."."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -74,8 +76,10 @@ def make_parser() -> argparse.ArgumentParser:
     exits = "Exit code: 0 if all rules are equal, 1 if some differ, 2 if a source cannot be read."
     command("diff", "What differs between two, rule by rule.", diff, "a", "b", more=f"{MARKS}\n\n{exits}")
     command("history", "Every step: what made it, its gate figures, its accuracy on val.", history, "source")
-    exports = command("export", "The prompt that rollouts read, or the rules as code.", export, "source", more=EXPORTS)
-    exports.add_argument("--format", choices=("text", "chat", *screens.WRITERS), default="text", help=FORMATS)
+    exports = command(
+        "export", "The prompt that rollouts read, or the rules as text or code.", export, "source", more=EXPORTS
+    )
+    exports.add_argument("--format", choices=("prompt", "chat", "text", *screens.WRITERS), default="prompt", help=FORMATS)
     exports.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
     exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
@@ -85,6 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     promotes.add_argument(
         "--to", required=True, metavar="FILE", help="the shared file, such as shared.json; created if it does not exist"
     )
+    promotes.add_argument("--base", metavar="SOURCE", help=BASE)
     rolls = command("rollback", "Put a mission's guidance in a shared file back to an earlier step.", roll_back, "file")
     rolls.add_argument(
         "--to", required=True, type=_parse_step, metavar="STEP", help="the step; stageb guidance history FILE lists them"
@@ -120,9 +125,14 @@ The prompt ends with {TICKET}, which stands for one line per image of the ticket
 Rules as code need nothing of stageb: python is a module with judge(ticket), sql a query over a table with a column for
 each field, json the rules' expressions as a tree. Rules that cannot be read as code are listed, and tickets that depend on
 them get no verdict. Exit code: 0 if all rules are written as code, 1 if some are not."""
-FORMATS = "text (default) or chat (JSON messages): the prompt; python, sql or json: the rules as code"
+FORMATS = """\
+prompt (default) or chat (JSON messages): what rollouts read; text: the rules, to edit and promote; python, sql or json: the
+rules as code"""
 TICKETS = """\
 for code: ticket files with the names and values that the rules mention (default: those that the run learnt from)"""
+BASE = """\
+where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as
+they did is kept, and what its tickets have taught (default: what is in use in FILE)"""
 PROMOTES = """\
 Shows what would change and asks for confirmation, mission by mission; other missions stay as they are. Runs can start from
 the file (guidance.path). Its history lies beside it, as FILE with the suffix .history.jsonl: every version, when it was
@@ -161,6 +171,9 @@ def export(args: Any) -> int:
         read = list_read_files(args.source)
         check_target(args.output, {**read, "tickets": [*read["tickets"], *args.tickets]})
     found = _read(args.source, args)
+    if args.format == "text":
+        _write(rules_file.write(found.values()), args.output)
+        return 0
     if args.format in screens.WRITERS:
         text, unreadable = screens.write_code(args.format, screens.code_missions(args, found, _choose_words(args)))
         _write(text, args.output)
@@ -189,9 +202,19 @@ def promote(args: Any) -> int:
     done = True
     for guidance in read_guidance(args.source, args.mission).values():
         kept = add_provenance(guidance, run) if run.is_dir() else guidance
+        if run.suffix == ".txt" and (base := _find_base(args.base, path, guidance.mission)):
+            kept = keep_origins(base, guidance)
         source = shown(f"{args.source} (step {guidance.step})")
         done &= _change(args, path, shared.GuidanceChange("promoted from", source, kept, new=True))
     return 0 if done else 1
+
+
+def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
+    """What the rules of a text come from: what ``source`` names, or else what is in use at ``path``, if anything is."""
+    if source is None:
+        return load_seed(path).get(mission) if path.exists() else None
+    run, found = split_step(source)[0], read_guidance(source, mission)[mission]
+    return add_provenance(found, run) if run.is_dir() else found
 
 
 def roll_back(args: Any) -> int:

@@ -16,9 +16,9 @@ from stageb.guidance.commands.use.source import code_rules, find_columns, find_s
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
-from stageb.guidance.rules.conditions import reading
-from stageb.guidance.rules.edits import compare_rules, compare_words, find_moves
+from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_words, find_moves
 from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.judge import compile_rules
 from stageb.guidance.rules.prompts import Words
@@ -39,7 +39,7 @@ def describe_changes(old: Guidance | None, new: Guidance | None) -> Iterator[str
     """+ a rule added, - removed, ~ changed with the words marked, > one that got another number; in the order of keys."""
     changes = compare_rules(old, new)
     moves = find_moves(changes)
-    marks = {rule.key: " (provisional)" * rule.is_provisional for rule in new.rules} if new else {}
+    marks = {rule.key: rule.mark for rule in new.rules} if new else {}
     for change in changes:
         gone = bool(change.before) and change.key not in moves.values()
         new_here = bool(change.after) and change.key not in moves
@@ -51,6 +51,8 @@ def describe_changes(old: Guidance | None, new: Guidance | None) -> Iterator[str
             yield f"  + {change.key}{marks[change.key]}. {change.after}"
         if change.key in moves:
             yield f"  > {moves[change.key]} -> {change.key}. {change.after}"
+    for rule in compare_marks(old, new):
+        yield f"  ~ {rule.key}{rule.mark or ' (no longer fixed)'}. {rule.text}"
 
 
 def mark_words(old: str, new: str) -> str:
@@ -128,7 +130,7 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
     made = read_edits(path, guidance.mission) if path.is_dir() else []
     yield f"{shown(guidance.mission)}, step {guidance.step}:"
     for rule in guidance.rules:
-        yield f"  {rule.key}{' (provisional)' * rule.is_provisional}. {shown(rule.text)}"
+        yield f"  {rule.key}{rule.mark}. {shown(rule.text)}"
         yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), all_tickets))
     yield from (f"  {line}" for line in describe_provisional(guidance.rules))
     if guidance.shown:
@@ -283,6 +285,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
             find_letters(readings[mission]),
             describe_provisional(each.rules),
             known[mission],
+            each.labels,
         )
         for mission, each in guidance.items()
     ]
@@ -304,7 +307,7 @@ def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[s
 def _describe_untold(mission: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
     good as they are."""
-    judge, known = compile_rules(mission.rules), mission.tickets[:TRIED]
+    judge, known = compile_rules(mission.rules, mission.labels), mission.tickets[:TRIED]
     read = [(ticket, reading(ticket)) for ticket in known]
     rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
     by_sql = sql.judge_rows(mission, rows)

@@ -29,7 +29,7 @@ from stageb.guidance.learning import attempts
 from stageb.guidance.learning.attempts import Attempt, keep_furthest
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import EQUAL, describe_review, prices_of
+from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, has_labels, prices_of
 from stageb.guidance.words.types import PROVISIONAL
 from stageb.runs.folder import RunRow
 
@@ -81,6 +81,11 @@ class MissionSection:
     def is_sampled(self) -> bool:
         """Whether figures stand for more tickets than were judged."""
         return any(sum(each["n"] for each in after["classes"].values()) > after["n"] for _, after in self.pairs)
+
+    @property
+    def has_own_labels(self) -> bool:
+        """Whether its labels are others than pass and fail."""
+        return has_labels(self.mission.steps[self.mission.final].guidance.labels)
 
     @property
     def held_out(self) -> str:
@@ -260,6 +265,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "black_box": describe_black_box,
         "furthest": keep_furthest,
         "review": describe_review,
+        "wrong": count_wrong,
         "reflection": attempts.name_reflection,
         "outcome": attempts.name_outcome,
         "attempt": describe_attempt,

@@ -10,8 +10,8 @@ from stageb.guidance.commands.report.read import Lineage
 from stageb.guidance.learning.attempts import Attempt, count_of
 from stageb.guidance.learning.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.learning.reflection_file import ACCEPTED
-from stageb.guidance.words.costs import Prices, count_alarms, warn_of_constant
-from stageb.guidance.words.types import PROVISIONAL
+from stageb.guidance.words.costs import EQUAL, Prices, count_alarms, count_wrong, has_labels, warn_of_constant
+from stageb.guidance.words.types import PASS_FAIL, PROVISIONAL
 from stageb.runs.figures import wilson
 
 
@@ -57,10 +57,12 @@ class Outcome:
 
 def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outcome:
     """What guidance of so many ``rules`` beside the headline comes to, by a row of metrics.jsonl with one ticket or more."""
+    if has_labels(row["classes"]):
+        return _describe_labels(row, rules)
     fails, passes, always = row["classes"]["fail"], row["classes"]["pass"], row["always"]
     caught, alarms = round((fails["recall"] or 0) * fails["n"]), count_alarms(passes)
     n = fails["n"] + passes["n"]
-    which = f"{n:,} test tickets that learning never saw" if row["split"] == "test" else f"{n:,} {row['split']} tickets"
+    which = _name_tickets(n, row["split"])
     who, catch, let = ("the rules", "catch", "raise") if rules else ("the model without rules", "catches", "raises")
     what = f"{caught:,} of {count_of(fails['n'], 'failure')}" if fails["n"] else "no failure, since there is none,"
     unanswered = fails["unanswered"] + passes["unanswered"]
@@ -79,6 +81,22 @@ def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outc
         )
     more += _describe_chance((caught, fails["n"]), (alarms, passes["n"])) if fails["n"] and n == row["n"] else ""
     warning = warn_of_constant(row, prices)
+    return Outcome(lead, more, f"{warning}." if warning else "")
+
+
+def _name_tickets(n: int, split: str) -> str:
+    return f"{n:,} test tickets that learning never saw" if split == "test" else f"{n:,} {split} tickets"
+
+
+def _describe_labels(row: Mapping[str, Any], rules: int) -> Outcome:
+    """``describe_outcome`` of other labels than pass and fail."""
+    right, always = row["n"] - row["unanswered"] - count_wrong(row), row["always"]
+    who = "the rules judge" if rules else "the headline alone judges"
+    lead = f"Of {_name_tickets(row['n'], row['split'])}, {who} {right:,} right ({format_percent(row['acc'])}); "
+    lead += f"always {always['verdict']} would be right for {format_percent(always['acc'])}."
+    without = f" {row['unanswered']:,} have no verdict." if row["unanswered"] else ""
+    more = f"Macro-F1, in which a rare label counts as much as a common one, is {row['macro_f1']:.3f}.{without}"
+    warning = warn_of_constant(row, EQUAL)
     return Outcome(lead, more, f"{warning}." if warning else "")
 
 
@@ -127,6 +145,8 @@ def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices
     n = f"code judged {many} tickets of val and test with it and without it"
     if not won and not lost:
         return f"changes nothing ({n})"
+    if verdict not in PASS_FAIL:
+        return f"{won:,} right less and {lost:,} more: {(lost - won) / decided * 100:+.1f} points of accuracy ({n})"
     errors = [("fail", won, "missed failure", "more"), ("pass", lost, "false alarm", "less")]
     if verdict == "pass":
         errors = [("pass", won, "false alarm", "more"), ("fail", lost, "missed failure", "less")]

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any
 
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import LABELS, Prices, measure_classes, measure_interval, measure_ratio, prices_of
+from stageb.guidance.words.costs import Prices, list_labels, measure_classes, measure_interval, measure_ratio, prices_of
 from stageb.guidance.words.types import Ticket, Verdict
 
 FEWEST = 3  # train tickets with a value or a word, below which boosting does not look at it
@@ -25,7 +24,7 @@ MOST = 20_000  # train tickets that are learnt from, the first ones: more take m
 WORDED = 0.5  # share of tickets with free text from which on words are what tells
 
 Classifier = Callable[[Sequence[Ticket], Sequence[Ticket], Prices, int], "list[Verdict]"]
-"""Of train tickets with both labels, tickets to judge, prices and a seed: the verdicts."""
+"""Of train tickets with two labels or more, tickets to judge, prices and a seed: the verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,11 @@ def _measure(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, 
         return None
     worded = sum(bool(reading(ticket).words) for ticket in train)
     name = "logistic" if worded >= WORDED * len(train) else "boosting"
-    answered: dict[str, dict[str, float]] = {label: dict.fromkeys((*LABELS, "none"), 0.0) for label in LABELS}
+    labels = list_labels(ticket.label for ticket in (*train, *judged))
+    answered: dict[str, dict[str, float]] = {label: dict.fromkeys((*labels, "none"), 0.0) for label in labels}
     for ticket, verdict in zip(judged, CLASSIFIERS[name](train, judged, prices, seed), strict=True):
         answered[ticket.label][verdict] += 1
-    right = sum(answered[label][label] for label in LABELS)
+    right = sum(answered[label][label] for label in labels)
     low, high = measure_interval(right, len(judged)) or (0.0, 1.0)
     cost = measure_classes(answered, prices)["cost"]
     return BlackBox(NAMES[name], len(train), len(judged), measure_ratio(right, len(judged)) or 0.0, (low, high), cost)
@@ -95,7 +95,7 @@ def classify_by_words(train: Sequence[Ticket], judged: Sequence[Ticket], prices:
     vectors = TfidfVectorizer(analyzer=_list_words, sublinear_tf=True)
     model = LogisticRegression(C=10.0, max_iter=1000, random_state=seed)
     model.fit(vectors.fit_transform(train), [ticket.label for ticket in train], _weigh(train, prices))
-    return list(map(_to_verdict, model.predict(vectors.transform(judged))))
+    return list(map(str, model.predict(vectors.transform(judged))))
 
 
 def classify_by_boosting(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> list[Verdict]:
@@ -113,7 +113,7 @@ def classify_by_boosting(train: Sequence[Ticket], judged: Sequence[Ticket], pric
     with threadpool_limits(1):  # a process with threads of OpenMP cannot be forked safely
         model = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
         model.fit(tabulate(features), [ticket.label for ticket in train], _weigh(train, prices))
-        return list(map(_to_verdict, model.predict(tabulate([dict(_list_features(ticket)) for ticket in judged]))))
+        return list(map(str, model.predict(tabulate([dict(_list_features(ticket)) for ticket in judged]))))
 
 
 CLASSIFIERS: Mapping[str, Classifier] = {"logistic": classify_by_words, "boosting": classify_by_boosting}
@@ -145,9 +145,5 @@ def _list_features(ticket: Ticket) -> Iterator[tuple[str, float]]:
 
 def _weigh(tickets: Sequence[Ticket], prices: Prices) -> list[float]:
     """What each ticket weighs, 1 in the mean."""
-    weights = [prices[ticket.label] for ticket in tickets]
+    weights = [prices.get(ticket.label, 1.0) for ticket in tickets]
     return [weight * len(weights) / sum(weights) for weight in weights]
-
-
-def _to_verdict(label: Any) -> Verdict:
-    return "fail" if label == "fail" else "pass"

@@ -1,8 +1,6 @@
 """The keys of ``predict``, ``evaluate`` and ``summarize``.
 
 Of the standard library alone, since ``--help`` reads it.
-
-Of the standard library alone, since ``--help`` reads it.
 """
 
 from __future__ import annotations

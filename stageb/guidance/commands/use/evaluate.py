@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
+from stageb.errors import ConfigError, shown
 from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.black_box import MOST, BlackBox, measure_on
 from stageb.guidance.commands.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
@@ -28,6 +29,7 @@ from stageb.guidance.commands.use.source import (
     find_scales,
     find_tickets,
     fingerprint_guidance,
+    labels_of,
     list_inputs,
     load_guidance,
     read_run_config,
@@ -36,7 +38,7 @@ from stageb.guidance.commands.use.source import (
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import TicketStream
-from stageb.guidance.words.costs import Prices, prices_of
+from stageb.guidance.words.costs import Prices, check_prices, prices_of
 from stageb.guidance.words.types import Guidance
 from stageb.job import lifetime
 from stageb.store import disk
@@ -141,6 +143,12 @@ def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> Si
     guidance, modes, folder = load_guidance(config.guidance, config.prompt), config.modes, Path(config.output)
     other = None if config.compare is None else load_guidance(config.compare, config.prompt, "compare")
     missions = set(guidance) & set(guidance if other is None else other)
+    for mission in sorted(missions):
+        check_prices(config.gate, mission, guidance[mission].labels)
+        if other and {*other[mission].labels} != {*guidance[mission].labels}:
+            raise ConfigError(
+                "compare", config.compare, f"its labels of mission {shown(mission)!r} are others; name another"
+            )
 
     def make(by: By, source: str, of: Mapping[str, Guidance], file: str) -> _Side:
         rounds = Rounds(folder / _name_file(file, by), tickets, tickets_per_round(config))
@@ -197,6 +205,7 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
         lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True),
         rules,
         side.by == "model",
+        labels_of(side.guidance),
     )
 
 
@@ -220,7 +229,7 @@ def _count_file(side: _Side, tickets: TicketStream[TicketLine], prices: Prices) 
         of = guidance[line.ticket.mission]
         if name_content(line.ticket) in of.taught_by | of.chosen_by:
             taught.setdefault(of.mission, set()).add(f"{line.ticket.group_id}::{line.label}")
-    counted = count_verdicts(read_rows(side.path), taught)
+    counted = count_verdicts(read_rows(side.path), taught, labels_of(guidance))
     figures = _split_by_mission({mission: count.figures(prices) for mission, count in counted.items()})
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step

@@ -27,6 +27,7 @@ from stageb.guidance.commands.use.source import (
     find_scales,
     find_tickets,
     fingerprint_guidance,
+    labels_of,
     list_inputs,
     make_check,
 )
@@ -115,7 +116,8 @@ class JudgedRounds:
 
     def make_check(self) -> Callable[[TicketLine], None]:
         """What raises ``FaultError`` for a ticket that cannot be judged."""
-        return make_check(self._missions, once=isinstance(self._config, EvaluateConfig))
+        labels = {mission: self._guidance[mission].labels for mission in self._missions}
+        return make_check(labels, self._config.columns, once=isinstance(self._config, EvaluateConfig))
 
     def begin(self, fresh: bool) -> None:
         """Check all tickets, unless an earlier call did, and resume from the last commit."""
@@ -177,7 +179,7 @@ class JudgedRounds:
             decided_by = self._guidance[line.ticket.mission].rule(key)
             row["provisional"] = decided_by is not None and decided_by.is_provisional
             made.append(send_to_review(row, doubt))
-        self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
+        self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made, labels_of(self._guidance))})
 
     def _take_round(self) -> None:
         """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
@@ -220,4 +222,5 @@ class JudgedRounds:
             console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         scales = find_scales(self._source)
-        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt, config.model), scales, is_whole=not why))
+        rules = code_rules(self._guidance, known, words_of(config.prompt, config.model), scales, is_whole=not why)
+        return CodeJudge(rules, labels_of(self._guidance))

@@ -1,4 +1,4 @@
-"""What every rank does for ``predict`` and ``summarize``: hold the model, judge or look at its share of a round.
+"""What every rank does for ``predict`` and ``evaluate``: hold the model, judge its share of a round.
 
 Groups are cut by the round alone, as ``guidance/judging/rollout.py`` says, and of one mission each: the tickets of a group
 share their guidance, which the model reads once.
@@ -11,21 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from stageb.engines.outline import rank_bytes
-from stageb.engines.protocol import Decode, Engine, Prompt, Request, Scorer
-from stageb.guidance.commands.use.config import SummarizeConfig, UseConfig, tickets_per_round
+from stageb.engines.protocol import Engine, Scorer
+from stageb.guidance.commands.use.config import UseConfig, tickets_per_round
 from stageb.guidance.commands.use.rounds import Waves
 from stageb.guidance.commands.use.rows import weigh_verdicts
 from stageb.guidance.commands.use.source import TicketLine, group_by_mission
-from stageb.guidance.commands.use.summarize import INSTRUCTIONS, MISSION, ImageLine, choose_prompt, find_missing
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.ranks import Group, cut_groups, load_engine, load_judge, map_tickets
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
+from stageb.guidance.judging.ranks import Group, cut_groups, load_judge, map_tickets
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.texts import one_line
-from stageb.guidance.words.types import Answers, Guidance, Ticket, answers_from_plain, answers_to_plain
+from stageb.guidance.words.types import PASS_FAIL, Answers, Guidance, Ticket
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import Json, World
-from stageb.seeds import stream
 
 TicketAnswers = tuple[Answers, float | None]
 """A ticket's answers, and how probable a pass is."""
@@ -89,45 +87,6 @@ class JudgingRanks:
         config, words = self.config, words_of(self.config.prompt, self.config.model)
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
         weighed: list[float | None] = [None] * len(tickets)
-        if config.probability and isinstance(self._engine, Scorer):
+        if config.probability and isinstance(self._engine, Scorer) and guidance.labels == PASS_FAIL:
             weighed = weigh_verdicts(tickets, answers, guidance, self._engine, words)
         return [[answers_to_plain(each), probability] for each, probability in zip(answers, weighed, strict=True)]
-
-
-LONGEST = 4000  # characters of a summary
-
-
-class SummarizingRanks:
-    """The ranks of a job that summarizes: each holds the model, and looks at its share of a round's images."""
-
-    def __init__(self, config: SummarizeConfig, world: World) -> None:
-        self._config = config
-        self._world = world
-        self._engine: Engine | None = None
-
-    def summarize(self, lines: Sequence[ImageLine]) -> list[str]:
-        """A summary of each image of ``lines`` that has none, in order: on rank 0, none elsewhere. The model is loaded
-        first if it was not needed before."""
-        asked, size = make_requests(lines, self._config), self._config.micro_batch_size
-        groups = [asked[start : start + size] for start in range(0, len(asked), size)]
-        if groups and self._engine is None:
-            self._engine = load_engine(self._config.model, self._world, use_images=True)
-        return [each for group in self._world.map("group", self._summarize_group, groups) for each in group]
-
-    def _summarize_group(self, group: Sequence[Request]) -> list[str]:
-        assert self._engine is not None  # ``summarize`` has loaded it
-        nothing = INSTRUCTIONS[self._config.language].nothing
-        return [one_line(each.text, LONGEST) or nothing for (each,) in self._engine.generate(group)]
-
-
-def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
-    """What is asked of the model for each image of ``lines`` that has no summary, in order."""
-    decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
-    system, prompt = INSTRUCTIONS[config.language].system, choose_prompt(config.prompt, config.language)
-    found = []
-    for line in lines:
-        user = prompt.replace(MISSION, str(line.row.get("mission", "")))
-        for number in find_missing(line):
-            key = stream(config.seed, "summarize", str(line.row.get("group_id", "")), number)
-            found.append(Request(Prompt(system, user, (line.images[number],)), decode_by, (key,)))
-    return found

@@ -23,6 +23,8 @@ from stageb.guidance.tickets.tables import Table
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, SPREADSHEETS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import list_labels
+from stageb.guidance.words.texts import MOST_LABELS
 from stageb.store.output import check_target
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_json import FaultError, lines, short
@@ -60,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         target.write_text(write_config(table, columns), encoding="utf-8")
     except OSError as error:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
-    print(f"{shown(table)}: {len(tickets):,} tickets, {counts['pass']:,} pass and {counts['fail']:,} fail")
+    labels = " and ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
+    print(f"{shown(table)}: {len(tickets):,} tickets, {labels}")
     print(f"wrote {shown(str(target))}: see whether it says what you mean, then")
     print(f"  stageb validate --config tickets --config frugal --config {shlex.quote(str(target))}")
     return 0
@@ -146,7 +149,7 @@ def guess_label(columns: dict[str, list[str]]) -> str | None:
     several, a name that tells wins, then the last."""
     words = {name: {cell.casefold() for cell in cells} - {""} for name, cells in columns.items()}
     plain = [name for name, own in words.items() if own & (PASSES | FAILS) and len(own) <= MOST_WORDS]
-    named = [name for name, own in words.items() if LABELS.search(name) and len(own) <= MOST_WORDS]
+    named = [name for name, own in words.items() if LABELS.search(name) and len(own) <= MOST_LABELS]
     both = [name for name in plain if words[name] & PASSES and words[name] & FAILS]
     for names in ([name for name in both if name in named], both, [name for name in plain if name in named], named):
         if names:
@@ -163,15 +166,19 @@ def names_splits(cells: Sequence[str]) -> bool:
 def divide_words(
     label: str, cells: Sequence[str], passes: Sequence[str], fails: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The words of the column ``label`` that mean pass, and those that mean fail; some may be given.
+    """The words of the column ``label`` that mean pass, and those that mean fail; some may be given. Three words or more of
+    which none is known to mean either are labels of their own.
 
     Raises ``InputError`` where that cannot be guessed, or where all mean the same.
     """
     words = list({cell.casefold(): cell for cell in reversed(cells) if cell}.values())[::-1]
+    folds = {word.casefold() for word in words}
+    if not (passes or fails or folds & (PASSES | FAILS)) and 3 <= len(words) <= MOST_LABELS:
+        return ["pass"], ["fail"]
     if len(words) > MOST_WORDS and not (passes or fails):
         what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words)}"
         raise InputError(f"{what}: a verdict is one of a few words; name another column with --label")
-    if strange := [word for word in (*passes, *fails) if word.casefold() not in {each.casefold() for each in words}]:
+    if strange := [word for word in (*passes, *fails) if word.casefold() not in folds]:
         raise InputError(f"column {short(label)} nowhere says {_list(strange)}; it says {_list(words)}")
     meant = {word.casefold(): "pass" for word in passes} | {word.casefold(): "fail" for word in fails}
     for word in words:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
 from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.judging.answers import find_cited_rule
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRule, compile_rules
 from stageb.guidance.rules.parse import OutOfReach
@@ -22,7 +23,7 @@ from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, Prices
-from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, Guidance, Ticket
+from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket, Verdict
 from stageb.runs.folder import RunFolder, RunRow
 
 LOUD = 0.9  # share of a rule's tickets judged as it says, below which a person should know
@@ -31,7 +32,12 @@ Judged = Callable[[], Iterable[tuple[Mapping[str, Any], Ticket]]]
 """Rows of predictions, each with its ticket; read as often as needed."""
 
 
-def compare_with_letter(judged: Judged, coded: Mapping[str, Sequence[CodedRule]], by_model: bool = True) -> dict[str, Any]:
+def compare_with_letter(
+    judged: Judged,
+    coded: Mapping[str, Sequence[CodedRule]],
+    by_model: bool = True,
+    labels: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({}),
+) -> dict[str, Any]:
     """By mission: ``decided`` tickets, those of which the rules' letter alone tells a verdict, how many of them are
     ``right`` by that, and if the rows are ``by_model``, how many the model judged so (``followed``), and how many rightly
     (``model_right``); and the same for each rule, with its text, or why its letter is out of reach. The headline stands for
@@ -40,9 +46,10 @@ def compare_with_letter(judged: Judged, coded: Mapping[str, Sequence[CodedRule]]
     Leaving a rule out changes the verdicts on tickets that it decides, and no others: of these, ``won`` are right with it
     alone, and ``lost`` without it alone; those of which the other rules tell no verdict are not right without it."""
     names = ("decided", "right", "won", "lost", *(("followed", "model_right") if by_model else ()))
-    judges = {mission: compile_rules(rules) for mission, rules in coded.items()}
+    of = {mission: labels.get(mission, PASS_FAIL) for mission in coded}
+    judges = {mission: compile_rules(rules, of[mission]) for mission, rules in coded.items()}
     without = {
-        (mission, left_out.key): compile_rules([rule for rule in rules if rule is not left_out])
+        (mission, left_out.key): compile_rules([rule for rule in rules if rule is not left_out], of[mission])
         for mission, rules in coded.items()
         for left_out in rules
     }
@@ -210,6 +217,10 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
         if not key:
             did, other, were = ("failed", "passes", "good") if of.verdict == "fail" else ("passed", "fails", "failures")
             said = f"{of.wrong:,} of {of.given:,} val tickets that {did} because no rule {other} them were {were}"
+            if of.verdict not in PASS_FAIL:
+                said = (
+                    f"{of.wrong:,} of {of.given:,} val tickets judged {of.verdict} because no rule speaks of them were wrong"
+                )
         if prices["fail"] != prices["pass"]:
             said += f" (at these prices a {of.verdict} pays where {limit:.1%} or more are right)"
         these = "its verdicts" if key else "such verdicts"
@@ -245,7 +256,8 @@ def _make_finder(
     }
     mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
     scales = parse_scales(config.reflection.scales or ())
-    judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model), scales))
+    coded = code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model), scales)
+    judge = CodeJudge(coded, {guidance.mission: guidance.labels})
 
     def find(row: RunRow) -> str | None:
         key = find_cited_rule(row["reason"])

@@ -8,24 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import sqrt
+from types import MappingProxyType
 from typing import Any
 
 from stageb.engines.protocol import Scorer
 from stageb.guidance.commands.use.source import TicketLine
-from stageb.guidance.judging.answers import calibrations_of, score_log_odds, sigmoid
+from stageb.guidance.judging.answers import calibrations_of, find_shares, score_verdicts
 from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.learning.gate.exact import mcnemar_p
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, rollout_prompt
-from stageb.guidance.words.costs import EQUAL, Prices, measure_classes, measure_interval, measure_ratio
-from stageb.guidance.words.texts import one_line
-from stageb.guidance.words.types import Answers, Guidance, Ticket
+from stageb.guidance.words.costs import EQUAL, Prices, has_labels, measure_classes, measure_interval, measure_ratio
+from stageb.guidance.words.texts import TAKEN, one_line
+from stageb.guidance.words.types import PASS_FAIL, Answers, Guidance, Ticket, Verdict
 from stageb.runs.figures import Z
 
 ANSWER = 200  # characters, at most, of an answer that could not be used
 Counts = dict[str, dict[str, int]]
-"""By mission: how many tickets were answered pass, fail, or not at all ("none"), how many a person should see, and how many
-the model was asked."""
+"""By mission: how many tickets were answered with each label, or not at all ("none"), how many a person should see,
+and how many the model was asked."""
 
 
 def make_row(
@@ -91,16 +92,16 @@ def weigh_verdicts(
     prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
     calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
     found: list[float | None] = [None] * len(tickets)
-    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words, calibrations), strict=True):
-        found[i] = sigmoid(log_odds, 1.0)
+    for i, scores in zip(asked, score_verdicts(prompts, engine, words, calibrations), strict=True):
+        found[i] = find_shares(scores, 1.0)[0]
     return found
 
 
-def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]]) -> Counts:
-    """``counts`` with further rows."""
+def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, tuple[Verdict, ...]]) -> Counts:
+    """``counts`` with further rows; ``labels`` are those of each mission."""
     found = {mission: dict(of) for mission, of in counts.items()}
     for each in rows:
-        of = found.setdefault(each["mission"], dict.fromkeys(("pass", "fail", "none", "review", "model"), 0))
+        of = found.setdefault(each["mission"], dict.fromkeys((*labels[each["mission"]], *TAKEN), 0))
         of[each["verdict"] or "none"] += 1
         of["review"] += each["review"]
         of["model"] += each["by"] == "model"
@@ -124,15 +125,17 @@ ALL = ""  # stands for all missions together; none has an empty name
 class ConfusionCounts:
     """Labelled tickets, by what was answered."""
 
-    answered: dict[str, dict[str, int]] = field(
-        default_factory=lambda: {label: dict.fromkeys(("pass", "fail", "none"), 0) for label in ("pass", "fail")}
-    )  # label -> verdict, or none -> tickets
-    kept: dict[str, dict[str, int]] = field(
-        default_factory=lambda: {label: dict.fromkeys(("pass", "fail", "none"), 0) for label in ("pass", "fail")}
-    )  # the same of those that no person needs to see
+    labels: Sequence[Verdict] = PASS_FAIL
+    answered: dict[str, dict[str, int]] = field(init=False)  # label -> verdict, or none -> tickets
+    kept: dict[str, dict[str, int]] = field(init=False)  # the same of those that no person needs to see
     taught: int = 0  # that the guidance was learnt from
     asked: int = 0  # that the model was asked
     provisional: int = 0  # whose verdict is by a provisional rule
+
+    def __post_init__(self) -> None:
+        self.answered, self.kept = (
+            {label: dict.fromkeys((*self.labels, "none"), 0) for label in self.labels} for _ in range(2)
+        )
 
     def figures(self, prices: Prices) -> dict[str, Any]:
         """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
@@ -147,18 +150,24 @@ class ConfusionCounts:
         }
 
 
-def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, Set[str]]) -> dict[str, ConfusionCounts]:
+def count_verdicts(
+    rows: Iterable[PredictionRow],
+    taught: Mapping[str, Set[str]],
+    labels: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({}),
+) -> dict[str, ConfusionCounts]:
     """The tickets of each mission, and of all. ``taught`` holds, by mission, the keys of those that taught or chose its
-    guidance."""
-    counts = {ALL: ConfusionCounts()}
+    guidance, ``labels`` those of missions that have others than pass and fail."""
+    every = dict.fromkeys(label for of in labels.values() for label in of)
+    counts = {ALL: ConfusionCounts(list(every) or PASS_FAIL)}
     for row in rows:
-        for count in (counts[ALL], counts.setdefault(row["mission"], ConfusionCounts())):
+        mission = row["mission"]
+        for count in (counts[ALL], counts.setdefault(mission, ConfusionCounts(labels.get(mission, PASS_FAIL)))):
             verdict = row["verdict"] or "none"
             count.answered[row["label"]][verdict] += 1
             count.kept[row["label"]][verdict] += not row["review"]
             count.asked += row["by"] == "model"
             count.provisional += row["provisional"]
-            count.taught += f"{row['group_id']}::{row['label']}" in taught.get(row["mission"], ())
+            count.taught += f"{row['group_id']}::{row['label']}" in taught.get(mission, ())
     return counts
 
 
@@ -187,7 +196,7 @@ class PairedComparison:
 
     def add(self, one: PredictionRow, other: PredictionRow) -> None:
         """One more ticket, as a row under each guidance."""
-        of, price = self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs()), self.prices[one["label"]]
+        of, price = self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs()), self.prices.get(one["label"], 1.0)
         gained = is_right(one) - is_right(other)
         of.gained += gained
         of.tickets += 1
@@ -247,12 +256,12 @@ def _find_interval(gains: list[float], unit: float) -> tuple[float, float]:
 
 
 def _measure(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    n, right = sum(sum(each.values()) for each in answered.values()), answered["pass"]["pass"] + answered["fail"]["fail"]
+    n, right = sum(sum(each.values()) for each in answered.values()), sum(row[label] for label, row in answered.items())
+    errors = {} if has_labels(answered) else {"fp": answered["fail"]["pass"], "fn": answered["pass"]["fail"]}
     return {
         "acc": measure_ratio(right, n),
         "acc_interval": measure_interval(right, n),
-        "fp": answered["fail"]["pass"],
-        "fn": answered["pass"]["fail"],
-        "unanswered": answered["pass"]["none"] + answered["fail"]["none"],
+        **errors,
+        "unanswered": sum(row["none"] for row in answered.values()),
         "n": n,
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from stageb.cli.draft import defaults
@@ -12,7 +13,7 @@ from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.learning.gate.judge import digest
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.judge import CodedRule, compile_rules, explain_unknown, read_rules
 from stageb.guidance.rules.predicates import Ruling
@@ -20,14 +21,21 @@ from stageb.guidance.rules.prompts import Words, words_of
 from stageb.guidance.rules.rules_file import history_path
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.images import attach_images
-from stageb.guidance.tickets.tickets import Entry, TicketStream, claim_place, read_entries, read_same_tickets
+from stageb.guidance.tickets.tickets import (
+    Entry,
+    TicketStream,
+    claim_place,
+    name_strange_label,
+    read_entries,
+    read_same_tickets,
+)
 from stageb.guidance.words.columns import ColumnsConfig, Scale, parse_scales
 from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.costs import EQUAL, Prices, prices_of
-from stageb.guidance.words.types import UNKNOWN, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
 from stageb.runs.folder import RunFolder
 from stageb.store import trust
-from stageb.untrusted.strict_json import FaultError
+from stageb.untrusted.strict_json import FaultError, short
 
 NO_RULE = "no rule speaks of it"
 OF_A_FILE = "a file of guidance does not tell which names and values its rules speak of; name ticket files that do: {}"
@@ -99,13 +107,16 @@ def code_rules(
 class CodeJudge:
     """Judges the tickets of missions by their rules as code."""
 
-    def __init__(self, rules: Mapping[str, Sequence[CodedRule]]) -> None:
+    def __init__(
+        self, rules: Mapping[str, Sequence[CodedRule]], labels: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({})
+    ) -> None:
+        """``labels`` of the missions that have others than pass and fail."""
         self.rules = rules
         self._told = {
             mission: {rule.key: f"{' (provisional)' * rule.is_provisional}: {rule.text}" for rule in of}
             for mission, of in rules.items()
         }
-        self.judges = {mission: compile_rules(of) for mission, of in rules.items()}
+        self.judges = {mission: compile_rules(of, labels.get(mission, PASS_FAIL)) for mission, of in rules.items()}
 
     @property
     def digest(self) -> str:
@@ -218,9 +229,16 @@ def list_inputs(config: UseConfig) -> dict[str, list[str]]:
     return found
 
 
-def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], None]:
-    """What raises ``FaultError`` for a ticket of none of the ``missions`` and, where each may come ``once`` alone, for one
-    that came before."""
+def labels_of(guidance: Mapping[str, Guidance]) -> dict[str, tuple[Verdict, ...]]:
+    """The labels of each mission."""
+    return {mission: each.labels for mission, each in guidance.items()}
+
+
+def make_check(
+    missions: Mapping[str, Sequence[Verdict]], columns: ColumnsConfig, once: bool
+) -> Callable[[TicketLine], None]:
+    """What raises ``FaultError`` for a ticket of none of the ``missions`` (of which this has the labels), for one with
+    another label and, where each may come ``once`` alone, for one that came before."""
     places: dict[tuple[str, str], str] = {}
 
     def check(line: TicketLine) -> None:
@@ -228,6 +246,11 @@ def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], 
             what = f"mission {line.ticket.mission!r}, for which there is no guidance"
             known = shown(", ".join(sorted(missions)), 400) or "none"  # there may be thousands
             raise FaultError(what, f"there is some for {known}; leave the others out")
+        labels = missions[line.ticket.mission]
+        if line.label and line.label not in labels:
+            if labels == PASS_FAIL:
+                raise name_strange_label(line.label, columns)
+            raise FaultError(f"label {short(line.label)}", f"write one of {', '.join(labels)}")
         if once and line.label:
             claim_place(replace(line.ticket, label=line.label), f"{line.file}:{line.line}", places)
 

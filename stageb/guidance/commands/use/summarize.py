@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
+from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.errors import ConfigError
 from stageb.guidance.commands.use.config import SummarizeConfig
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.tickets.images import find_images, parse_number
 from stageb.guidance.tickets.tickets import SHAPE, Entry, TicketStream
 from stageb.guidance.words.columns import is_table
+from stageb.guidance.words.texts import one_line
+from stageb.seeds import stream
 from stageb.store.commits import flatten
 from stageb.store.output import COMMIT, check_file, check_target, read_rows
 from stageb.untrusted import pictures
@@ -102,6 +105,47 @@ def find_missing(line: ImageLine) -> list[int]:
     return [number for number in line.images if number not in line.summaries]
 
 
+LONGEST = 4000  # characters of a summary
+
+
+class SummarizingRanks:
+    """The ranks of a job that summarizes: each holds the model, and looks at its share of a round's images."""
+
+    def __init__(self, config: SummarizeConfig, world: World) -> None:
+        self._config = config
+        self._world = world
+        self._engine: Engine | None = None
+
+    def summarize(self, lines: Sequence[ImageLine]) -> list[str]:
+        """A summary of each image of ``lines`` that has none, in order: on rank 0, none elsewhere. The model is loaded
+        first if it was not needed before."""
+        asked, size = make_requests(lines, self._config), self._config.micro_batch_size
+        groups = [asked[start : start + size] for start in range(0, len(asked), size)]
+        if groups and self._engine is None:
+            from stageb.guidance.judging.ranks import load_engine  # torch
+
+            self._engine = load_engine(self._config.model, self._world, use_images=True)
+        return [each for group in self._world.map("group", self._summarize_group, groups) for each in group]
+
+    def _summarize_group(self, group: Sequence[Request]) -> list[str]:
+        assert self._engine is not None  # ``summarize`` has loaded it
+        nothing = INSTRUCTIONS[self._config.language].nothing
+        return [one_line(each.text, LONGEST) or nothing for (each,) in self._engine.generate(group)]
+
+
+def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
+    """What is asked of the model for each image of ``lines`` that has no summary, in order."""
+    decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
+    system, prompt = INSTRUCTIONS[config.language].system, choose_prompt(config.prompt, config.language)
+    found = []
+    for line in lines:
+        user = prompt.replace(MISSION, str(line.row.get("mission", "")))
+        for number in find_missing(line):
+            key = stream(config.seed, "summarize", str(line.row.get("group_id", "")), number)
+            found.append(Request(Prompt(system, user, (line.images[number],)), decode_by, (key,)))
+    return found
+
+
 AT_FIRST = 4096  # tickets that are looked at before anything else is done
 NOT_SHAPING = ("tickets", "output", "fabric.", *HOW_ASKED)
 """Keys that change no line, or do so through what is compared beside them."""
@@ -134,8 +178,7 @@ def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
     if check_file(Path(config.output), _shaping(config), fresh) is None:
         tickets.glance(AT_FIRST, lambda: lambda line: None)
 
-    from stageb.guidance.commands.use.judging import SummarizingRanks  # torch
-    from stageb.job import world as worlds
+    from stageb.job import world as worlds  # torch
 
     def on_rank(world: World) -> int:
         rounds, ranks = Rounds(Path(config.output), tickets, config.round_size), SummarizingRanks(config, world)

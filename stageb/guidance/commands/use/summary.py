@@ -14,21 +14,27 @@ from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.config import PricesConfig
 from stageb.guidance.commands.use.record import warn_of_misread
 from stageb.guidance.commands.use.rows import Counts
-from stageb.guidance.words.costs import Prices, describe_classes, prices_of, warn_of_constant
+from stageb.guidance.words.costs import Prices, count_wrong, describe_classes, prices_of, warn_of_constant
+from stageb.guidance.words.texts import TAKEN
 from stageb.runs.figures import make_console, make_table, print_table
+
+MOST_COLUMNS = 6  # labels that have a column
 
 
 def show_counts(path: Path, counts: Counts) -> None:
     """How tickets were answered, by mission."""
-    console, drawn = make_console(), make_table("", ["mission"], ["tickets", "pass", "fail", "no verdict", "review"])
+    labels = list(dict.fromkeys(name for of in counts.values() for name in of if name not in TAKEN))
+    columns = labels if len(labels) <= MOST_COLUMNS else []
+    console, drawn = make_console(), make_table("", ["mission"], ["tickets", *columns, "no verdict", "review"])
+    total = 0
     for mission, of in counts.items():
-        verdicts = [of["pass"], of["fail"], of["none"]]
-        drawn.add_row(Text(mission), *(f"{each:,}" for each in (sum(verdicts), *verdicts, of["review"])))
+        tickets = sum(of.get(label, 0) for label in labels) + of["none"]
+        shown_counts = tickets, *(of.get(label, 0) for label in columns), of["none"], of["review"]
+        drawn.add_row(Text(mission), *(f"{each:,}" for each in shown_counts))
+        total += tickets
     print_table(console, drawn)
-    if any(of["model"] < of["pass"] + of["fail"] + of["none"] for of in counts.values()):
-        asked = sum(of["model"] for of in counts.values())
-        none = sum(of["none"] for of in counts.values())
-        total = sum(of["pass"] + of["fail"] for of in counts.values()) + none
+    asked, none = (sum(of[name] for of in counts.values()) for name in ("model", "none"))
+    if asked < total:
         console.print(f"\n{describe_coded(total, asked, none)}")
     console.print(f"\nA row per ticket, in their order: {path}")
 
@@ -70,7 +76,7 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
         for line in _describe_difference(mission, paired, prices):
             console.print(line)
     total = evaluation["figures"]["guidance"]["all"]
-    count = total["fp"] + total["fn"] + total["unanswered"]
+    count = count_wrong(total) + total["unanswered"]
     if wrong:
         console.print(f"\nJudged wrong, {len(wrong)} of {count:,}:")
     for row in wrong:
@@ -91,7 +97,8 @@ def _list_sides(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, Mappi
 
 
 def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Table:
-    names = ["tickets", "accuracy", "wrong pass", "wrong fail", "no verdict", "review"]
+    has_own = any("fp" not in figures for _, _, of in sides for figures in of["missions"].values())
+    names = ["tickets", "accuracy", *(["wrong"] if has_own else ["wrong pass", "wrong fail"]), "no verdict", "review"]
     told = any(by for _, by, _ in sides)
     names += ["model asked"] if told else []
     columns = {"guidance": "compare" in evaluation["figures"] or len(sides) == 1, "by": told}
@@ -99,9 +106,9 @@ def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Map
     for name, by, of in sides:
         who = [Text(cell) for cell, shows in zip((evaluation[name], by), columns.values(), strict=True) if shows]
         for mission, figures in of["missions"].items():
-            drawn.add_row(*who, Text(mission), *_format_cells(figures, told))
+            drawn.add_row(*who, Text(mission), *_format_cells(figures, told, has_own))
         if len(of["missions"]) > 1:
-            drawn.add_row(*who, Text("all"), *_format_cells(of["all"], told))
+            drawn.add_row(*who, Text("all"), *_format_cells(of["all"], told, has_own))
     return drawn
 
 
@@ -139,8 +146,9 @@ def _describe_difference(mission: str, paired: Mapping[str, Any], prices: Prices
     )
 
 
-def _format_cells(figures: Mapping[str, Any], tells_asked: bool) -> list[str]:
+def _format_cells(figures: Mapping[str, Any], tells_asked: bool, together: bool) -> list[str]:
     low, high = figures["acc_interval"]
-    counts = [figures["fp"], figures["fn"], figures["unanswered"], figures["n"] - figures["without_review"]["n"]]
+    wrong = [count_wrong(figures)] if together else [figures["fp"], figures["fn"]]
+    counts = [*wrong, figures["unanswered"], figures["n"] - figures["without_review"]["n"]]
     counts += [figures["asked"]] if tells_asked else []
     return [f"{figures['n']:,}", f"{figures['acc']:.1%} ({low:.1%}-{high:.1%})", *(f"{each:,}" for each in counts)]

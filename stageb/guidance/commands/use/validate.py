@@ -9,6 +9,7 @@ all of them is told at once.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -31,6 +32,7 @@ from stageb.guidance.rules.prompts import rollout_prompt, words_of
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import NOWHERE
 from stageb.runs.folder import RunFolder
 from stageb.store.commits import COMMIT, flatten
@@ -114,7 +116,7 @@ class Validation:
     """What a fit would read, and cost at most."""
 
     tickets: dict[str, dict[str, int]]  # mission -> split -> tickets
-    fails: dict[str, dict[str, int]]  # the same of tickets that are labelled fail
+    labels: dict[str, dict[str, dict[str, int]]]  # the same by label, all of them in each split
     prompts: Lengths | None  # None where only the loaded model could tell
     memory: Memory
     learning: str  # what a run does
@@ -179,11 +181,26 @@ def _look_at_models(config: LoopConfig, look: Callable[[ModelConfig], Found]) ->
     return found, faults
 
 
+def _count_labels(inputs: Inputs, mission: str) -> dict[str, dict[str, int]]:
+    splits, labels = inputs.splits[mission], inputs.guidance[mission].labels
+    counts = {split: Counter(inputs.tickets[i].label for i in splits.of(split)) for split in SPLITS}
+    return {split: {label: counts[split][label] for label in labels} for split in SPLITS}
+
+
+def _describe_labels(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Of pass and fail how many fail in each split; of others how often each comes in all."""
+    labels = counts["train"]
+    if not has_labels(labels):
+        return "of these labelled fail: " + ", ".join(f"{of['fail']:,}" for of in counts.values())
+    totals = {label: sum(of[label] for of in counts.values()) for label in labels}
+    return f"{len(labels)} labels: {', '.join(f'{label} {count:,}' for label, count in totals.items())}"
+
+
 def describe(found: Validation) -> list[str]:
     """What the command prints."""
     lines = [
-        f"{mission}: {', '.join(f'{count:,} {USES[split]}' for split, count in splits.items())}; of these labelled fail: "
-        f"{', '.join(f'{count:,}' for count in found.fails[mission].values())}"
+        f"{mission}: {', '.join(f'{count:,} {USES[split]}' for split, count in splits.items())}; "
+        f"{_describe_labels(found.labels[mission])}"
         for mission, splits in found.tickets.items()
     ]
     if found.prompts:
@@ -261,10 +278,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     prompts = Lengths(min(lengths), int(statistics.median(lengths)), max(lengths), aside) if lengths else None
     return Validation(
         tickets={name: {split: len(splits.of(split)) for split in SPLITS} for name, splits in inputs.splits.items()},
-        fails={
-            name: {split: sum(inputs.tickets[i].label == "fail" for i in splits.of(split)) for split in SPLITS}
-            for name, splits in inputs.splits.items()
-        },
+        labels={name: _count_labels(inputs, name) for name in inputs.splits},
         prompts=prompts,
         memory=Memory(model.weight_bytes, _estimate_caches(config, inputs, model, lengths)),
         learning=describe_learning(config),

@@ -11,6 +11,7 @@ from stageb.guidance.judging.questions import Dialogue, JudgeTickets
 from stageb.guidance.learning.gate.race import TicketKind
 from stageb.guidance.rules.prompts import render_guidance
 from stageb.guidance.words.config import GateConfig
+from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Guidance, Judgement, Ticket
 
 T = TypeVar("T")
@@ -63,8 +64,8 @@ class Judge:
 
     def _weigh(self, position: int) -> float:
         """What a ticket counts, at most 1: its price over the chance of having been drawn."""
-        price = {"fail": self.config.fp_weight, "pass": self.config.fn_weight}
-        share = price[self.tickets[position].label] / max(price.values())
+        prices = prices_of(self.config)
+        share = prices.get(self.tickets[position].label, 1.0) / max(prices.values())
         return min(1.0, share / self.drawn.get(position, 1.0))
 
 

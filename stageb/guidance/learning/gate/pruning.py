@@ -70,7 +70,7 @@ def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> D
 
 
 def removal_edits(guidance: Guidance, reflection_id: str) -> list[Edit]:
-    """``guidance`` without one rule, for each rule but the headline, and with two that are nearly the same made one."""
+    """``guidance`` without one rule, for each that may go, and with two that are nearly the same made one."""
     operations = [Operation("remove", rule.key, (), "", "it earns nothing", ()) for rule in _rules(guidance)]
     operations += [
         Operation("merge", None, (one.key, other.key), one.text, "they say nearly the same", ())
@@ -85,7 +85,7 @@ def removal_edits(guidance: Guidance, reflection_id: str) -> list[Edit]:
 
 
 def credit_rules(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> Dialogue[dict[str, float]]:
-    """What each rule but the headline earns: the mean weighed merit that leaving it out would cost on ``positions``."""
+    """What each rule that may go earns: the mean weighed merit that leaving it out would cost on ``positions``."""
     without = [(apply(guidance, [Operation("remove", rule.key, (), "", "", ())]), positions) for rule in _rules(guidance)]
     gains = yield from judge.gains(without)
     return {
@@ -113,4 +113,5 @@ def make_room(
 
 
 def _rules(guidance: Guidance) -> list[Rule]:
-    return [rule for rule in guidance.rules if rule.key != HEADLINE_KEY]
+    """Those that may go."""
+    return [rule for rule in guidance.rules if rule.key != HEADLINE_KEY and not rule.is_fixed]

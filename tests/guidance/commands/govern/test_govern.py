@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -402,12 +403,31 @@ def test_any_text_is_rules_or_a_clear_error(lines: list[str]) -> None:
         assert written <= sum(len(guidance.rules) for guidance in found.values()) <= written + len(found)
 
 
-@given(guidances(st.sampled_from(["m", "a mission", "阀门"])))
-def test_rules_are_the_same_as_text(guidance: Guidance) -> None:
-    lines = [f"{rule.key}. {rule.text}" for rule in guidance.rules]
-    content, _ = rules_file.parse("\n".join([f"[{guidance.mission}]", *lines]), "x", "unused")
-    found = from_json(content, "x")[guidance.mission]
-    assert [(rule.key, rule.text) for rule in found.rules] == [(rule.key, rule.text.strip()) for rule in guidance.rules]
+@given(guidances(st.sampled_from(["m", "a mission", "阀门"])), st.data())
+def test_rules_are_the_same_as_text(guidance: Guidance, data: st.DataObject) -> None:
+    marks = st.sampled_from([{}, {"fixed": True}, {"provisional": True}])
+    marked = [replace(rule, text=rule.text.strip(), metadata=data.draw(marks)) for rule in guidance.rules]
+    content, _ = rules_file.parse(rules_file.write([replace(guidance, rules=tuple(marked))]), "x", "unused")
+    assert from_json(content, "x")[guidance.mission].rules == tuple(marked)
+
+
+def test_rules_that_were_edited_as_text_keep_what_is_known_of_them(here: Path, asked: Asked) -> None:
+    assert asked("export", "out/run", "--format", "text", "--output", "mine.txt") == (0, "", "")
+    assert Path("mine.txt").read_text() == f"[valves]\nG0. {G0}\nG1. {G1}\n"
+    promote = ("promote", "mine.txt", "--to", "shared.json", "--base", "out/run", "--yes")
+    assert asked(*promote)[0] == 0
+    asked("promote", "out/run", "--to", "other.json", "--yes")
+    assert Path("shared.json").read_bytes() == Path("other.json").read_bytes(), "as if it had never been text"
+    Path("mine.txt").write_text(f"[valves]\nG0. {G0}\nG1 (fixed). {G1}\nFail if state is rusty.\n")
+    code, out, _ = asked("promote", "mine.txt", "--to", "shared.json", "--yes")
+    assert code == 0 and f"  ~ G1 (fixed). {G1}\n" in out and "  + G2. Fail if state is rusty.\n" in out
+    before, after = (load_seed(name)["valves"] for name in ("other.json", "shared.json"))
+    assert after.rules[1].metadata == {**before.rules[1].metadata, "fixed": True}
+    assert (after.step, after.spent, after.taught_by) == (before.step + 1, before.spent, before.taught_by)
+    assert after.taught_by
+    Path("mine.txt").write_text(f"[valves]\nG0. {G0}\nG1. {G1}\nFail if state is rusty.\n")
+    assert f"  ~ G1 (no longer fixed). {G1}\n" in asked("promote", "mine.txt", "--to", "shared.json", "--yes")[1]
+    assert load_seed("shared.json")["valves"].rules[1] == before.rules[1]
 
 
 @given(st.text("ab 阀门.", max_size=12), st.text("ab 阀门.", max_size=12))

@@ -79,6 +79,8 @@ def test_eleven_keys_each_with_a_comment() -> None:
         ("id,x,Result\n1,u,OK\n2,v,rework\n3,w,NG\n", ("--passes", "OK", "rework"), "passes", ["OK", "rework"]),
         ("x,defective\n1,'yes'\n2,'no'\n", ("--label", "defective", "--fails", "'yes'"), "passes", ["'no'"]),
         ("x,defective\n1,yes\n2,no\n", ("--label", "defective", "--fails", "yes"), "fails", ["yes"]),
+        ("x,class\n1,low\n2,high\n3,medium\n", (), "label", "class"),  # labels of their own
+        ("x,class\n1,low\n2,high\n3,medium\n", (), "passes", ["pass"]),
     ],
 )
 def test_what_is_guessed_and_what_options_say(text: str, options: tuple[str, ...], key: str, value: object) -> None:
@@ -104,7 +106,7 @@ def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys
         ("x,Result\n1,OK\n2,OK\n", (), 'column "Result" says "OK" alone, so nothing can be learnt'),
         ("x,Result\n1,up\n2,down\n", (), 'does "up" mean pass or fail? Say it with --passes'),
         ("x,Result\n1,OK\n2,NG\n", ("--passes", "fine"), 'column "Result" nowhere says "fine"'),
-        ("x,Result\n" + "".join(f"1,{n}\n" for n in range(9)), ("--label", "Result"), "holds 9 different values"),
+        ("x,Result\n" + "".join(f"1,{n}\n" for n in range(33)), ("--label", "Result"), "holds 33 different values"),
         ("x,Result\n1,OK\n2,NG\n3,\n", (), "my.csv:4"),  # the table does not fit: no label
         ("x,Result\n1,OK\n2,NG\n", ("--to", "my.csv"), "it holds the tickets"),
         ("x,Result\n1,OK\n2,NG\n", ("--to", "none/my.yaml"), "name another file with --to"),

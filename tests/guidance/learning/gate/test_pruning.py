@@ -55,6 +55,21 @@ def test_each_rule_but_the_headline_is_left_out_once(guidance: Guidance) -> None
     )
 
 
+@given(guidances(), st.data())
+def test_fixed_rules_neither_go_nor_make_room(guidance: Guidance, data: st.DataObject) -> None:
+    fixed = data.draw(st.sets(st.sampled_from([rule.key for rule in guidance.rules])))
+    marked = [replace(rule, metadata={"fixed": True}) if rule.key in fixed else rule for rule in guidance.rules]
+    guidance = replace(guidance, rules=tuple(marked))
+    left = [edit.guidance for edit in removal_edits(guidance, "P4")]
+    made = make_room(guidance, [add("Fail if a new thing is seen.")], at_most(len(fixed | {HEADLINE_KEY}) + 1), {})
+    left += [apply(guidance, made)] if made else []
+    assert all(set(marked) - set(each.rules) <= {rule for rule in marked if rule.key not in fixed} for each in left)
+    assert made is not None, "all others went"
+    for key in fixed:
+        with pytest.raises(ValueError, match="is fixed"):
+            apply(guidance, [Operation("update", key, (), "another", "", ())])
+
+
 def test_rules_that_say_nearly_the_same_are_made_one() -> None:
     rules_ = ["Fail if the left flange is loose.", "Pass if e is f.", "Fail if the left flange is loose!", "Fail if a is b."]
     guidance = Guidance("m", 5, (Rule("G0", rules_[0]), *(Rule(f"G{n}", text) for n, text in enumerate(rules_, 1))), 9)

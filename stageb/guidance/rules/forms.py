@@ -1,4 +1,5 @@
-"""What can be read off tickets by their words alone (``rules/reading.py``): conditions on pairs and words that count."""
+"""What can be read off tickets by their words alone (``reading.py``): conditions, and their forms. Of each ``Kind``,
+``wordings.py`` has the words, ``evidence.py`` how rare it is, and ``parse.py`` reads it back."""
 
 from __future__ import annotations
 

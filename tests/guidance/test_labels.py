@@ -1,0 +1,266 @@
+"""Missions whose tickets have labels of their own, from tickets to rules, report, evaluation and export."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql, ticket
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import small
+
+from stageb.__main__ import main
+from stageb.engines.protocol import Completion, Prompt, Question, Request
+from stageb.errors import BadInputError
+from stageb.guidance.judging.answers import parse_answer
+from stageb.guidance.judging.rollout import judge_tickets, rollout
+from stageb.guidance.judging.selection import select
+from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
+from stageb.guidance.rules.judge import compile_rules, read_rules
+from stageb.guidance.rules.predicates import CompiledRule, make_judge
+from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.config import DecodeConfig, SamplerConfig
+from stageb.guidance.words.types import PASS_FAIL
+
+VALUES = 5
+READING = reading(ticket({"seal": "new"}))
+KEYS = {
+    "runner.judge": "both",
+    "reflection.scope": "all",
+    "runner.epochs": 1,
+    "split.train": 0.8,
+    "split.val": 0.0,
+    "split.test": 0.2,
+}
+
+
+def plant(path: Path, labels: int, seed: int, tickets: int = 600, anew: bool = False) -> Path:
+    """Tickets of so many labels: each but the first has one value of a field that tells it. ``anew``: dealt by chance."""
+    rng, names = random.Random(seed), [f"queue {chr(ord('a') + n)}" for n in range(labels)]
+    fields = [f"field {n}" for n in range(max(4, labels))]
+    said = [{name: f"v{rng.randrange(VALUES)}" for name in fields} for _ in range(tickets)]
+    told = [next((names[n] for n in range(1, labels) if each[fields[n]] == "v0"), names[0]) for each in said]
+    if anew:
+        rng.shuffle(told)
+    texts = ["; ".join(f"{name}: {value}" for name, value in each.items()) for each in said]
+    return write(path, list(zip(told, texts, strict=True)))
+
+
+def write(path: Path, rows: Sequence[tuple[object, str]]) -> Path:
+    """A ticket file of labels and texts."""
+    lines = (
+        {"mission": "mail", "group_id": f"t{n}", "label": label, "per_image": {"image_1": text}}
+        for n, (label, text) in enumerate(rows)
+    )
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def learn(tickets: Path, root: Path, **keys: Any) -> Path:
+    assert main(small.arguments(tickets, root, keys={**KEYS, **keys})) == 0
+    return root / "run"
+
+
+def read_rows(run: Path, file: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "mail" / file).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("labels", "seed"), [(3, 1), (5, 2), (12, 3)])
+def test_planted_rules_are_found_and_proven(
+    labels: int, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = learn(plant(tmp_path / "t.jsonl", labels, seed), tmp_path / "out", report=labels == 3)
+    after = read_rows(run, "metrics.jsonl")[-1]
+    assert after["split"] == "test" and after["acc"] > 0.97
+    assert {edit["outcome"] for row in read_rows(run, "reflection.jsonl") for edit in row["gate"]["edits"]} == {"accepted"}
+    guidance = read_guidance(run)["mail"]
+    default, *others = guidance.labels
+    assert guidance.rules[0].text == f"A ticket is {default} unless a rule says otherwise."
+    assert {each.capitalize() for each in others} == {rule.text[:7] for rule in guidance.rules[1:]}
+    assert "macro-F1" in capsys.readouterr().out
+    if labels == 3:
+        page = (run / "report.html").read_text()
+        assert "judged queue c" in page and "Found (recall)" in page and "Missed failure" not in page
+
+
+def test_labels_dealt_by_chance_teach_nothing(tmp_path: Path) -> None:
+    for seed in range(3):
+        run = learn(plant(tmp_path / "t.jsonl", 4, seed, tickets=200, anew=True), tmp_path / str(seed))
+        assert len(read_guidance(run)["mail"].rules) == 1
+
+
+def test_figures_of_a_run_and_of_evaluate_name_every_label(tmp_path: Path) -> None:
+    tickets = plant(tmp_path / "t.jsonl", 3, 4, tickets=300)
+    run = learn(tickets, tmp_path / "out")
+    before = read_rows(run, "metrics.jsonl")[0]
+    labels = {"queue a", "queue b", "queue c"}
+    assert labels == before["classes"].keys() == before["confusion"].keys() == {before["always"]["verdict"], *labels}
+    told = {label: row["queue a"] for label, row in before["confusion"].items()}
+    assert sum(told.values()) == before["n"] and before["macro_f1"] < before["acc"] and "fp" not in before
+    folder = tmp_path / "evaluation"
+    arguments = ["--guidance", str(run), "--tickets", str(tickets), "--by", "rules", "--model.engine", "scripted"]
+    assert main(["evaluate", *arguments, "--output", str(folder)]) == 0
+    figures = json.loads((folder / "evaluation.json").read_text())["figures"]["guidance"]["missions"]["mail"]
+    assert figures["acc"] == figures["macro_f1"] == 1.0 and figures["confusion"]["queue b"]["queue a"] == 0
+    assert main(["predict", *arguments, "--output", str(tmp_path / "rows.jsonl")]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 300 and all(row["verdict"] == row["label"] for row in rows)
+
+
+RULES = {
+    "G0": "A ticket is low unless a rule says otherwise.",
+    "G1": "High if seal is torn.",
+    "G2": "Medium if seal is torn or worn.",
+    "G3": "Low if part is hose.",
+}
+
+
+def test_rules_of_labels_are_judged_alike_by_python_and_sql() -> None:
+    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    pairs: list[Fields] = [
+        {"seal": seal, "part": part} for seal in ("torn", "worn", "new", None) for part in ("hose", "pipe")
+    ]
+    tickets = list(map(ticket, pairs))
+    coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
+    mission = CodedMission("m", 0, coded, labels=guidance.labels)
+    by_rules, by_python = compile_rules(coded, guidance.labels), judge_by_python([mission])
+    found = [by_rules(reading(each)) for each in tickets]
+    assert [(each.verdict, each.rule or None) for each in found] == judge_by_sql(mission, pairs)
+    assert [by_python(pair) for pair in pairs] == found
+    verdicts = ["high", "high", "medium", "medium", "low", "low", None, None]
+    assert [each.verdict for each in found] == verdicts and found[-1].unknown == ("G1", "G2")
+    assert from_json(to_json(guidance), "g.json") == {"m": guidance}
+
+
+LABELS = ("a", "b", "c", "d")
+HELD = st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from([True, False, None])), max_size=6)
+
+
+@given(HELD)
+def test_a_verdict_is_given_where_all_that_is_unknown_leaves_it_the_same(held: list[tuple[str, bool | None]]) -> None:
+    def judge(of: Sequence[tuple[str, bool | None]]) -> str | None:
+        rules = [CompiledRule(f"G{n}", "", (label,), partial(lambda it, _: it, it)) for n, (label, it) in enumerate(of, 1)]
+        return make_judge(rules, "G0", LABELS)(READING).verdict
+
+    places = [n for n, (_, it) in enumerate(held) if it is None]
+    possible = set()
+    for told in product([True, False], repeat=len(places)):
+        known = dict(zip(places, told, strict=True))
+        possible.add(judge([(label, known.get(n, it)) for n, (label, it) in enumerate(held)]))
+    assert judge(held) == (possible.pop() if len(possible) == 1 else None)
+
+
+def test_of_rules_that_disagree_the_first_wins() -> None:
+    rules = [CompiledRule("G1", "", ("c",), lambda _: True), CompiledRule("G2", "", ("b",), lambda _: True)]
+    assert make_judge(rules, "G0", LABELS)(READING) == ("c", "G1", ())
+    assert make_judge([], "G0", LABELS)(READING) == ("a", "G0", ())
+
+
+def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:
+    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    for words in (WORDS["en"], instruct_words("en")):
+        system = rollout_prompt(ticket({"seal": "new"}), guidance, words).system
+        assert "low, high or medium" in system and "rules disagree, the first wins" in system
+        assert "pass" not in system.lower()
+    words = name_labels(WORDS["en"], guidance.labels)
+    assert parse_answer("Verdict: Medium\nReason: worn (G2)", words) == ("medium", "worn (G2)")
+    assert parse_answer("Verdict: pass\nReason: worn (G2)", words) is None
+    assert name_labels(WORDS["en"], PASS_FAIL) is WORDS["en"]
+
+
+class Weighing:
+    """An engine that gives each prompt the same probabilities of three verdicts."""
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        return [1 for _ in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        raise AssertionError("verdicts are weighed, not decoded")
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        assert all(each.answers == ("Verdict: low", "Verdict: high", "Verdict: medium") for each in questions)
+        return [(log(0.3), log(0.5), log(0.2)) for _ in questions]
+
+
+def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
+    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    words = replace(instruct_words("en"), begin="Verdict:")
+    tickets = [replace(ticket({"seal": "new"}), label=label) for label in guidance.labels]
+    for temperature, shares in ((1.0, [0.3, 0.5, 0.2]), (0.0, [0.0, 1.0, 0.0])):
+        sampler = SamplerConfig(grid=[DecodeConfig(temperature=temperature)], samples_per_decode=10, reasons="none")
+        judged = judge_tickets(tickets, guidance, Weighing(), sampler, words, "probability")
+        assert [each.merit for each in judged] == shares
+        (answers,) = rollout(tickets[:1], guidance, Weighing(), sampler, words, ["seed"])
+        said = [each.verdict for each in answers.candidates]
+        assert [said.count(label) / 10 for label in guidance.labels] == shares
+        selection = select(tickets[1], answers, 0.0)
+        assert (selection.verdict, selection.label_match, selection.vote_strength) == ("high", True, max(shares))
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (["pass", "fail", "maybe"], 'label "maybe"; write "pass" or "fail"'),
+        (["good", "bad"], 'label "bad"; write "pass" or "fail"'),
+        (["a", "b", 3], 'label 3; write "pass" or "fail"'),
+        (["a", "b", "c  d"], "with single spaces"),
+        (["a", "b", "x" * 41], "1 to 40 characters"),
+        (["low", "Low", "high"], "the same but for their case"),
+        (["none", "minor", "major"], "'none' stands for something else"),
+        ([f"l{n}" for n in range(33)], "33 of them: there may be 2 to 32"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused(labels: list[object], says: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", [(label, f"seal: s{n}") for n, label in enumerate(labels)])
+    with pytest.raises(BadInputError) as refused:
+        read_tickets([path], "error")
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("gate.fp_weight", 20, "prices are of pass and fail"),
+        ("reflection.scope", "bundle", "code alone learns rules: --config frugal"),
+    ],
+)
+def test_what_pass_and_fail_alone_have_is_refused(
+    key: str, value: object, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = small.arguments(plant(tmp_path / "t.jsonl", 3, 1, 60), tmp_path / "out", keys={**KEYS, key: value})
+    assert main(given) == 2
+    said = capsys.readouterr().err
+    assert key in said and says in said and "queue a" in said
+
+
+def test_rules_written_as_text_start_a_run_and_stay_where_they_are_right(tmp_path: Path) -> None:
+    tickets = plant(tmp_path / "t.jsonl", 3, 5, tickets=200)
+    rules = "[mail]\nQueue b if field 1 is v0.\nQueue c if field 2 is v0.\n"
+    (tmp_path / "rules.txt").write_text(rules)
+    run = learn(tickets, tmp_path / "out", **{"guidance.path": str(tmp_path / "rules.txt")})
+    guidance = read_guidance(run)["mail"]
+    assert guidance.step == 0 and guidance.labels[0] == "queue a" and len(guidance.rules) == 3
+    assert read_rows(run, "metrics.jsonl")[-1]["acc"] == 1.0
+
+
+def test_a_ticket_with_a_label_that_the_guidance_lacks_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "g.json").write_text(json.dumps({"mail": {"experiences": RULES, "labels": ["low", "high", "medium"]}}))
+    tickets = write(tmp_path / "t.jsonl", [("low", "seal: new"), ("huge", "seal: torn")])
+    arguments = ["--guidance", str(tmp_path / "g.json"), "--tickets", str(tickets), "--by", "rules"]
+    assert main(["evaluate", *arguments, "--output", str(tmp_path / "e")]) == 2
+    assert 't.jsonl:2: label "huge"; write one of low, high, medium' in capsys.readouterr().err
+    assert main(["evaluate", *arguments, "--output", str(tmp_path / "e"), "--gate.fp_weight", "3"]) == 2
+    assert "prices are of pass and fail" in capsys.readouterr().err
