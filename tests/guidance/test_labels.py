@@ -24,9 +24,10 @@ from stageb.errors import BadInputError
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
+from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.predicates import CompiledRule, make_judge
 from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
@@ -218,6 +219,7 @@ def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
         (["a", "b", 3], 'label 3; write "pass" or "fail"'),
         (["a", "b", "c  d"], "with single spaces"),
         (["a", "b", "x" * 41], "1 to 40 characters"),
+        (["a", "b", "c|d"], "without |"),
         (["low", "Low", "high"], "the same but for their case"),
         (["none", "minor", "major"], "'none' stands for something else"),
         ([f"l{n}" for n in range(33)], "33 of them: there may be 2 to 32"),
@@ -254,6 +256,20 @@ def test_rules_written_as_text_start_a_run_and_stay_where_they_are_right(tmp_pat
     guidance = read_guidance(run)["mail"]
     assert guidance.step == 0 and guidance.labels[0] == "queue a" and len(guidance.rules) == 3
     assert read_rows(run, "metrics.jsonl")[-1]["acc"] == 1.0
+
+
+def test_rules_as_text_keep_their_labels(tmp_path: Path) -> None:
+    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    (tmp_path / "rules.txt").write_text(rules_file.write([guidance]))
+    assert read_guidance(tmp_path / "rules.txt") == {"m": guidance}
+    assert keep_origins(replace(guidance, step=3), guidance).labels == guidance.labels
+    assert keep_origins(guidance, replace(guidance, labels=PASS_FAIL)).labels == guidance.labels
+    (tmp_path / "short.txt").write_text("[m]\nlabels: low | high\nHigh if seal is torn.\n")
+    short = read_guidance(tmp_path / "short.txt")["m"]
+    assert (short.labels, short.rules[0].text) == (("low", "high"), RULES["G0"])
+    (tmp_path / "bad.txt").write_text("[m]\n\nlabels: low\nHigh if seal is torn.\n")
+    with pytest.raises(BadInputError, match=r"bad\.txt:3: mission 'm': labels: 1 of them"):
+        read_guidance(tmp_path / "bad.txt")
 
 
 def test_a_ticket_with_a_label_that_the_guidance_lacks_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

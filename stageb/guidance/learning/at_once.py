@@ -153,7 +153,7 @@ class _Teacher:
             fails ^ wrong,
             frozenset(verdicts),
             (prices["fail"], prices["pass"]),
-            labelled if has_labels(labels) else {},
+            labelled=labelled if has_labels(labels) else {},
             named=find_named(plain, [case.ticket.reason for case in cases]),
             keeps=bool(speaking_rules([rule for rule in self.present.rules if rule.is_fixed], words)),
         )

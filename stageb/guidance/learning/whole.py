@@ -41,10 +41,10 @@ class Material:
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
+    named: frozenset[Condition] = frozenset()  # by reasons of people
     # Of a mission with labels of its own, the tickets of each, that of tickets which no rule speaks of last; ``fails`` are
     # those of the others then.
     labelled: Mapping[Verdict, int] = field(default_factory=dict)
-    named: frozenset[Condition] = frozenset()  # by reasons of people
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
 
 
@@ -179,8 +179,9 @@ def _learn_best_list(
 ) -> tuple[Whole, int] | None:
     weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
-    lists = [_learn_lists(*way, weight, counts) for weight in weights for way in ways]
-    return _choose_size([*(_learn_named(material, ways) if material.named else ()), *lists], material, folds)
+    lists = _learn_named(material, ways) if material.named else []
+    lists += [_learn_lists(*way, weight, counts) for weight in weights for way in ways]
+    return _choose_size(lists, material, folds)
 
 
 def _ways(material: Material) -> list[tuple[Verdict, bool]]:

@@ -145,7 +145,7 @@ def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidanc
     """
     text, lines = _read_text(path), dict[tuple[str, ...], int]()
     if Path(path).suffix == ".txt":
-        content, lines = rules_file.parse(text, str(path), (words or find_words(text)).neutral_headline)
+        content, lines = rules_file.parse(text, str(path), words or find_words(text))
     else:
         try:
             content = strict_json.loads(text)
@@ -221,6 +221,7 @@ def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
         base.chosen_by,
         base.demonstrations,
         base.calibration if is_same else UNCALIBRATED,
+        edited.labels if edited.labels != PASS_FAIL else base.labels,
     )
 
 
@@ -327,8 +328,7 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
     if faults:
         return faults
     if why := labels_fault(body.get("labels", PASS_FAIL)):
-        remedy = "list the labels of its tickets, the one of tickets that no rule speaks of first"
-        return [(("labels",), f"labels: {why}", remedy)]
+        return [(("labels",), f"labels: {why}", "list them, first the one of tickets that no rule speaks of")]
     rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
     return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
 

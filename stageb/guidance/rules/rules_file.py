@@ -9,8 +9,9 @@
 
 ``[mission]`` begins a mission, named as the tickets name it. A line gets the number that it begins with, ``G4.``, or else
 the next one after the line before; numbers grow. A number may be marked: ``(fixed)`` for a rule that learning leaves as it
-is, ``(provisional)`` for one without proof. ``G0.`` is the headline; a mission without one gets the neutral one. White space
-around a line, and empty lines, do not count.
+is, ``(provisional)`` for one without proof. ``G0.`` is the headline; a mission without one gets the neutral one. Labels
+other than pass and fail stand on a line of their own, ``labels: low | high``, the one first that tickets have of which no
+rule speaks. White space around a line, and empty lines, do not count.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.words.types import FIXED, HEADLINE_KEY, PROVISIONAL, Guidance
+from stageb.guidance.rules.prompts import Words, name_labels
+from stageb.guidance.words.texts import labels_fault
+from stageb.guidance.words.types import FIXED, HEADLINE_KEY, PASS_FAIL, PROVISIONAL, Guidance
 from stageb.store import disk
 from stageb.untrusted import strict_json
 
 _NUMBERED = re.compile(rf"G([0-9]{{1,9}})(?: \(({FIXED}|{PROVISIONAL})\))?\.(.*)")
 _NEARLY_NUMBERED = re.compile(r"[Gg]([0-9]+|[nxNX]?)(?=[\s:.)])\S?")
 VERDICTS = ("fail", "pass", "fails", "passes", "failed", "passed")
+LABELS, BETWEEN = "labels:", "|"
 _HEADING = re.compile(r"\[(.*\S.*)\]")
 
 
-def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
+def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
     """The content of ``text`` as a guidance.json would hold it, and the line of each of its keys, by those that lead there.
 
     Rules are not checked here, but that they have a mission and growing numbers. Raises ``BadInputError`` with every fault.
@@ -51,8 +55,13 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
             if not mission or mission in content:
                 remedy = "write [the mission] on a line of its own" if not mission else "write its rules in one place"
                 bad.append(BadLine(path, at, "no mission's name" if not mission else f"[{mission}] stands twice", remedy))
-            content[mission] = {"experiences": {HEADLINE_KEY: headline}, "metadata": {}}
+            content[mission] = {"experiences": {HEADLINE_KEY: words.neutral_headline}, "metadata": {}}
             lines[mission,] = at
+        elif content and line.startswith(LABELS):
+            labels = tuple(label.strip() for label in line.removeprefix(LABELS).split(BETWEEN))
+            content[mission]["labels"], lines[mission, "labels"] = labels, at
+            if content[mission]["experiences"][HEADLINE_KEY] == words.neutral_headline and not labels_fault(labels):
+                content[mission]["experiences"][HEADLINE_KEY] = name_labels(words, labels).neutral_headline
         elif not content:
             bad.append(BadLine(path, at, "a rule of no mission", "write [the mission] on a line above it"))
         else:
@@ -76,7 +85,14 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
 
 def write(found: Iterable[Guidance]) -> str:
     """Guidance as ``parse`` reads it, but for what is not in its rules."""
-    missions = ([f"[{of.mission}]", *(f"{rule.key}{rule.mark}. {rule.text}" for rule in of.rules)] for of in found)
+    missions = (
+        [
+            f"[{of.mission}]",
+            *([f"{LABELS} {f' {BETWEEN} '.join(of.labels)}"] if of.labels != PASS_FAIL else []),
+            *(f"{rule.key}{rule.mark}. {rule.text}" for rule in of.rules),
+        ]
+        for of in found
+    )
     return "\n\n".join("\n".join(lines) for lines in missions) + "\n"
 
 

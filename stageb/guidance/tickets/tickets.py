@@ -1,11 +1,9 @@
-"""Ticket files, read strictly, every fault reported at once: whole, as a stream, or again for a run's folder.
-
-JSON Lines, and CSV (``tables.py``).
+"""Ticket files, JSON Lines and CSV (``tables.py``), read strictly, every fault reported at once.
 
 A line holds ``mission``, ``group_id``, ``label`` (pass or fail, or one of three and more that a mission has of its own) and
 ``per_image``, an object of summaries whose keys carry the image's number in any of the usual ways ("1", "image_1",
-"图片_1"); ``images`` names their files, where they are shown
-(``images.py``). All other keys are kept and not used. A row of a table says the same in columns.
+"图片_1"); ``images`` names their files, where they are shown (``images.py``). All other keys are kept and not used. A row of a
+table says the same in columns.
 """
 
 from __future__ import annotations
@@ -100,9 +98,8 @@ def read_tickets(
     broken += faults
     tickets = [ticket for i, ticket in enumerate(tickets) if i not in strange]
     if not tickets and not broken and (on_bad_record == "skip" or not bad):
-        broken.append(
-            BadLine(", ".join(map(str, paths)) or "tickets", 0, "no tickets", "name files that hold usable tickets")
-        )
+        named = ", ".join(map(str, paths)) or "tickets"
+        broken.append(BadLine(named, 0, "no tickets", "name files that hold usable tickets"))
     if broken or (bad and on_bad_record == "error"):
         raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])
     return join_equal(tickets), bad

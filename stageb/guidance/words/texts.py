@@ -89,7 +89,8 @@ def labels_fault(labels: Any) -> str:
 def label_fault(label: Any) -> str:
     """What a label must be, if it is not; empty where nothing is wrong with it."""
     is_sound = isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL and label == " ".join(label.split())
-    return "" if is_sound and not text_fault(label) else f"a text of 1 to {LONGEST_LABEL} characters with single spaces"
+    is_sound = is_sound and "|" not in label and not text_fault(label)
+    return "" if is_sound else f"a text of 1 to {LONGEST_LABEL} characters with single spaces, without |"
 
 
 def verdict_words_fault(words: Mapping[str, str]) -> str:

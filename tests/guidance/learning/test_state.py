@@ -131,19 +131,6 @@ def test_answers_come_back_from_json(answers: Answers) -> None:
     assert answers_from_plain(json.loads(json.dumps(answers_to_plain(answers)))) == answers
 
 
-@given(states(), guidances())
-def test_with_mission_replaces_one_and_leaves_the_given_state(
-    made: tuple[State, dict[str, dict[str, Ticket]]], guidance: Guidance
-) -> None:
-    state, _ = made
-    before = dict(state.missions)
-    mission = MissionState(guidance)
-    after = state.with_mission(mission)
-    assert after.missions == {**before, guidance.mission: mission}
-    assert state.missions == before
-    assert (after.done, after.spent, after.ended) == (state.done, state.spent, state.ended)
-
-
 # Tallies
 
 Judged = tuple[Verdict, Verdict | None, bool, int]  # label, verdict, whether sent to review, candidates

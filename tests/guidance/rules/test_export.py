@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.export import CodedMission, write_json, write_python
@@ -75,7 +75,6 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(NUMBERS.map(str.strip).filter(bool), min_size=1, max_size=20))
 def test_sql_makes_a_number_of_the_same_values_as_the_rules_or_none(values: list[str]) -> None:
     for limit in ("2.5", "2.5 mm"):
@@ -199,7 +198,6 @@ def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -
     return st.one_of(atom, parts.map(All), parts.map(Some), parts.map(lambda them: AtLeast(len(them) // 2 + 1, them)))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> None:
     codes = st.builds(RuleCode, st.sampled_from(["pass", "fail"]), expressions(HOSTILE, HOSTILE))
@@ -220,7 +218,6 @@ def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> No
     assert json.loads(write_json([mission]))["missions"][mission.name]["step"] == 0
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> None:
     printable = HOSTILE.map(lambda text: "".join(filter(str.isprintable, text)).strip()).filter(bool)

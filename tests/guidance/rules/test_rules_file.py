@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stageb.errors import BadInputError
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.rules_file import parse
 
 
@@ -23,7 +24,7 @@ from stageb.guidance.rules.rules_file import parse
 )
 def test_slips_are_told_by_line(line: str, told: str) -> None:
     with pytest.raises(BadInputError) as caught:
-        parse(f"[m]\n{line}\n", "rules.txt", "Look.")
+        parse(f"[m]\n{line}\n", "rules.txt", WORDS["en"])
     assert told in str(caught.value)
 
 
@@ -31,5 +32,5 @@ def test_slips_are_told_by_line(line: str, told: str) -> None:
     "line", ["Fails when worn.", "Go on if worn.", "GPU fans: fail if worn.", "A fail if worn.", "fail if worn", "Gauge: 3"]
 )
 def test_other_wordings_stand(line: str) -> None:
-    content, _ = parse(f"[m]\n{line}\n", "rules.txt", "Look.")
-    assert content["m"]["experiences"] == {"G0": "Look.", "G1": line}
+    content, _ = parse(f"[m]\n{line}\n", "rules.txt", WORDS["en"])
+    assert content["m"]["experiences"] == {"G0": WORDS["en"].neutral_headline, "G1": line}

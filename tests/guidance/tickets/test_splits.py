@@ -87,6 +87,11 @@ def test_shares_are_as_configured_and_the_seed_draws_them() -> None:
     assert found != split_by_key(world, replace(config, seed=18))
     kept = replace(config, split=replace(config.split, seed=config.seed), seed=18)
     assert found == split_by_key(world, kept), "split.seed keeps the split of a run that had another seed"
+    elsewhere = split_by_key([replace(ticket, mission="n") for ticket in world], config)
+    assert list(elsewhere.values()) != list(found.values())
+    wider = split_by_key(world, replace(config, split=SplitConfig(0.7, 0.0, 0.3)))
+    assert set(wider.values()) == {"train", "test"}
+    assert {wider[ticket] for ticket, split in found.items() if split == "train"} == {"train"}
 
 
 # What edits are raced on

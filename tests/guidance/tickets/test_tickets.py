@@ -1,6 +1,5 @@
 import json
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
-from stageb.guidance.tickets.splits import split_of
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import SplitConfig
 from stageb.guidance.words.types import Ticket
 
 GOOD = {"mission": "valves", "group_id": "g1", "label": "pass", "per_image": {"image_1": "a: b"}}
@@ -252,31 +249,6 @@ def test_whatever_the_bytes_each_line_is_a_ticket_or_a_fault(
     assert len(tickets) + len(bad) == filled
     for ticket in tickets:
         assert ticket.per_image == tuple(sorted(ticket.per_image, key=lambda image: int(image[0].removeprefix("image_"))))
-
-
-FRACTIONS = SplitConfig(0.6, 0.2, 0.2)
-
-
-def test_splits_have_their_shares() -> None:
-    counts = Counter(split_of(17, "m", f"g{n}", FRACTIONS) for n in range(5000))
-    assert abs(counts["train"] / 5000 - 0.6) < 0.03
-    assert abs(counts["val"] / 5000 - 0.2) < 0.03
-
-
-def test_a_share_of_nothing_gets_nothing() -> None:
-    splits = {split_of(17, "m", f"g{n}", SplitConfig(0.5, 0.0, 0.5)) for n in range(500)}
-    assert splits == {"train", "test"}
-    assert {split_of(17, "m", f"g{n}", SplitConfig(1.0, 0.0, 0.0)) for n in range(500)} == {"train"}
-
-
-def test_a_split_depends_on_seed_mission_and_group_alone() -> None:
-    groups = [f"g{n}" for n in range(300)]
-    present = [split_of(17, "m", group, FRACTIONS) for group in groups]
-    assert present == [split_of(17, "m", group, FRACTIONS) for group in groups]
-    assert present != [split_of(18, "m", group, FRACTIONS) for group in groups]
-    assert present != [split_of(17, "n", group, FRACTIONS) for group in groups]
-    wider = [split_of(17, "m", group, SplitConfig(0.7, 0.1, 0.2)) for group in groups]
-    assert all(after == "train" for before, after in zip(present, wider, strict=True) if before == "train")
 
 
 def test_digests_tell_tickets_apart() -> None:

@@ -393,7 +393,7 @@ def test_json_by_hand_is_refused_with_the_line(tmp_path: Path) -> None:
 )
 def test_any_text_is_rules_or_a_clear_error(lines: list[str]) -> None:
     try:
-        content, places = rules_file.parse("\n".join(lines), "r.txt", G0)
+        content, places = rules_file.parse("\n".join(lines), "r.txt", WORDS["en"])
         found = from_json(content, "r.txt", places)
     except BadInputError as error:
         assert all(line.path == "r.txt" and line.what and line.remedy for line in error.bad)
@@ -407,7 +407,7 @@ def test_any_text_is_rules_or_a_clear_error(lines: list[str]) -> None:
 def test_rules_are_the_same_as_text(guidance: Guidance, data: st.DataObject) -> None:
     marks = st.sampled_from([{}, {"fixed": True}, {"provisional": True}])
     marked = [replace(rule, text=rule.text.strip(), metadata=data.draw(marks)) for rule in guidance.rules]
-    content, _ = rules_file.parse(rules_file.write([replace(guidance, rules=tuple(marked))]), "x", "unused")
+    content, _ = rules_file.parse(rules_file.write([replace(guidance, rules=tuple(marked))]), "x", WORDS["en"])
     assert from_json(content, "x")[guidance.mission].rules == tuple(marked)
 
 
