@@ -2,8 +2,8 @@
 
 A line holds ``mission``, ``group_id``, ``label`` (pass or fail, or one of three and more that a mission has of its own) and
 ``per_image``, an object of summaries whose keys carry the image's number in any of the usual ways ("1", "image_1",
-"图片_1"); ``images`` names their files, where they are shown (``images.py``). All other keys are kept and not used. A row of a
-table says the same in columns.
+"图片_1"); ``images`` names their files, where they are shown (``images.py``). All other keys are kept and not used. A row of
+a table says the same in columns.
 """
 
 from __future__ import annotations
