@@ -1,9 +1,9 @@
 """Which tickets are learnt from, raced on, tested on, chosen by, sealed: the one place that says so.
 
 Tickets may say their split themselves. Else a group's split is a hash of its name, so it is the same whatever other tickets
-there are, unless these say the same as its own (``groups.py``), and no group is cut. Nor are labels dealt
-evenly to the splits, which would make a group's split a matter of the others: by chance alone, test's share of 300 failures
-has a standard error of 2.3 points, of 50 one of 5.7.
+there are, unless these say the same as its own (``groups.py``), and no group is cut. Nor are labels dealt evenly to the
+splits, which would make a group's split a matter of the others: by chance alone, test's share of 300 failures has a standard
+error of 2.3 points, of 50 one of 5.7.
 Of train, some groups are set apart: edits are raced on them, and reflection never sees them.
 
 Where the dearer error is of the rarer label, as with one failure in thirty and a missed one at the price of twenty false
@@ -104,11 +104,11 @@ def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:
     """For each split how many tickets it has, and how many of these are labelled fail, or have each label of their own."""
     counts = {split: Counter(tickets[i].label for i in splits.of(split)) for split in SPLITS}
     has_own = any(map(has_labels, counts.values()))
-    return [
-        f"{count.total():,} {split} tickets, "
-        + (", ".join(f"{n:,} {label}" for label, n in count.most_common()) if has_own else f"{count['fail']:,} of them fail")
-        for split, count in counts.items()
-    ]
+
+    def name(count: Counter[Verdict]) -> list[str]:
+        return [f"{n:,} {label}" for label, n in count.most_common()] if has_own else [f"{count['fail']:,} of them fail"]
+
+    return [", ".join([f"{count.total():,} {split} tickets", *name(count)]) for split, count in counts.items()]
 
 
 def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:
