@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stageb.errors import ConfigError
 from stageb.settings import ABOVE_0, CODE, DATA, DEVICES, PLAIN_NAME, SECONDS, UNIT, WRITTEN, Section, at_least, setting
@@ -86,7 +86,9 @@ class OutputConfig(Section, at="output"):
 class LearningConfig(Section, at=""):
     """What the configs of loops that learn weights have in common; each declares these keys among its own."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    if TYPE_CHECKING:  # as each is a dataclass
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
     output: OutputConfig
     fabric: FabricConfig
     log: LogConfig
