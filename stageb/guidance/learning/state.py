@@ -57,8 +57,8 @@ class Tally:
     rollouts: int = 0  # candidates sampled
     tokens: int = 0  # new tokens in them
     by_rules: int = 0  # tickets that rules as code decided
-    answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of missions with labels of their own: label ->
-    #   answered, one of them or none -> tickets
+    # Of missions with labels of their own: label -> what was answered, one of them or none -> tickets.
+    answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
         """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""

@@ -33,7 +33,8 @@ from stageb.guidance.words.types import (
 )
 
 COUNT = st.integers(0, 10**6)
-TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
+ANSWERED = st.dictionaries(LINE, st.dictionaries(LINE, COUNT, max_size=2), max_size=2)
+TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)[:-1]), answered=ANSWERED)
 SPENT = st.builds(Spent, *(COUNT for _ in fields(Spent)))
 MISSED = st.fixed_dictionaries({"pass": COUNT, "fail": COUNT})
 TEXT = st.text(max_size=20)  # any text at all: raw answers hold everything
