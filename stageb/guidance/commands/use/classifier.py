@@ -1,4 +1,4 @@
-"""Written rules as a scikit-learn classifier: two classes, learnt and applied by code, without a model or a GPU."""
+"""Written rules as a scikit-learn classifier, learnt and applied by code, without a model or a GPU."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from stageb.guidance.rules.judge import compile_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.columns import parse_scales
+from stageb.guidance.words.texts import labels_fault
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.utils.multiclass import check_classification_targets, type_of_target
+    from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 except ImportError as error:
     raise ImportError("GuidanceClassifier needs scikit-learn: python -m pip install 'stageb[baselines]'") from error
@@ -44,12 +45,13 @@ LEAST = 0.5 + 1e-6  # how probable a verdict is, however many rows of its rule h
 
 
 class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Learn written rules from rows with labels of two classes, and judge rows by them.
+    """Learn written rules from rows with labels of 2 to 32 classes, and judge rows by them.
 
     ``X`` is a DataFrame of pandas or polars, a set of ``datasets``, a list of mappings or of texts, or an array.
 
     - ``config`` and ``seed`` are as of ``stageb.fit``, and ``keys`` are further keys of it
-    - ``fails`` is the class that rules speak of ("Fail if ..."); None: the one whose name says so, as NG does, or the rarer
+    - ``fails`` of two classes is the one that rules speak of ("Fail if ..."); None: the one whose name says so, as NG does,
+      or the rarer
     - ``folder`` keeps the files of the run, and ``run_`` names them; None: they are thrown away
     - ``verbose`` prints what ``stageb fit`` prints
 
@@ -80,13 +82,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         check_consistent_length(rows, classes)
         check_classification_targets(classes)
         self.classes_ = np.unique(classes)
-        if len(self.classes_) > 2:
-            kind = type_of_target(classes)
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
         if len(self.classes_) < 2:
-            raise ValueError("y holds one class; rules tell two classes apart")
-        self.fails_ = self._choose_fails(classes)
-        verdicts = ["fail" if each == self.fails_ else "pass" for each in classes]
+            raise ValueError("y holds one class; rules tell two classes apart, or more")
+        self._labels = self._name_labels(classes)
+        verdicts = [self._labels[each] for each in classes.tolist()]
         with tempfile.TemporaryDirectory() as folder:
             self._learn(rows, verdicts, self.folder or folder)
         judged = [(judged, judged.verdict == verdict) for judged, verdict in zip(self._judge(rows), verdicts, strict=True)]
@@ -101,7 +100,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
         """How probable each of ``classes_`` is: its share of the rows of ``fit`` that the same rule decides, with one more
-        of either class."""
+        of each class; of those that no rule of a row names, in proportion to their rows."""
         check_is_fitted(self)
         return np.array([self._weigh(ruling) for ruling in self._judge(self._read(X, reset=False))])
 
@@ -117,7 +116,6 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.allow_nan = tags.input_tags.string = True
         return tags
 
@@ -136,6 +134,19 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             rows = [{f"x{n}": "" if cell != cell else cell for n, cell in enumerate(row)} for row in array]
         text, _ = write_table(rows)
         return list(csv.DictReader(io.StringIO(text, newline="")))
+
+    def _name_labels(self, classes: Any) -> dict[Any, str]:
+        """The label of each class: pass and fail of two, their own names of more."""
+        known = self.classes_.tolist()
+        if len(known) == 2:
+            self.fails_ = self._choose_fails(classes)
+            return {each: "fail" if each == self.fails_ else "pass" for each in known}
+        if self.fails is not None:
+            raise ValueError(f"fails: {self.fails!r} was given, but rules of {len(known)} classes name each; leave it out")
+        names = list(map(str, known))
+        if why := labels_fault(names):
+            raise ValueError(f"y: the classes: {why}")
+        return dict(zip(known, names, strict=True))
 
     def _choose_fails(self, classes: Any) -> Any:
         if self.fails is not None:
@@ -174,13 +185,14 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             del self.run_
 
     def _judge(self, rows: Sequence[Mapping[str, str]]) -> list[Ruling]:
-        judge = compile_rules(self._coded)
+        judge = compile_rules(self._coded, self.guidance_.labels)
         return [judge(read_ticket(row)) for row in rows]
 
     def _weigh(self, ruling: Ruling) -> Any:
         """How probable each class is."""
         if ruling.verdict is None:
             return self._prior
-        right = max((self._right[ruling] + 1) / (self._decided[ruling] + 2), LEAST)
-        is_given = (self.classes_ == self.fails_) == (ruling.verdict == "fail")
-        return np.where(is_given, right, 1 - right)
+        given = np.array([self._labels[each] == ruling.verdict for each in self.classes_.tolist()])
+        right = max((self._right[ruling] + 1) / (self._decided[ruling] + len(given)), LEAST)
+        others = np.where(given, 0, self._prior)
+        return np.where(given, right, (1 - right) * others / others.sum())

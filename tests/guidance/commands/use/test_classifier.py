@@ -112,6 +112,21 @@ def test_rules_speak_of_the_class_that_is_named_for_it_or_the_rarer_one(classes:
         stageb.GuidanceClassifier(fails="none").fit(ROWS[:30], own)
 
 
+def test_rules_of_more_than_two_classes_name_each() -> None:
+    kinds = ["urgent" if row["seal"] == "worn" else "repair" if int(row["length"]) > 20 else "fine" for row in ROWS]
+    learnt = stageb.GuidanceClassifier().fit(ROWS, kinds)
+    assert learnt.classes_.tolist() == ["fine", "repair", "urgent"] and learnt.score(ROWS, kinds) == 1.0
+    assert "Urgent if seal is worn." in learnt.rules_.values() and "fine" in learnt.rules_["G0"]
+    for row, given in zip(ROWS, learnt.predict_proba(ROWS), strict=True):
+        assert sum(given) == pytest.approx(1.0) and min(given) > 0, row
+    numbers = [{"fine": 0, "repair": 1, "urgent": 2}[each] for each in kinds]
+    assert stageb.GuidanceClassifier().fit(ROWS, numbers).predict(ROWS[:3]).tolist() == numbers[:3]
+    with pytest.raises(ValueError, match="leave it out"):
+        stageb.GuidanceClassifier(fails="urgent").fit(ROWS, kinds)
+    with pytest.raises(ValueError, match="'none' stands for something else"):
+        stageb.GuidanceClassifier().fit(ROWS, ["none" if each == "fine" else each for each in kinds])
+
+
 def interrupt(mission: str, candidates: Any) -> Any:
     """A selection that is interrupted once rules are learnt, as the only tickets judged after that are those of test."""
     calls.append(0)
