@@ -280,3 +280,17 @@ def test_a_ticket_with_a_label_that_the_guidance_lacks_is_told(tmp_path: Path, c
     assert 't.jsonl:2: label "huge"; write one of low, high, medium' in capsys.readouterr().err
     assert main(["evaluate", *arguments, "--output", str(tmp_path / "e"), "--gate.fp_weight", "3"]) == 2
     assert "prices are of pass and fail" in capsys.readouterr().err
+
+
+def test_fixed_rules_are_refused_where_nothing_would_be_learnt_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = ["queue a", "queue b", "queue c"]
+    rules = {"G0": "A ticket is queue a unless a rule says otherwise.", "G1": "Queue b if field 1 is missing."}
+    body = {"experiences": rules, "labels": labels, "metadata": {"G1": {"fixed": True}}}
+    (tmp_path / "g.json").write_text(json.dumps({"mail": body}))
+    tickets = plant(tmp_path / "t.jsonl", 3, 1, tickets=60)
+    keys = {**KEYS, "guidance": {"path": str(tmp_path / "g.json")}}
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 2
+    assert "G1 fixed, beside which code learns rules for pass and fail alone" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "run" / "mail").exists()

@@ -24,7 +24,7 @@ from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import check_prices, has_labels
-from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
@@ -142,7 +142,12 @@ def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> N
 
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:
     """The guidance to start from, with the labels of the tickets where it names none. Raises ``BadInputError`` where it
-    lacks one that tickets have."""
+    lacks one that tickets have, or has fixed rules beside which none would be learnt."""
+    fixed = [rule.key for rule in seed.rules if rule.is_fixed and rule.key != HEADLINE_KEY]
+    if fixed and has_labels(labels) and config.runner.epochs and not config.jump_reflection:
+        what = f"mission {seed.mission!r}: {', '.join(fixed)} fixed, beside which code learns rules for pass and fail alone"
+        remedy = "take the mark away, or learn nothing: --jump_reflection true"
+        raise BadInputError("places in the guidance", [BadLine(str(config.guidance.path), 0, what, remedy)])
     lacking = sorted({*labels} - {*seed.labels})
     if not lacking or (seed.labels == PASS_FAIL and not has_labels(labels)):
         return seed
