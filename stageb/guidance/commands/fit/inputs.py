@@ -143,19 +143,20 @@ def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> N
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:
     """The guidance to start from, with the labels of the tickets where it names none. Raises ``BadInputError`` where it
     lacks one that tickets have, or has fixed rules beside which none would be learnt."""
-    fixed = [rule.key for rule in seed.rules if rule.is_fixed and rule.key != HEADLINE_KEY]
-    if fixed and has_labels(labels) and config.runner.epochs and not config.jump_reflection:
-        what = f"mission {seed.mission!r}: {', '.join(fixed)} fixed, beside which code learns rules for pass and fail alone"
-        remedy = "take the mark away, or learn nothing: --jump_reflection true"
-        raise BadInputError("places in the guidance", [BadLine(str(config.guidance.path), 0, what, remedy)])
     lacking = sorted({*labels} - {*seed.labels})
-    if not lacking or (seed.labels == PASS_FAIL and not has_labels(labels)):
+    fixed = [rule.key for rule in seed.rules if rule.is_fixed and rule.key != HEADLINE_KEY]
+    what = remedy = ""
+    if fixed and has_labels(labels) and config.runner.epochs and not config.jump_reflection:
+        what = f"{', '.join(fixed)} fixed, beside which code learns rules for pass and fail alone"
+        remedy = "take the mark away, or learn nothing: --jump_reflection true"
+    elif lacking and seed.labels != PASS_FAIL:
+        what = f"its labels lack {', '.join(map(repr, lacking))}, which tickets have"
+        remedy = "add them to its labels"
+    if what:
+        line = BadLine(str(config.guidance.path), 0, f"mission {seed.mission!r}: {what}", remedy)
+        raise BadInputError("places in the guidance", [line])
+    if not lacking or not has_labels(labels):
         return seed
-    if seed.labels != PASS_FAIL:
-        what = f"mission {seed.mission!r}: its labels lack {', '.join(map(repr, lacking))}, which tickets have"
-        raise BadInputError(
-            "places in the guidance", [BadLine(str(config.guidance.path), 0, what, "add them to its labels")]
-        )
     headline, *others = seed.rules
     if headline.text == words.neutral_headline:
         headline = replace(headline, text=name_labels(words, labels).neutral_headline)
