@@ -204,7 +204,7 @@ def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
         prog="stageb",
         usage="stageb fit [--config FILE] [--KEY VALUE ...]\n       stageb COMMAND [RUN] [options]",
         description="Learn written rules for inspection tickets from labelled examples, and judge new tickets by them.\n"
-        "Three more loops learn weights: stageb fit --loop snake, growth or two_channel.",
+        "Three more loops learn weights: stageb fit --loop ppo, growth or two_channel.",
         epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

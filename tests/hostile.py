@@ -658,7 +658,7 @@ WISHES: dict[str, list[Any]] = {
     "tickets": [["~/private/tickets.jsonl"], ["../private/tickets.jsonl"], ["../run/t.jsonl"], ["/dev/zero"]],
     "guidance.path": ["~/private/guidance.json", "../private/guidance.json"],
     "output.root": ["~/private", ".."],
-    "loop": ["snake", "growth", "two_channel", "trap", "trap:fit"],
+    "loop": ["ppo", "growth", "two_channel", "trap", "trap:fit"],
     "config": ["~/private/config.yaml"],
     "prompt.verdict_words": [{"pass": "SERVER", "fail": "$HOSTILE_SECRET"}, {"pass": "OK", "fail": "NG"}],
     "reflection.model": [{"engine": "openai", "base_url": "SERVER", "api_key_env": "HOSTILE_SECRET"}],

@@ -27,8 +27,8 @@ from lab.bench.rows import Row, fit, measured, on_devices, pairs, spread, write
 from stageb.cli.parsing import parse
 from stageb.config import require
 from stageb.errors import InputError
-from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
-from stageb.snake.game import ACTIONS, Game
+from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
+from stageb.ppo.envs.snake.game import ACTIONS, Game
 
 PARTS = ("games", "learn", "ranks")
 PASS_S = 3.0  # that a measurement of the game alone takes
@@ -101,7 +101,7 @@ def _tensors_seen(asked: tuple[int, int, int]) -> float:
 
 
 def _vector(asked: tuple[int, int, int]) -> float:
-    from stageb.snake.env import SnakeVectorEnv
+    from stageb.ppo.envs.snake.env import SnakeVectorEnv
 
     torch.set_num_threads(1)
     size, count, number = asked
@@ -177,7 +177,7 @@ def _learner(name: str, size: int, threads: int) -> float:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     from lab.bench.snake_peers import PythonSnake, Setting, cleanrl_style
-    from stageb.snake.env import SnakeVectorEnv
+    from stageb.ppo.envs.snake.env import SnakeVectorEnv
 
     torch.set_num_threads(threads)
     game = GameConfig(size=size)
@@ -200,7 +200,7 @@ def _this_loop(setting: Any) -> float:
         **{f"game.{key}": value for key, value in asdict(setting.game).items() if value is not None},
         **{f"agent.{key}": value for key, value in asdict(setting.agent).items()},
         "ppo.epochs": setting.epochs,
-        "runner.per_rank_num_envs": setting.games // setting.threads,
+        "runner.envs": setting.games,
         "runner.rollout_steps": setting.steps,
         "runner.global_batch": setting.batch,
         "evaluation.episodes": 1,
@@ -217,14 +217,19 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
     """Training steps a second of the real command on each number of devices, as each is known."""
     keys = pairs(given)
     asked = parse(["--config", given.config, *(f"--{key}={value}" for key, value in keys.items())])
-    config: SnakeConfig = asked.config
-    played = config.runner.per_rank_num_envs if asked.loop == "snake" else None
+    config: PpoLoopConfig = asked.config
+    played = config.runner.envs if asked.loop == "ppo" else None
     if not isinstance(played, int):
-        raise InputError("bin/bench snake ranks: say how many games a rank plays: --set runner.per_rank_num_envs=16384")
+        raise InputError("bin/bench snake ranks: say how many games a rank plays: --set runner.envs=16384")
 
     def trained(count: int) -> Row:
         batch = config.runner.global_batch * count
-        last = {"runner.global_batch": batch, "evaluation.episodes": 64, "evaluation.every": 0}
+        last = {
+            "runner.envs": played * count,
+            "runner.global_batch": batch,
+            "evaluation.episodes": 64,
+            "evaluation.every": 0,
+        }
         rollout = played * config.runner.rollout_steps * count
         rates = _command({"config": given.config, **keys, **last}, rollout, given.updates, count)
         return {"devices": count, "games a rank": played, **spread("steps_per_s", rates[given.updates // 4 : -1])}
@@ -242,4 +247,4 @@ def _command(keys: dict[str, Any], rollout: int, updates: int, devices: int) -> 
         "log.curves": False,
         "fabric.devices": devices,
     }
-    return [row["time/global_fps"] for row in fit({"loop": "snake", **keys, **last})]
+    return [row["time/global_fps"] for row in fit({"loop": "ppo", **keys, **last})]

@@ -16,8 +16,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from stageb.snake.agent import Agent
-from stageb.snake.config import FOOD, AgentConfig, GameConfig
+from stageb.ppo.config import FOOD, AgentConfig, GameConfig
+from stageb.ppo.envs.snake.agent import Agent
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 

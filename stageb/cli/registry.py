@@ -105,13 +105,13 @@ LOOPS = {
             ),
         },
     ),
-    "snake": Loop(
-        summary="Learn to play Snake: PPO, its gradients reduced over ranks.",
-        config="stageb.snake.config:SnakeConfig",
-        fit="stageb.snake.loop:fit",
+    "ppo": Loop(
+        summary="Learn to play Snake, or in any environment, by PPO, its gradients reduced over ranks.",
+        config="stageb.ppo.config:PpoLoopConfig",
+        fit="stageb.ppo.loop:fit",
         commands={
-            "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.snake.evaluate:main"),
-            "play": RunCommand("Watch a game of a snake run.", "stageb.snake.play:main"),
+            "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.ppo.evaluate:main"),
+            "play": RunCommand("Watch a game of a run that learnt Snake.", "stageb.ppo.envs.snake.play:main"),
         },
         needs=("PIL", "gymnasium", "tensorboard"),
     ),

@@ -97,7 +97,7 @@ class LearningRun(RecordedRun):
     config: LearningConfig
     progress: Progress  # set once the run has begun, as are these
     logs: Logs
-    view: ClassVar[RowView]  # how its rows are shown; defined by the loop, as are these
+    view: RowView  # how its rows are shown; defined by the loop, as are these
     unit: ClassVar[str]  # what it counts: "update" or "step"; the column and the key of a commit that count it
     not_shaping: ClassVar[tuple[str, ...]] = NOT_SHAPING
     limits: ClassVar[tuple[str, ...]] = ()  # keys of numbers that may be higher when a run resumes

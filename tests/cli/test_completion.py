@@ -52,7 +52,7 @@ def test_bash_offers_commands_keys_values_and_files(script: Path) -> None:
     assert offered(script, "fit", "--tickets") == ["--tickets", "--tickets+"]
     assert offered(script, "fit", "--gate.judge_by", "p") == ["probability"]
     assert offered(script, "fit", "--jump_reflection", "") == ["true", "false"]
-    assert offered(script, "fit", "--loop", "s") == ["snake"]
+    assert offered(script, "fit", "--loop", "p") == ["ppo"]
     assert "scripted" in offered(script, "fit", "--model.engine", "")
     assert offered(script, "fit", "--seed", "1", "--config", "tick") == ["tickets.jsonl"]
     assert offered(script, "evaluate", "tick") == ["tickets.jsonl"]

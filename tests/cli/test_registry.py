@@ -110,13 +110,13 @@ def test_an_unknown_loop_of_a_file_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, value: str
 ) -> None:
     (tmp_path / "c.yaml").write_text(f"upto: 5\nloop: {text}\n")
-    names = "guidance, snake, growth, two_channel, counting"
+    names = "guidance, ppo, growth, two_channel, counting"
     told = f"config: loop: '{value}': there is no such loop; choose from: {names} (c.yaml:2)\n"
     assert wrong(capsys, "--config", "c.yaml") == told
 
 
 def test_an_unknown_loop_of_an_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    names = "guidance, snake, growth, two_channel, counting"
+    names = "guidance, ppo, growth, two_channel, counting"
     told = f"config: loop: 'cuonting': there is no such loop; choose from: {names} (command line)\n"
     assert wrong(capsys, "--loop=cuonting", "--help") == told
     assert "--loop" in wrong(capsys, "--loop")

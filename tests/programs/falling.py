@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.cli.registry import LOOPS, Loop
-from stageb.snake.config import SnakeConfig
+from stageb.ppo.config import PpoLoopConfig
 
 LOOPS["falling"] = Loop("Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit")
 
 
 @dataclass(frozen=True)
-class FallingConfig(SnakeConfig):
+class FallingConfig(PpoLoopConfig):
     """A run of which a rank raises."""
 
     loop: Literal["falling"] = "falling"  # type: ignore[assignment]
@@ -25,12 +25,11 @@ def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run that breaks on one rank."""
     from stageb.job import world as worlds
     from stageb.job.world import World
-    from stageb.snake import loop, rollout
-    from stageb.snake.game import GameTotals, SnakeRollout
+    from stageb.ppo import loop, rollout
 
     play = rollout.Player.play
 
-    def falling(self: rollout.Player, first_step: int) -> tuple[SnakeRollout, GameTotals]:
+    def falling(self: rollout.Player, first_step: int) -> tuple[rollout.Rollout, rollout.Totals]:
         if (self.rank, first_step) == (config.raises_on, 12):  # type: ignore[attr-defined]
             raise ValueError("the snake is gone")
         return play(self, first_step)

@@ -24,7 +24,7 @@ from programs.operations import watch
 from programs.processes import clean_environment
 
 SERVER = multiprocessing.get_context("forkserver")
-LOOPS = [f"stageb.{loop}.loop" for loop in ("guidance", "snake", "growth", "two_channel")]
+LOOPS = [f"stageb.{loop}.loop" for loop in ("guidance", "ppo", "growth", "two_channel")]
 SERVER.set_forkserver_preload(["stageb.__main__", *LOOPS, "programs.forks"])
 
 

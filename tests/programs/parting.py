@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.cli.registry import LOOPS, Loop
-from stageb.snake.config import SnakeConfig
+from stageb.ppo.config import PpoLoopConfig
 
 LOOPS["parting"] = Loop("Play Snake, and part.", "programs.parting:PartingConfig", "programs.parting:fit")
 UPDATE = 6  # from 0, in which it happens, unless the run goes on from a commit
 
 
 @dataclass(frozen=True)
-class PartingConfig(SnakeConfig):
+class PartingConfig(PpoLoopConfig):
     """A run of which a rank parts."""
 
     loop: Literal["parting"] = "parting"  # type: ignore[assignment]
@@ -28,14 +28,14 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run in which one rank parts."""
     import torch
 
-    from stageb.snake import loop
-    from stageb.snake.game import SnakeRollout
-    from stageb.snake.ranks import SnakeRanks
+    from stageb.ppo import loop
+    from stageb.ppo.ranks import Ranks
+    from stageb.ppo.rollout import Rollout
     from stageb.training.ppo import Figures
 
-    learn, begins = SnakeRanks.learn, not (config.output.folder / "commit.json").exists()
+    learn, begins = Ranks.learn, not (config.output.folder / "commit.json").exists()
 
-    def parting(self: SnakeRanks, rollout: SnakeRollout, update: int) -> Figures:
+    def parting(self: Ranks, rollout: Rollout, update: int) -> Figures:
         figures = learn(self, rollout, update)
         if begins and (self.world.rank, update) == (config.parts_on, UPDATE):
             weight = next(iter(self.agent.parameters()))
@@ -43,5 +43,5 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
             spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0]))
         return figures
 
-    SnakeRanks.learn = parting  # type: ignore[method-assign]
+    Ranks.learn = parting  # type: ignore[method-assign]
     return loop.fit(config, resolved_yaml, fresh)

@@ -16,7 +16,7 @@ from stageb.__main__ import main
 from stageb.errors import JournalError
 from stageb.store.journal import Journal
 
-COUNTS = {"guidance": "rounds", "snake": "updates", "growth": "updates", "two_channel": "steps"}
+COUNTS = {"guidance": "rounds", "ppo": "updates", "growth": "updates", "two_channel": "steps"}
 LOGGER = [f"{__name__}.Telling"]
 MACHINE = ["stageb", "python", "platform", "packages"]
 
@@ -35,7 +35,7 @@ def arguments(loop: str, root: Path) -> list[str]:
     if loop == "guidance":
         tickets = small.write(root.parent / "tickets.jsonl", "valves", groups=24)
         return small.arguments(tickets, root, keys={"runner.epochs": 1, "loggers": LOGGER})
-    if loop == "snake":
+    if loop == "ppo":
         return snakes.arguments(root, runner__total_steps=snakes.GAMES * 4 * 4, evaluation__every=0, loggers=LOGGER)
     if loop == "growth":
         return growths.arguments(root, growth__updates=2, evaluation__environments=2, loggers=LOGGER)
@@ -83,5 +83,5 @@ def test_other_programs_see_the_rows_of_every_commit(tmp_path: Path, monkeypatch
         commit(journal, *given, **named)
 
     monkeypatch.setattr(Journal, "commit", looking)
-    assert main(arguments("snake", tmp_path / "out")) == 0
+    assert main(arguments("ppo", tmp_path / "out")) == 0
     assert seen == [(1, 1), (2, 2), (3, 3), (4, 4), (4, 4)]  # at the last, the run is over

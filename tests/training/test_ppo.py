@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from stageb.config import PpoConfig
-from stageb.snake.game import SnakeRollout
+from stageb.ppo.rollout import Rollout
 from stageb.training import ppo
 from stageb.training.ppo import Batch
 
 
-def rollout_of(steps: int, games: int, seed: int) -> SnakeRollout:
+def rollout_of(steps: int, games: int, seed: int) -> Rollout:
     """A rollout with random figures and random ends."""
     chance = torch.Generator().manual_seed(seed)
     values, next_values, rewards = torch.randn(3, steps, games, generator=chance)
     ends = torch.rand(steps, games, generator=chance)
     nothing = torch.zeros(steps, games)
-    return SnakeRollout(
-        nothing, nothing.long(), nothing, values, next_values, rewards, ends < 0.1, (ends > 0.1) & (ends < 0.3)
+    return Rollout(
+        nothing, None, nothing.long(), nothing, values, next_values, rewards, ends < 0.1, (ends > 0.1) & (ends < 0.3)
     )
 
 
-def brute_force(rollout: SnakeRollout, gamma: float, lam: float, step: int, game: int) -> float:
+def brute_force(rollout: Rollout, gamma: float, lam: float, step: int, game: int) -> float:
     """The sum of equation 16, written out: every later delta of the same episode, discounted."""
     total, weight = 0.0, 1.0
     for later in range(step, len(rollout.rewards)):
@@ -52,7 +52,7 @@ def test_a_terminated_step_bootstraps_from_nothing_and_a_truncated_one_from_its_
     one, yes, no = torch.ones(1, 1), torch.tensor([[True]]), torch.tensor([[False]])
     values, following = torch.tensor([[0.25]]), torch.tensor([[8.0]])
     for terminated, truncated, expected in ((yes, no, 1 - 0.25), (no, yes, 1 + 0.5 * 8 - 0.25)):
-        rollout = SnakeRollout(one, one.long(), one, values, following, one, terminated, truncated)
+        rollout = Rollout(one, None, one.long(), one, values, following, one, terminated, truncated)
         assert float(ppo.gae(rollout, 0.5, 0.9)) == expected
 
 
@@ -60,7 +60,7 @@ def test_lambda_0_is_one_step_and_lambda_1_the_whole_return() -> None:
     rewards = torch.tensor([[1.0], [2.0], [4.0]])
     values, following = torch.zeros(3, 1), torch.tensor([[0.0], [0.0], [16.0]])
     nothing, never = torch.zeros(3, 1), torch.zeros(3, 1, dtype=torch.bool)
-    rollout = SnakeRollout(nothing, nothing.long(), nothing, values, following, rewards, never, never)
+    rollout = Rollout(nothing, None, nothing.long(), nothing, values, following, rewards, never, never)
     assert ppo.gae(rollout, 0.5, 0.0).flatten().tolist() == [1, 2, 12]
     assert ppo.gae(rollout, 0.5, 1.0).flatten().tolist() == [1 + 1 + 1 + 2, 2 + 2 + 4, 12]
 

@@ -9,7 +9,7 @@ import pytest
 
 from lab.bench.__main__ import main
 
-SMALL = {"per_rank_num_envs": 4, "rollout_steps": 4, "global_batch": 8}
+SMALL = {"envs": 4, "rollout_steps": 4, "global_batch": 8}
 
 
 def test_rows_of_the_real_command_are_told_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +30,7 @@ def test_rows_of_the_real_command_are_told_and_kept(tmp_path: Path, capsys: pyte
     ("words", "told"),
     [
         (["--set", "seed"], "--set"),
-        (["--set", "runner.per_rank_num_envs=4", "--devices", "0,1"], "--devices"),
+        (["--set", "runner.envs=4", "--devices", "0,1"], "--devices"),
     ],
 )
 def test_what_cannot_be_measured_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ def test_packs_are_told_beside_the_fewest(tmp_path: Path, capsys: pytest.Capture
     assert (row["lots"], row["samples"]) == (2, 12) and row["packs"] > 1
     assert row["over_bound"] <= 0 and 0.8 < row["fill"] <= 1
     assert main(["two_channel", "packs", "--config", "configs/snake/5x5.yaml"]) == 2
-    assert "of loop snake; name one of two_channel" in capsys.readouterr().err
+    assert "of loop ppo; name one of two_channel" in capsys.readouterr().err
 
 
 def test_learning_alone_is_told_with_and_without_an_order(tmp_path: Path) -> None:

@@ -189,9 +189,9 @@ def test_a_runs_folder_gives_its_model_and_sampler(job: Job, capsys: pytest.Capt
     assert "seed: 5\n" in printed
     snake = job.folder / "snake"
     snake.mkdir()
-    (snake / "config.yaml").write_text("loop: snake\n")
+    (snake / "config.yaml").write_text("loop: ppo\n")
     assert job(guidance=str(snake)) == 2
-    assert "a run of loop snake, which learns no guidance" in capsys.readouterr().err
+    assert "a run of loop ppo, which learns no guidance" in capsys.readouterr().err
 
 
 def test_of_many_missions_that_have_guidance_the_first_are_named(job: Job, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,12 +21,12 @@ from safetensors.torch import load_file, save_file
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
 from stageb.errors import ConfigError, StagebError
-from stageb.snake.agent import Agent
-from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
-from stageb.snake.game import draw_image
-from stageb.snake.play import Replay, draw, play_best
-from stageb.snake.ranks import find_device_kind
-from stageb.snake.schedule import MOST_GAMES, SnakeSchedule, fit_games
+from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
+from stageb.ppo.envs.snake.agent import Agent
+from stageb.ppo.envs.snake.game import draw_image
+from stageb.ppo.envs.snake.play import Replay, draw, play_best
+from stageb.ppo.ranks import find_device_kind
+from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 
 LAST = GAMES * 4 * 24  # steps of a small run
 
@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def replay() -> Replay:
     """A game of an agent that has learnt nothing."""
-    return play_best(Agent(AgentConfig(4, 1, 16), 5, 0), GameConfig(size=5), 0, 8)
+    return play_best(Agent(AgentConfig(4, 1, 16), 5, 0), PpoLoopConfig(game=GameConfig(size=5)), 0, 8)
 
 
 def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_compiled_run_learns_what_a_plain_one_does_and_goes_on_to_the_very_byt
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
     cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8 * 12}
     for world_size, kill in ((1, 60), (3, None)):
-        line = arguments(tmp_path, world_size, runner__per_rank_num_envs="auto", **cut)
+        line = arguments(tmp_path, world_size, runner__envs="auto", **cut)
         ended = forks.run(line, world_size, tmp_path / f"job-{world_size}", kill_before=kill)
         assert ended.codes == ((137,) if kill else (0, 0, 0)), ended.err
         said = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -122,7 +122,7 @@ def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_p
 def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None:
     cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8}
     for world_size in (2, 3, 4):
-        line = arguments(tmp_path / str(world_size), world_size, runner__per_rank_num_envs="auto", **cut)
+        line = arguments(tmp_path / str(world_size), world_size, runner__envs="auto", **cut)
         ended = forks.run(line, world_size, tmp_path / f"job-{world_size}")
         assert set(ended.codes) == {0}, ended.err
         assert f"of 256 games on {world_size} ranks" in ended.err
@@ -131,11 +131,11 @@ def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["5x5", "6x6", "12x12"])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6, 8])
 def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_size: int) -> None:
-    config: SnakeConfig = parse(["--config", f"configs/snake/{name}.yaml"]).config
+    config: PpoLoopConfig = parse(["--config", f"configs/snake/{name}.yaml"]).config
     for kind, most in MOST_GAMES.items():
-        games = fit_games(1 << 40, config, kind)
+        games = fit_games(1 << 40, config.runner, kind, config.game.cells)
         assert games == (most if (kind, name) == ("cpu", "5x5") else {"cpu": 512, "cuda": config.runner.global_batch}[kind])
-        schedule, alone = (SnakeSchedule.of(config, size, games) for size in (world_size, 1))
+        schedule, alone = (Schedule.of(config, size, games) for size in (world_size, 1))
         assert replace(schedule, world_size=1) == alone
         shares = [schedule.share(rank) for rank in range(world_size)]
         assert [number for share in shares for number in share] == list(range(games))
@@ -148,7 +148,7 @@ def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_s
     [
         ({"game__size": 3}, "game.size: 3: 4 to 15"),
         ({"game__patience": 0}, "game.patience: 0: 1 to 30000 steps, or null"),
-        ({"runner__per_rank_num_envs": "many"}, "runner.per_rank_num_envs: 'many': a number of games, or auto"),
+        ({"runner__envs": "many"}, "runner.envs: 'many': a number of environments, or auto"),
         ({"runner__global_batch": 36}, "= 96: give that divided by a divisor of runner.rollout_steps, such as 48"),
         ({"runner__total_steps": 95}, "runner.total_steps: 95: at least 96, the steps of one update"),
         ({"ppo__gamma": 1.5}, "ppo.gamma: 1.5: 0 to 1"),
@@ -244,7 +244,7 @@ def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monke
         (["play", "nowhere"], "nowhere: no run lies there"),
         (["play", "--", "-nowhere"], "-nowhere: no run lies there"),
         (["evaluate", "--", "young", "--episodes", "0"], "--episodes: 0: 1 to 1000000"),
-        (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: snake, growth"),
+        (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: ppo, growth"),
         (["play", "young"], "young: its run has committed no agent yet"),
         (["evaluate", "young", "--episodes", "0"], "--episodes: 0: 1 to 1000000"),
     ],
@@ -252,7 +252,7 @@ def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monke
 def test_what_cannot_be_played_or_evaluated_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: list[str], told: str
 ) -> None:
-    for name, config in (("guided", {"tickets": ["a"]}), ("young", {"loop": "snake"})):
+    for name, config in (("guided", {"tickets": ["a"]}), ("young", {"loop": "ppo"})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.chdir(tmp_path)
@@ -287,7 +287,7 @@ def test_it_learns(tmp_path: Path) -> None:
     """The first seventh of what configs/snake/5x5.yaml plays, some seconds."""
     torch.set_num_threads(1)
     line = ["fit", "--config=configs/snake/5x5.yaml", "--runner.total_steps=150_000", f"--output.root={tmp_path}"]
-    alone = ["--fabric.devices=1", "--runner.per_rank_num_envs=256"]
+    alone = ["--fabric.devices=1", "--runner.envs=256"]
     assert main([*line, *alone, "--log.tensorboard=false", "--log.curves=false"]) == 0
     rows = rows_of(tmp_path / "snake-5x5")
     first, last = rows[0]["score"], rows[-1]["score"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from stageb.snake.config import FOOD, GameConfig
-from stageb.snake.game import Game, MoveResult
+from stageb.ppo.config import FOOD, GameConfig
+from stageb.ppo.envs.snake.game import Game, MoveResult
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 

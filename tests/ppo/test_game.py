@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from snake.boards import Plain, advance, game_of, same
+from ppo.boards import Plain, advance, game_of, same
 
-from stageb.snake.config import FOOD, GameConfig
-from stageb.snake.game import DOWN, LEFT, RIGHT, UP, Game
+from stageb.ppo.config import FOOD, GameConfig
+from stageb.ppo.envs.snake.game import DOWN, LEFT, RIGHT, UP, Game
 
 SQUARE = """
 . . . .

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,12 +17,13 @@ from torch import Tensor
 from stageb import draws, seeds
 from stageb.config import require
 from stageb.job.world import World, decode, encode, pack, unpack
-from stageb.snake import evaluate
-from stageb.snake.agent import Agent
-from stageb.snake.config import ACCELERATORS, SnakeConfig
-from stageb.snake.game import Game, GameTotals, SnakeRollout
-from stageb.snake.rollout import Player
-from stageb.snake.schedule import MOST_GAMES, SnakeSchedule, fit_games
+from stageb.ppo import evaluate
+from stageb.ppo.config import ACCELERATORS, PpoLoopConfig
+from stageb.ppo.environment import Environment
+from stageb.ppo.make import make_agent, make_environment
+from stageb.ppo.normalise import Normaliser, RewardScale
+from stageb.ppo.rollout import Player, Rollout, Totals
+from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 from stageb.training import ppo, run
 from stageb.training.ppo import Batch
 from stageb.training.run import digest_of
@@ -30,22 +31,22 @@ from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
 
 # Learning from a rollout: passes over it in equal minibatches, on every rank alike.
 #
-# A minibatch takes equally many steps of every game, chosen for each game by a stream that its global number names. So every
+# A minibatch takes equally many steps of every episode, chosen for each by a stream that its global number names. So every
 # rank has as many minibatches, and the union of what ranks learn from at a step of the optimiser is the same at every world
-# size. Where one rank has a game more than another its means count for so much more (``SnakeSchedule.weight``).
+# size. Where one rank has an episode more than another its means count for so much more (``Schedule.weight``).
 
 
-class SnakeLearner:
+class Learner:
     """What a rank does with its rollouts."""
 
-    def __init__(self, world: World, schedule: SnakeSchedule, step: Step, numbers: Sequence[int]) -> None:
+    def __init__(self, world: World, schedule: Schedule, step: Step, numbers: Sequence[int]) -> None:
         """``numbers`` are those of this rank's games."""
         self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller ppo.learning_rate")
 
-    def learn(self, rollout: SnakeRollout, update: int) -> ppo.Figures:
+    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
@@ -82,7 +83,8 @@ class SnakeLearner:
 
     def _order(self, steps: int, names: tuple[int, int]) -> Tensor:
         """The order in which a pass takes the steps of every game: int64 (steps, games)."""
-        key = draws.signed(seeds.stream(self.schedule.config.seed, "snake", "minibatches", *names))
+        config = self.schedule.config
+        key = draws.signed(seeds.stream(config.seed, config.env.title, "minibatches", *names))
         keys = draws.bits(torch.full_like(self._numbers, key), self._numbers)
         return draws.bits(keys[None], torch.arange(steps, device=keys.device)[:, None]).argsort(0)
 
@@ -91,26 +93,29 @@ class SnakeLearner:
         return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
 
 
-def make_batch(rollout: SnakeRollout, advantages: Tensor, returns: Tensor) -> Batch:
+def make_batch(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
     """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N)."""
-    columns = (rollout.grids, rollout.actions, rollout.log_probs, advantages, returns)
-    grids, actions, log_probs, advantages, returns = (column.flatten(0, 1) for column in columns)
-    return Batch((grids, actions), log_probs, advantages, returns)
+    inputs = (rollout.observations, rollout.actions, *(() if rollout.masks is None else (rollout.masks,)))
+    log_probs, advantages, returns = (each.flatten(0, 1) for each in (rollout.log_probs, advantages, returns))
+    return Batch(tuple(each.flatten(0, 1) for each in inputs), log_probs, advantages, returns)
 
 
-Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
+RETURNS = "returns"  # among the games of a checkpoint: discounted, for the scale of rewards
+Checkpoint = dict[str, Any]  # agent, optimizer, games, perhaps rewards: tensors by name
 
 
-def count_games(config: SnakeConfig, world: World) -> int:
-    """How many games all ranks together are to play at a time. Auto is what the smallest memory would hold with ease."""
+def count_games(config: PpoLoopConfig, sample: Environment, world: World) -> int:
+    """How many episodes all ranks together are to have under way. Auto is what the smallest memory would hold with ease;
+    ``sample`` is an environment of one."""
     kind = find_device_kind(world.device)
-    if isinstance(config.runner.per_rank_num_envs, int):
-        return config.runner.per_rank_num_envs * world.world_size
+    if isinstance(config.runner.envs, int):
+        return config.runner.envs
     if kind == "cuda":
         memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    least: int = min(decode(each) for each in world.gather(encode(fit_games(memory, config, kind))))
+    fits = fit_games(memory, config.runner, kind, sample.observe()[0].numel())
+    least: int = min(decode(each) for each in world.gather(encode(fits)))
     return least
 
 
@@ -121,30 +126,32 @@ def find_device_kind(device: str) -> str:
     return kind
 
 
-class SnakeRanks:
+class Ranks:
     """The ranks of a run, as the loop sees them."""
 
-    def __init__(self, config: SnakeConfig, schedule: SnakeSchedule, world: World) -> None:
+    def __init__(self, config: PpoLoopConfig, schedule: Schedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
         run.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
         numbers = schedule.share(world.rank)
-        self.agent = Agent(config.agent, config.game.size, config.seed)
+        self.environment = make_environment(config, config.seed, numbers, world.device)
+        self.agent = make_agent(config, self.environment)
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         if config.runner.compile:
             self.agent.compile()
         with world.together("setup"):
-            model, self.optimizer = world.fabric.setup(self.agent, optimizer)
+            self.model, self.optimizer = world.fabric.setup(self.agent, optimizer)
         weight = schedule.weight(world.rank)
         self.step = Step(
-            model, self.optimizer, config.ppo, lambda loss: world.fabric.backward(loss * weight), warm_up=WARM_UP_DDP
+            self.model, self.optimizer, config.ppo, lambda loss: world.fabric.backward(loss * weight), warm_up=WARM_UP_DDP
         )
-        self.game = Game(config.game, config.seed, numbers, world.device)
-        self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
+        key = seeds.stream(config.seed, config.env.title, "actions")
+        self.player = Player(self.agent, self.environment, schedule.rollout_steps, numbers, key, world.fabric.autocast)
         if config.runner.compile:
             self.player.compile_agent()
-        self.learner = SnakeLearner(world, schedule, self.step, numbers)
-        self._ended = GameTotals()  # since they were last gathered
+        self.learner = Learner(world, schedule, self.step, numbers)
+        self.rewards = RewardScale(config.ppo.gamma, len(numbers), world.device) if config.env.normalize_rewards else None
+        self._ended = self._none_ended()  # since they were last gathered
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
         """Resume from a checkpoint; None: start from the beginning."""
@@ -152,7 +159,10 @@ class SnakeRanks:
             self.agent.load_state_dict(checkpoint["agent"])
             self.step.load(checkpoint["optimizer"])
             share = self.schedule.share(self.world.rank)
-            self.game.load({name: each[share.start : share.stop] for name, each in checkpoint["games"].items()})
+            games = {name: each[share.start : share.stop] for name, each in checkpoint["games"].items()}
+            if self.rewards:
+                self.rewards.load(games.pop(RETURNS), checkpoint["rewards"])
+            self.environment.load(games)
         blank = self._blank()
         with self.world.together("warming up"):
             self.step.prepare(blank)
@@ -160,24 +170,38 @@ class SnakeRanks:
     def _blank(self) -> Batch:
         """A minibatch of this rank's that says nothing."""
         size, device = self.schedule.batch(self.world.rank), self.world.device
-        numbers, actions = torch.zeros(size, device=device), torch.zeros(size, dtype=torch.int64, device=device)
-        grids = torch.zeros((size, self.config.game.cells), dtype=torch.uint8, device=device)
-        return Batch((grids, actions), numbers, numbers, numbers)
+        seen, masks = self.environment.observe(), self.environment.masks()
+        inputs = [seen.new_zeros((size, *seen.shape[1:])), self.environment.actions.blank(size, device)]
+        inputs += [] if masks is None else [masks.new_ones((size, *masks.shape[1:]))]
+        numbers = torch.zeros(size, device=device)
+        return Batch(tuple(inputs), numbers, numbers, numbers)
 
-    def roll_out(self, update: int) -> SnakeRollout:
-        """Play the steps before an update, this rank's games."""
+    def _none_ended(self) -> Totals:
+        return Totals(0, (0.0,) * len(self.environment.measures))
+
+    def roll_out(self, update: int) -> Rollout:
+        """Play the steps before an update, this rank's episodes."""
         with self.world.at(f"rollout of update {update}"):
             rollout, played = self.player.play(update * self.schedule.rollout_steps)
         self._ended = self._ended.add(played)
+        if self.rewards:
+            with self.world.together(f"rewards of update {update}"):
+                done = rollout.terminated | rollout.truncated
+                rollout = replace(rollout, rewards=self.rewards.scale(rollout.rewards, done, self.world.sum))
         return rollout
 
-    def learn(self, rollout: SnakeRollout, update: int) -> ppo.Figures:
+    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update of the agent, the same on all ranks."""
-        return self.learner.learn(rollout, update)
+        figures = self.learner.learn(rollout, update)
+        for module in self.agent.modules():
+            if isinstance(module, Normaliser):
+                with self.world.together(f"moments of update {update}"):
+                    module.take(rollout.observations.flatten(0, 1).flatten(1), self.world.sum)
+        return figures
 
-    def gather_totals(self) -> GameTotals:
-        """The games of all ranks that ended since this was last asked."""
-        mine, self._ended = self._ended, GameTotals()
+    def gather_totals(self) -> Totals:
+        """The episodes of all ranks that ended since this was last asked."""
+        mine, self._ended = self._ended, self._none_ended()
         return _sum_over_ranks(self.world, mine)
 
     def compare(self, update: int) -> float:
@@ -191,19 +215,20 @@ class SnakeRanks:
             run.check_agreement(self.world, f"update {update + 1}", mine)
         return 0.0
 
-    def evaluate(self, update: int) -> GameTotals:
-        """Whole games of the agent as it stands, shared out over ranks; the same games after every update."""
+    def evaluate(self, update: int) -> Totals:
+        """Whole episodes of the agent as it stands, shared out over ranks; the same ones after every update."""
         numbers = self.world.share(range(self.config.evaluation.episodes))
-        seed = seeds.stream(self.config.seed, "snake", "evaluation")
+        seed = seeds.stream(self.config.seed, self.config.env.title, "evaluation")
         with self.world.at(f"evaluation after update {update}"):
-            found = evaluate.play_out(self.agent, self.config.game, seed, numbers, self.world.fabric.autocast)
-        return _sum_over_ranks(self.world, evaluate.sum_games(found))
+            found = evaluate.play_out(self.agent, self.config, seed, numbers, self.world.fabric.autocast)
+        return _sum_over_ranks(self.world, Totals.of(found.sum(0).tolist()))
 
     def checkpoint(self, update: int) -> Checkpoint:
         """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises DivergedError: what ranks do
         not agree on is never committed."""
         self.compare(update)
-        parts = self.world.gather(pack(self.game.state()))
+        kept = {RETURNS: self.rewards.returns.cpu()} if self.rewards else {}
+        parts = self.world.gather(pack({**self.environment.state(), **kept}))
         if not self.world.is_global_zero:
             return {}
         states = [unpack(part) for part in parts]
@@ -212,14 +237,15 @@ class SnakeRanks:
             "agent": _copy_to_cpu(self.agent.state_dict()),
             "optimizer": _copy_to_cpu(self.optimizer.state_dict()),
             "games": games,
+            **({"rewards": self.rewards.moments.cpu()} if self.rewards else {}),
         }
 
 
-def _sum_over_ranks(world: World, mine: GameTotals) -> GameTotals:
+def _sum_over_ranks(world: World, mine: Totals) -> Totals:
     """The sum over ranks."""
-    sums = torch.tensor(astuple(mine), device=world.device)
-    with world.together("games of all ranks"):  # on a GPU the wait for the other ranks is that for the device
-        return GameTotals(*world.sum(sums).tolist())
+    sums = torch.tensor([mine.games, *mine.sums], dtype=torch.float64, device=world.device)
+    with world.together("episodes of all ranks"):  # on a GPU the wait for the other ranks is that for the device
+        return Totals.of(world.sum(sums).tolist())
 
 
 def _copy_to_cpu(value: Any) -> Any:

@@ -19,10 +19,10 @@ import torch
 from stageb import seeds
 from stageb.config import require
 from stageb.errors import InputError, StagebError, shown
-from stageb.snake.agent import Agent
-from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
-from stageb.snake.evaluate import load_agent, play_out
-from stageb.snake.game import PALETTE, Game, draw_image, write_text
+from stageb.ppo.agents import ActorCritic
+from stageb.ppo.config import SNAKE, START_LENGTH, GameConfig, PpoLoopConfig
+from stageb.ppo.envs.snake.game import PALETTE, Game, draw_image, write_text
+from stageb.ppo.evaluate import load_agent, play_out
 from stageb.store import disk
 from stageb.store.output import check_target
 
@@ -43,7 +43,7 @@ class Replay:
     how: str  # it ended
 
 
-def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
+def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     """Replay a game in the terminal, and write it as a GIF into the run's folder, as an MP4 too where ffmpeg is there."""
     parser = argparse.ArgumentParser(prog="stageb play RUN", description=main.__doc__)
     parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
@@ -52,12 +52,13 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="FILE", help="GIF file to write (default RUN/play.gif)")
     parser.add_argument("--no-pictures", action="store_true", help="show the game in the terminal only")
     given = parser.parse_args(arguments)
+    require(config.env.title == SNAKE, "env.name", config.env.title, "stageb play shows Snake alone; try stageb evaluate")
     require(1 <= given.best_of <= MOST_GAMES, "--best-of", given.best_of, f"1 to {MOST_GAMES}")
     require(0 <= given.delay <= 10, "--delay", given.delay, "0 to 10 seconds")
     place = Path(given.out) if given.out else folder / "play.gif"
     check_target(place, {})
     stored = load_agent(folder, config)
-    replay = play_best(stored.agent, config.game, given.seed, given.best_of)
+    replay = play_best(stored.agent, config, given.seed, given.best_of)
     show(replay, config.game, given.delay)
     if not given.no_pictures:
         for written in draw(replay, place):
@@ -66,12 +67,12 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
 
 
 @torch.no_grad()
-def play_best(agent: Agent, config: GameConfig, seed: int, games: int) -> Replay:
+def play_best(agent: ActorCritic, config: PpoLoopConfig, seed: int, games: int) -> Replay:
     """Of so many games with the most probable actions the one with the most foods; of equals the shortest."""
     named = seeds.stream(seed, "snake", "stageb play")
     found = play_out(agent, config, named, range(games), nullcontext).tolist()
-    number = max(range(games), key=lambda each: (found[each][1], -found[each][4]))
-    game = Game(config, named, [number])
+    number = max(range(games), key=lambda each: (found[each][1], -found[each][-1]))  # score, and length
+    game = Game(config.game, named, [number])
     grids = [tuple(game.grids()[0].tolist())]
     while True:
         outcome = game.move(agent.decide(game.grids())[0].argmax(-1))

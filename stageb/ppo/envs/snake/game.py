@@ -20,19 +20,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from stageb import draws, seeds
-from stageb.snake.config import FOOD, START_LENGTH, GameConfig
+from stageb.ppo.config import FOOD, START_LENGTH, GameConfig
 
 if TYPE_CHECKING:
     from PIL import Image
-
-# The records of the Snake loop, as they pass between its stages. Tensors on the rank's device, N games, T steps.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +42,6 @@ class MoveResult:
     terminated: Tensor  # bool (N,): died or won
     truncated: Tensor  # bool (N,): cut off, as nothing was eaten for too long; neither died nor won
     won: Tensor  # bool (N,): the board is full
-
-
-@dataclass(frozen=True, slots=True)
-class SnakeRollout:
-    """T steps of N games."""
-
-    grids: Tensor  # uint8 (T, N, cells): what the agent saw
-    actions: Tensor  # int64 (T, N)
-    log_probs: Tensor  # float32 (T, N): of these actions when they were taken
-    values: Tensor  # float32 (T, N): of what the agent saw
-    next_values: Tensor  # float32 (T, N): of what the step led to, a final observation included; any where it terminated
-    rewards: Tensor  # float32 (T, N)
-    terminated: Tensor  # bool (T, N)
-    truncated: Tensor  # bool (T, N)
-
-
-@dataclass(frozen=True, slots=True)
-class GameTotals:
-    """Sums over games that ended."""
-
-    games: int = 0
-    score: int = 0  # foods eaten
-    won: int = 0
-    cut: int = 0  # truncated
-    steps: int = 0
-
-    def add(self, other: GameTotals) -> GameTotals:
-        """Both together."""
-        return GameTotals(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 UP, RIGHT, DOWN, LEFT = range(4)  # actions, and headings; the reverse of d is d ^ 2

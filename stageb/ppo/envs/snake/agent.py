@@ -1,8 +1,4 @@
-"""The agent: a small residual CNN with a policy and a value.
-
-``forward`` *is* the training evaluation, so that the hooks run which reduce its gradients over ranks: a wrapped module whose
-other methods are called past the wrapper never synchronises, and replicas part in silence. Acting needs no gradients and
-uses ``decide`` of the bare module. All parameters are made here, before anything wraps them.
+"""The agent that reads boards: a small residual CNN with a policy and a value.
 
 The board is read whole: planes of the grid, and a plane of ones that shows where it ends, since convolutions pad with zeros.
 What the network knows of the head's own cell and of the whole board goes to both outputs.
@@ -17,8 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stageb import seeds
-from stageb.snake.config import FOOD, AgentConfig
-from stageb.snake.game import ACTIONS
+from stageb.ppo.actions import Discrete
+from stageb.ppo.agents import ActorCritic
+from stageb.ppo.config import FOOD, AgentConfig
+from stageb.ppo.envs.snake.game import ACTIONS
 
 PLANES = 5
 SQUEEZED = 8  # channels of the board that the layer over all cells sees
@@ -65,12 +63,12 @@ class ResidualBlock(nn.Module):
         return cast(Tensor, self.second(inner).add_(x))
 
 
-class Agent(nn.Module):
+class Agent(ActorCritic):
     """From grids to a distribution over actions and a value."""
 
     def __init__(self, config: AgentConfig, size: int, seed: int) -> None:
         """Weights are drawn from the stream that ``seed`` names."""
-        super().__init__()
+        super().__init__(Discrete(ACTIONS))
         self.size, self.patch = size, config.patch
         self.side = -(-size // config.patch)  # places along a side
         channels, hidden = config.channels, config.hidden
@@ -81,18 +79,9 @@ class Agent(nn.Module):
         self.joint = nn.Linear(channels + hidden, hidden)
         self.policy = nn.Linear(hidden, ACTIONS)
         self.value = nn.Linear(hidden, 1)
-        self._draw_weights(torch.Generator().manual_seed(seeds.stream(seed, "snake", "weights") >> 1))
+        small: dict[nn.Module, float] = {cast(ResidualBlock, block).second: 0.5 for block in self.blocks}
+        self.draw_weights(seeds.stream(seed, "snake", "weights"), {self.policy: 0.01, self.value: 1.0, **small})
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def forward(self, grids: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What PPO learns from: log-probabilities of ``actions``, int64 (B,), entropies and values, each float32 (B,).
-
-        ``grids`` is uint8 (B, cells).
-        """
-        logits, values = self.decide(grids)
-        log_probs = logits.log_softmax(-1)
-        entropies = -(log_probs.exp() * log_probs).sum(-1)
-        return log_probs.gather(1, actions[:, None])[:, 0], entropies, values
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
@@ -105,11 +94,3 @@ class Agent(nn.Module):
         whole = functional.relu_(self.whole(functional.relu_(self.squeeze(x)).flatten(1)))
         joint = functional.relu_(self.joint(torch.cat([at_head, whole], dim=1)))
         return self.policy(joint).float(), self.value(joint).float()[:, 0]
-
-    def _draw_weights(self, generator: torch.Generator) -> None:
-        """Orthogonal, as in Huang et al. 2022, detail 2: a policy near uniform, residual branches that begin small."""
-        gains = {self.policy: 0.01, self.value: 1.0, **{block.second: 0.5 for block in self.blocks}}
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                nn.init.orthogonal_(module.weight, gains.get(module, 2**0.5), generator)
-                nn.init.zeros_(cast(Tensor, module.bias))

@@ -20,8 +20,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stageb.snake.config import GameConfig
-from stageb.snake.game import ACTIONS, Game, draw_image, write_text
+from stageb.ppo.config import GameConfig
+from stageb.ppo.envs.snake.game import ACTIONS, Game, draw_image, write_text
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""The config of the Snake loop: one frozen dataclass per section, keys as users write them.
+"""The config of the PPO loop: one frozen dataclass per section, keys as users write them.
 
 Nothing here is ever mutated; what changes over a run (learning rate, weight of the entropy) is a function of the update.
 """
@@ -6,22 +6,48 @@ Nothing here is ever mutated; what changes over a run (learning rate, weight of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
-from stageb.settings import DATA, Check, Section, at_least, setting
+from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
 FOOD = 255  # that mark, in a grid
 START_LENGTH = 3
 MOST_STEPS = 4096  # of a rollout
-GAMES = Check(lambda games: games == "auto" or (isinstance(games, int) and games >= 1), "a number of games, or auto")
+SNAKE = "snake"
+GYM_ID = Check(lambda name: ":" not in name, "snake, or an id of Gymnasium's; name code of your own in env.make")
+OPTIONS = Check(
+    lambda options: all(value is None or isinstance(value, bool | int | float) for value in options.values()),
+    "numbers, booleans and nulls by name; what else an environment needs, a function of your own in env.make can give it",
+)
+GAMES = Check(lambda games: games == "auto" or (isinstance(games, int) and games >= 1), "a number of environments, or auto")
 ACCELERATORS = "cpu or cuda for this loop, which needs float64"
 
 
 @dataclass(frozen=True)
+class EnvConfig(Section, at="env"):
+    """The environment."""
+
+    name: str = setting(SNAKE, GYM_ID, trust=DATA)
+    """snake, or the id of one of Gymnasium's environments, such as CartPole-v1."""
+    make: str | None = setting(None, trust=CODE)
+    """Your own, in place of env.name: package.module:function, which makes one of Gymnasium's environments, a vector of them
+    if it takes num_envs, or a stageb.ppo.environment.Environment if it takes seed, numbers and device."""
+    options: dict[str, Any] = setting(dict, OPTIONS, trust=DATA)
+    """What it is made with, besides; Snake has its own section, game."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running deviation of discounted returns."""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.make or self.name
+
+
+@dataclass(frozen=True)
 class GameConfig(Section, at="game"):
-    """The game and its rewards."""
+    """Snake and its rewards, for env.name snake."""
 
     size: int = setting(12, Check(lambda side: SMALLEST <= side <= LARGEST, f"{SMALLEST} to {LARGEST}"))
     """Cells along a side of the square board, 4 to 15."""
@@ -49,26 +75,34 @@ class GameConfig(Section, at="game"):
 
 @dataclass(frozen=True)
 class AgentConfig(Section, at="agent"):
-    """The network: a small residual CNN with a policy and a value."""
+    """The network, with a policy and a value: for Snake a small residual CNN, else layers of tanh."""
 
     channels: int = setting(32, at_least(1))
-    """Channels of every convolution."""
+    """Of Snake's CNN: channels of every convolution."""
     blocks: int = setting(3, at_least(0))
     """Residual blocks of two 3x3 convolutions each."""
     hidden: int = setting(256, at_least(1))
-    """Width of the layer that sees the whole board."""
+    """Width of every layer; of Snake's CNN, of the one that sees the whole board."""
     patch: int = setting(1, Check(lambda side: side in (1, 2, 3), "1, 2 or 3"))
-    """Side, in cells, of the squares that the network reads as one position: 1, 2 or 3."""
+    """Side, in cells, of the squares that it reads as one position: 1, 2 or 3."""
+    layers: int = setting(2, at_least(0))
+    """Layers, but for Snake's CNN."""
+    shared: bool = False
+    """Whether policy and value share these layers."""
+    normalize: bool = False
+    """Whether what they read has mean 0 and deviation 1, by running moments of all that was seen."""
+    make: str | None = setting(None, trust=CODE)
+    """Your own: package.module:class, which inherits stageb.ppo.agents.ActorCritic."""
 
 
 @dataclass(frozen=True)
-class SnakeRunnerConfig(Section, at="runner"):
+class RunnerConfig(Section, at="runner"):
     """Rollouts, batches and commits."""
 
     total_steps: int = setting(3_000_000_000, at_least(1))
     """Most steps of all environments together; a run makes whole updates."""
-    per_rank_num_envs: int | str = setting("auto", GAMES, trust=DATA)
-    """Games that a rank plays at a time; auto: the same total at every world size, divided evenly among ranks."""
+    envs: int | str = setting("auto", GAMES, trust=DATA)
+    """Environments that run at a time, divided evenly among ranks; auto: as many as a device holds with ease."""
     rollout_steps: int = setting(64, at_least(1, MOST_STEPS))
     """Steps of every environment per update."""
     global_batch: int = setting(16_384, at_least(1))
@@ -84,28 +118,29 @@ class SnakeRunnerConfig(Section, at="runner"):
 
 
 @dataclass(frozen=True)
-class SnakeEvaluationConfig(Section, at="evaluation"):
-    """Evaluation in whole games with the most probable actions."""
+class EvaluationConfig(Section, at="evaluation"):
+    """Evaluation in whole episodes with the most probable actions."""
 
     every: int = setting(0, at_least(0))
     """Updates between two evaluations; 0: only at the end."""
     episodes: int = setting(512, at_least(1))
-    """Games of an evaluation, over all ranks."""
+    """Episodes of an evaluation, over all ranks."""
 
 
 @dataclass(frozen=True)
-class SnakeConfig(LearningConfig):
-    """One agent that learns to play Snake with PPO."""
+class PpoLoopConfig(LearningConfig):
+    """One agent that learns by PPO, in Snake or any environment."""
 
-    loop: Literal["snake"] = "snake"
+    loop: Literal["ppo"] = "ppo"
     """The loop that these keys belong to."""
     seed: int = 17
     """Seed of every random stream of the run."""
+    env: EnvConfig = field(default_factory=EnvConfig)
     game: GameConfig = field(default_factory=GameConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     ppo: PpoConfig = field(default_factory=PpoConfig)
-    runner: SnakeRunnerConfig = field(default_factory=SnakeRunnerConfig)
-    evaluation: SnakeEvaluationConfig = field(default_factory=SnakeEvaluationConfig)
+    runner: RunnerConfig = field(default_factory=RunnerConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)

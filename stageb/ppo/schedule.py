@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stageb.config import require
-from stageb.snake.config import SnakeConfig
+from stageb.ppo.config import PpoLoopConfig, RunnerConfig
 from stageb.training import schedules
 from stageb.training.schedules import is_due
 
 MOST_GAMES = {"cpu": 256, "cuda": 16_384}  # of ``auto``: more are hardly faster, and learn less from as many steps
-BYTES_PER_CELL = 64  # of memory that a step of a game takes in a rollout and while it is learnt from, roughly
+BYTES_PER_NUMBER = 64  # of memory, for one that a step shows, in a rollout and while it is learnt from, roughly
 
 
 @dataclass(frozen=True)
-class SnakeSchedule:
+class Schedule:
     """The same on every rank."""
 
     world_size: int
@@ -22,10 +22,10 @@ class SnakeSchedule:
     rollout_steps: int
     minibatches: int  # of a pass over a rollout; each takes as many steps of every game
     updates: int  # of the run
-    config: SnakeConfig
+    config: PpoLoopConfig
 
     @classmethod
-    def of(cls, config: SnakeConfig, world_size: int, all_games: int) -> SnakeSchedule:
+    def of(cls, config: PpoLoopConfig, world_size: int, all_games: int) -> Schedule:
         """Raises ``ConfigError`` where a rank has no game, or rollouts cannot be cut into equal minibatches."""
         runner = config.runner
         require(world_size <= all_games, "fabric.devices", world_size, f"at most {all_games}, a rank for every game")
@@ -35,9 +35,6 @@ class SnakeSchedule:
         fits = _nearest(steps, runner.rollout_steps, runner.global_batch)
         made = f"a rollout is {all_games} games x {runner.rollout_steps} steps = {steps}"
         remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
-        if runner.per_rank_num_envs != "auto":
-            own = f"runner.per_rank_num_envs {runner.per_rank_num_envs} gives {world_size} ranks {all_games} games"
-            remedy = f"{remedy}; {own}, where auto plays as many on any number of ranks"
         require(even, "runner.global_batch", runner.global_batch, remedy)
         updates = runner.total_steps // steps
         least = f"at least {steps}, the steps of one update"
@@ -91,14 +88,15 @@ class SnakeSchedule:
         return is_due(update, self.config.runner.divergence_every, self.updates)
 
 
-def fit_games(memory: int, config: SnakeConfig, kind: str) -> int:
-    """How many games all ranks play at a time: a power of two, the same whatever their number.
+def fit_games(memory: int, runner: RunnerConfig, kind: str, numbers: int) -> int:
+    """How many games all ranks play at a time, of which a step shows so many ``numbers``: a power of two, the same whatever
+    the world size.
 
     As many as one rank alone could, with ``memory`` bytes on a device of a ``kind``, or as one minibatch needs; at most
     ``runner.global_batch``, which takes a step of every game at least.
     """
-    batch, steps = config.runner.global_batch, config.runner.rollout_steps
-    each = steps * config.game.cells * BYTES_PER_CELL
+    batch, steps = runner.global_batch, runner.rollout_steps
+    each = steps * numbers * BYTES_PER_NUMBER
     most = min(max(MOST_GAMES[kind], batch // steps), memory // each, batch)
     return 1 << (max(1, most).bit_length() - 1)
 

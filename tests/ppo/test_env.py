@@ -11,8 +11,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from stageb.snake.config import GameConfig
-from stageb.snake.env import SnakeEnv, SnakeVectorEnv
+from stageb.ppo.config import GameConfig
+from stageb.ppo.envs.snake.env import SnakeEnv, SnakeVectorEnv
 
 
 @pytest.mark.parametrize("mode", [None, "ansi", "rgb_array"])

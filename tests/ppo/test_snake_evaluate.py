@@ -4,15 +4,15 @@ from contextlib import nullcontext
 
 import torch
 
-from stageb.snake.agent import Agent
-from stageb.snake.config import AgentConfig, GameConfig
-from stageb.snake.evaluate import play_out
-from stageb.snake.game import Game
+from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
+from stageb.ppo.envs.snake.agent import Agent
+from stageb.ppo.envs.snake.game import Game
+from stageb.ppo.evaluate import play_out
 
 
 def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
     agent, config, games = Agent(AgentConfig(4, 1, 16), 5, 0), GameConfig(size=5, patience=40), range(12)
-    found = play_out(agent, config, 7, list(games), nullcontext).tolist()
+    found = play_out(agent, PpoLoopConfig(game=config), 7, list(games), nullcontext).tolist()
     alone = []
     for number in games:
         game, outcome = Game(config, 7, [number], "cpu"), None
@@ -20,6 +20,7 @@ def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
             if outcome is not None:
                 game.restart(torch.zeros(1, dtype=torch.bool), outcome.ate)
             outcome = game.move(agent.decide(game.grids())[0].argmax(-1))
-        alone.append([1, int(game.score), int(outcome.won), int(outcome.truncated), int(game.steps)])
+        won, cut = int(outcome.won), int(outcome.truncated)
+        alone.append([1, int(game.score), float(game.length / 25), won, cut, int(game.steps)])
     assert found == alone
     assert len({steps for *_, steps in alone}) > 1

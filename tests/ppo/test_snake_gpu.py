@@ -16,9 +16,9 @@ from programs.snakes import GAMES, arguments, brief
 from torch import Tensor
 
 from stageb.job.world import World
-from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig, SnakeRunnerConfig
-from stageb.snake.ranks import SnakeRanks, make_batch
-from stageb.snake.schedule import SnakeSchedule
+from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, RunnerConfig
+from stageb.ppo.ranks import Ranks, make_batch
+from stageb.ppo.schedule import Schedule
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 GPUS = torch.cuda.device_count()
@@ -32,15 +32,15 @@ def on_gpus(root: Path, world_size: int, job: Path, kill_before: int | None = No
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_a_recorded_step_is_the_step_itself(precision: Literal["32-true", "bf16-mixed"]) -> None:
-    config = SnakeConfig(
+    config = PpoLoopConfig(
         game=GameConfig(size=5),
         agent=AgentConfig(channels=4, blocks=1, hidden=16),
-        runner=SnakeRunnerConfig(rollout_steps=8, global_batch=GAMES * 2, per_rank_num_envs=GAMES),
+        runner=RunnerConfig(rollout_steps=8, global_batch=GAMES * 2, envs=GAMES),
     )
     world = World(Fabric(accelerator="cuda", devices=1, precision=precision))
 
     def taken(recorded: bool) -> tuple[Tensor, Tensor]:
-        ranks = SnakeRanks(config, SnakeSchedule.of(config, 1, GAMES), world)
+        ranks = Ranks(config, Schedule.of(config, 1, GAMES), world)
         ranks.take_up(None)
         ranks.step.set_hyperparameters(learning_rate=0.01, entropy_weight=0.01)
         assert ranks.step.uses_graphs

@@ -1,0 +1,80 @@
+"""Agents: from observations to a policy and a value.
+
+``forward`` *is* the training evaluation, so that the hooks run which reduce its gradients over ranks: a wrapped module whose
+other methods are called past the wrapper never synchronises, and replicas part in silence. Acting needs no gradients and
+uses ``decide`` of the bare module. All parameters are made at once, before anything wraps them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from stageb import seeds
+from stageb.ppo.actions import Actions, mask
+from stageb.ppo.config import AgentConfig
+from stageb.ppo.normalise import Normaliser
+
+
+class ActorCritic(nn.Module):
+    """What every agent is: define ``decide``."""
+
+    def __init__(self, actions: Actions) -> None:
+        super().__init__()
+        self.actions = actions
+
+    def decide(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Of observations (B, ...): what ``actions`` makes a policy of, float32 (B, outputs), and values, float32 (B,)."""
+        raise NotImplementedError
+
+    def forward(self, observations: Tensor, actions: Tensor, masks: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What PPO learns from: log-probabilities of ``actions``, entropies and values, each float32 (B,)."""
+        outputs, values = self.decide(observations)
+        log_probs, entropies = self.actions.judge(mask(outputs, masks), actions)
+        return log_probs, entropies, values
+
+    def draw_weights(self, seed: int, gains: Mapping[nn.Module, float]) -> None:
+        """Orthogonal, as in Huang et al. 2022, detail 2, from the stream that ``seed`` is: a gain of sqrt 2 but for those in
+        ``gains``; biases of 0."""
+        generator = torch.Generator().manual_seed(seed >> 1)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.orthogonal_(module.weight, gains.get(module, 2**0.5), generator)
+                nn.init.zeros_(cast(Tensor, module.bias))
+
+
+class VectorAgent(ActorCritic):
+    """Layers of tanh, for observations that are vectors, or are flattened to such."""
+
+    def __init__(self, config: AgentConfig, shape: torch.Size, actions: Actions, seed: int) -> None:
+        """For observations of a ``shape``; weights are drawn from the stream that ``seed`` names."""
+        super().__init__(actions)
+        size = math.prod(shape)
+        self.normaliser = Normaliser(size) if config.normalize else nn.Identity()
+        self.trunk = _layers(size, config)
+        self.critic = nn.Identity() if config.shared else _layers(size, config)
+        width = config.hidden if config.layers else size
+        self.policy, self.value = nn.Linear(width, actions.means), nn.Linear(width, 1)
+        self.deviations = nn.Parameter(torch.zeros(actions.deviations)) if actions.deviations else None  # their logarithms
+        self.draw_weights(seeds.stream(seed, "ppo", "weights"), {self.policy: 0.01, self.value: 1.0})
+
+    def decide(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``ActorCritic``."""
+        seen = self.normaliser(observations.flatten(1).float())
+        hidden = self.trunk(seen)
+        values = self.value(self.critic(hidden if isinstance(self.critic, nn.Identity) else seen))
+        outputs = self.policy(hidden).float()
+        if self.deviations is not None:
+            outputs = torch.cat([outputs, self.deviations.expand_as(outputs)], dim=1)
+        return outputs, values.float()[:, 0]
+
+
+def _layers(size: int, config: AgentConfig) -> nn.Sequential:
+    widths = [size, *[config.hidden] * config.layers]
+    pairs = itertools.pairwise(widths)
+    return nn.Sequential(*(part for wide, next_wide in pairs for part in (nn.Linear(wide, next_wide), nn.Tanh())))

@@ -1,0 +1,1 @@
+"""Environments that ship, and what makes any of Gymnasium's one of them."""

@@ -1,0 +1,65 @@
+"""Snake as an environment of the loop's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from stageb.ppo.actions import Actions, Discrete
+from stageb.ppo.config import START_LENGTH, GameConfig
+from stageb.ppo.environment import Environment, Outcome
+from stageb.ppo.envs.snake.game import ACTIONS, Game
+
+
+class SnakeEnvironment(Environment):
+    """Many boards."""
+
+    actions: Actions = Discrete(ACTIONS)
+    recordable: ClassVar[bool] = True
+    measures: ClassVar[Mapping[str, str]] = {
+        "score": "foods a game",
+        "fill": "",
+        "win_rate": "games won",
+        "cut_rate": "",
+        "length": "steps a game",
+    }
+
+    def __init__(self, config: GameConfig, seed: int, numbers: Sequence[int], device: torch.device | str) -> None:
+        """See ``Environment``."""
+        self.game = Game(config, seed, numbers, device)
+        self.device = self.game.device
+        self._foods = config.cells - START_LENGTH
+
+    def observe(self) -> Tensor:
+        """Grids: uint8 (N, cells)."""
+        return self.game.grids()
+
+    def step(self, actions: Tensor) -> Outcome:
+        """See ``Environment``."""
+        game, moved = self.game, self.game.move(actions)
+        self._ate = moved.ate
+        measures = (game.score, game.length / game.cells, moved.won, moved.truncated, game.steps)
+        return Outcome(moved.rewards, moved.terminated, moved.truncated, measures)
+
+    def restart(self, done: Tensor) -> None:
+        """See ``Environment``."""
+        self.game.restart(done, self._ate)
+
+    def settle(self) -> None:
+        """See ``Environment``."""
+        self.game.settle()
+
+    def state(self) -> dict[str, Tensor]:
+        """See ``Environment``."""
+        return self.game.state()
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """See ``Environment``."""
+        self.game.load(state)
+
+    def tell(self, means: Mapping[str, float]) -> str:
+        """See ``Environment``."""
+        return f"{means['score']:.2f} of {self._foods} foods, {means['win_rate']:.1%} won, {means['cut_rate']:.1%} cut off"

@@ -1,0 +1,148 @@
+"""Whole episodes with the most probable action: how good an agent is, or the one that a run has kept."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from stageb import seeds
+from stageb.config import FabricConfig, require
+from stageb.errors import InputError
+from stageb.job import world as worlds
+from stageb.job.world import World, decode, encode
+from stageb.ppo.actions import mask
+from stageb.ppo.agents import ActorCritic
+from stageb.ppo.config import PpoLoopConfig
+from stageb.ppo.make import make_agent, make_environment
+from stageb.ppo.rollout import Autocast
+from stageb.runs.figures import wilson
+from stageb.settings import CODE
+from stageb.store.commits import read_commit
+from stageb.store.trust import file_of, refuse
+from stageb.training.step import check_finite
+
+WEIGHTS = "weights/agent.safetensors"
+
+
+@dataclass(frozen=True)
+class StoredAgent:
+    """What a run's folder holds."""
+
+    folder: Path
+    config: PpoLoopConfig
+    agent: ActorCritic  # on the CPU
+    measures: Sequence[str]  # of its environment
+    updates: int  # that it learnt from
+
+
+def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
+    """The agent as last committed. Raises ``InputError`` where there is none, or one of another shape."""
+    last = read_commit(folder)
+    if WEIGHTS not in last["versions"]:
+        raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
+    path = file_of(folder, folder / last["versions"][WEIGHTS].name)
+    sample = make_environment(config, config.seed, [0], "cpu")
+    agent = make_agent(config, sample)
+    try:
+        weights = load_file(path)
+        agent.load_state_dict(weights)
+        check_finite(weights)
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise InputError(f"{path}: not the weights of the agent that config.yaml tells of: {error}") from error
+    return StoredAgent(folder, config, agent, list(sample.measures), last["state"]["update"])
+
+
+MOST_GAMES = 1_000_000
+LOOK = 32  # steps between two questions to the device whether all games are over
+Rows = list[list[float]]  # of episodes: a 1, then their measures
+
+
+def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
+    """``stageb evaluate RUN``: how good the agent of a run is, on games that it did not learn from."""
+    parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
+    parser.add_argument("--episodes", type=int, default=1000, help="games to play (default 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
+    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
+    add_authority(parser)
+    given = parser.parse_args(arguments)
+    require(1 <= given.episodes <= MOST_GAMES, "--episodes", given.episodes, f"1 to {MOST_GAMES}")
+    require(given.devices >= 1, "--devices", given.devices, "at least 1")
+    stored = load_agent(folder, replace_authority(config, folder, given))
+    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))
+
+
+def add_authority(parser: argparse.ArgumentParser) -> None:
+    """The options by which a user names what the folder of a run may not."""
+    parser.add_argument("--make", metavar="FUNCTION", help="the run's env.make, if it has one")
+    parser.add_argument("--agent", metavar="CLASS", help="the run's agent.make, if it has one")
+
+
+def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Namespace) -> PpoLoopConfig:
+    """The config of the run in ``folder``, with the code that the user names. Raises ``InputError`` where only its config
+    names it."""
+    asked = [("env.make", CODE, "--make", config.env.make)] if given.make is None else []
+    asked += [("agent.make", CODE, "--agent", config.agent.make)] if given.agent is None else []
+    refuse(folder, [each for each in asked if each[-1] is not None])
+    return replace(config, env=replace(config.env, make=given.make), agent=replace(config.agent, make=given.agent))
+
+
+def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> int:
+    """Play the episodes on all ranks; rank 0 prints the results."""
+    agent, config = stored.agent.to(world.device), stored.config
+    named = seeds.stream(seed, config.env.title, "stageb evaluate")
+    with world.at("evaluation"):
+        found = play_out(agent, config, named, world.share(range(episodes)), world.fabric.autocast)
+    rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
+    if world.is_global_zero:
+        print(f"{stored.folder}, after {stored.updates:,} updates")
+        print("\n".join(format_table(rows, stored.measures)))
+    return 0
+
+
+def format_table(rows: Rows, measures: Iterable[str]) -> list[str]:
+    """The results of episodes, as lines of text; intervals are 95 %."""
+    games = len(rows)
+    lines = [f"games    {games:,} with the most probable actions"]
+    for place, name in enumerate(measures, 1):
+        found = sorted(row[place] for row in rows)
+        mean = sum(found) / games
+        if name.endswith("_rate"):
+            low, high = wilson(round(sum(found)), games)
+            lines.append(f"{name:<9}{mean:.1%} ({low:.1%} to {high:.1%})")
+        else:
+            spread = math.sqrt(sum((each - mean) ** 2 for each in found) / max(1, games - 1))
+            quarters = ", ".join(f"{found[min(games - 1, games * quarter // 4)]:g}" for quarter in (1, 2, 3))
+            told = f"quarters {quarters}; {found[0]:g} to {found[-1]:g}"
+            lines.append(f"{name:<9}{mean:.2f} +- {1.96 * spread / math.sqrt(games):.2f}, {told}")
+    return lines
+
+
+@torch.no_grad()
+def play_out(agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
+    """The first episode of each of those that ``numbers`` name: float64 (episodes, 1 + measures), a 1 and its measures."""
+    device = next(agent.parameters()).device
+    environment = make_environment(config, seed, numbers or [0], str(device))
+    over = torch.zeros(max(1, len(numbers)), dtype=torch.bool, device=device)
+    found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=device)
+    step = 0
+    while step % LOOK or not bool(over.all()):
+        with autocast():
+            outputs, _ = agent.decide(environment.observe())
+        outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
+        done = outcome.terminated | outcome.truncated
+        came_to = torch.stack([each.double() for each in (done, *outcome.measures)], dim=1)
+        found = torch.where((done & ~over)[:, None], came_to, found)
+        over |= done
+        environment.restart(done)
+        step += 1
+    return found[: len(numbers)]

@@ -1,0 +1,74 @@
+"""The environment and the agent that a config names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from stageb.config import require
+from stageb.errors import ConfigError, shown
+from stageb.ppo.agents import ActorCritic, VectorAgent
+from stageb.ppo.config import SNAKE, PpoLoopConfig
+from stageb.ppo.environment import Environment
+from stageb.settings import function_named
+
+
+def make_environment(config: PpoLoopConfig, seed: int, numbers: Sequence[int], device: str) -> Environment:
+    """Episodes by their global ``numbers``, whose streams ``seed`` names. Raises ``ConfigError``."""
+    env = config.env
+    if env.make is None and env.name == SNAKE:
+        from stageb.ppo.envs.snake.batched import SnakeEnvironment
+
+        return SnakeEnvironment(config.game, seed, numbers, device)
+    if env.make is None:
+        return _vector("env.name", partial(_registered, env.name, env.options), seed, numbers, device)
+    function = function_named("env.make", env.make)
+    asked = inspect.signature(function).parameters
+    if "numbers" not in asked:
+        return _vector("env.make", partial(function, **env.options), seed, numbers, device)
+    found = function(seed=seed, numbers=numbers, device=torch.device(device), **env.options)
+    remedy = "return a stageb.ppo.environment.Environment"
+    require(isinstance(found, Environment), "env.make", env.make, f"it returned {shown(repr(found), 60)}; {remedy}")
+    made: Environment = found
+    return made
+
+
+def make_agent(config: PpoLoopConfig, environment: Environment) -> ActorCritic:
+    """The agent, with the weights that it begins with. Raises ``ConfigError``."""
+    if config.agent.make is None and config.env.title == SNAKE:
+        from stageb.ppo.envs.snake.agent import Agent
+
+        return Agent(config.agent, config.game.size, config.seed)
+    named = function_named("agent.make", config.agent.make) if config.agent.make else VectorAgent
+    agent = named(config.agent, environment.observe().shape[1:], environment.actions, config.seed)
+    remedy = "a class that inherits stageb.ppo.agents.ActorCritic"
+    require(isinstance(agent, ActorCritic), "agent.make", config.agent.make, remedy)
+    made: ActorCritic = agent
+    return made
+
+
+def _registered(name: str, options: dict[str, Any]) -> Any:
+    """One of Gymnasium's environments, by its id."""
+    import gymnasium
+
+    try:
+        return gymnasium.make(name, disable_env_checker=True, **options)
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        raise ConfigError("env.name", name, f"{error}; name snake, or an id of Gymnasium's that is installed") from error
+
+
+def _vector(key: str, make: partial[Any], seed: int, numbers: Sequence[int], device: str) -> Environment:
+    """What ``make`` makes of Gymnasium's: a vector where it takes ``num_envs``, or else one after the other."""
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    from stageb.ppo.envs.gym import GymEnvironment
+
+    if "num_envs" in inspect.signature(make.func).parameters:
+        envs = make(num_envs=len(numbers))
+    else:
+        envs = SyncVectorEnv([make] * len(numbers), autoreset_mode=AutoresetMode.DISABLED)
+    return GymEnvironment(key, envs, seed, numbers, device)

@@ -1,1 +1,0 @@
-"""Snake: one agent that learns by PPO, its gradients reduced over ranks. ``loop.py`` is the table of contents."""
