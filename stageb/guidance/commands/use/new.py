@@ -19,15 +19,16 @@ from typing import NamedTuple
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.tables import Table
-from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, SPREADSHEETS, read_tickets
+from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import list_labels
 from stageb.guidance.words.texts import MOST_LABELS
 from stageb.store.output import check_target
 from stageb.untrusted import strict_yaml
-from stageb.untrusted.strict_json import FaultError, lines, short
+from stageb.untrusted.strict_json import FaultError, short
 
 # Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them: see ``find_passes``.
 PASSES = {"pass", "passed", "ok", "okay", "good", "go", "accept", "accepted", "approved", "conforming", "合格", "通过"}
@@ -73,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command."""
     parser = WordParser(prog="stageb new", description="Write a config for a table of tickets, guessed from what it holds.")
-    parser.add_argument("table", metavar="TABLE", help="a table of labelled tickets, .csv or .tsv, its first row the header")
+    kinds = "a table of labelled tickets (.csv, .tsv, .xlsx, .parquet), its first row the header"
+    parser.add_argument("table", metavar="TABLE", help=kinds)
     parser.add_argument("--label", metavar="COLUMN", help="the column that holds the right verdict")
     parser.add_argument("--passes", nargs="+", metavar="WORD", help="words of that column that mean pass")
     parser.add_argument("--fails", nargs="+", metavar="WORD", help="words of that column that mean fail")
@@ -124,11 +126,9 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
 
 def read_cells(table: str) -> Cells:
     """The cells of a table, read by whichever decimal mark its numbers allow. Raises ``FaultError``."""
-    if table.lower().endswith(SPREADSHEETS):
-        raise FaultError("a spreadsheet", "save it as CSV (UTF-8), and name that file")
     if not is_table(table):
-        remedy = "name a table (.csv, .tsv); JSON Lines need no such config: stageb validate --config tickets --tickets FILE"
-        raise FaultError("no table by its name", remedy)
+        other = "JSON Lines need no such config: stageb validate --config tickets --tickets FILE"
+        raise FaultError("no table by its name", f"name a table (.csv, .tsv, .xlsx, .parquet); {other}")
     try:
         return _read_cells(table, ".")
     except FaultError as fault:
@@ -140,7 +140,7 @@ def read_cells(table: str) -> Cells:
 
 def _read_cells(table: str, decimal: Decimal) -> Cells:
     roles = ColumnsConfig(mission_name="any", group_id=None, label="\0", decimal=decimal)  # so that none need be there
-    opened = Table(lines(table, KIND), roles, table, labelled=False)
+    opened = Table(table_lines(table, KIND), roles, table, labelled=False)
     rows = [row.cells for row in opened.rows() if len(row.cells) == len(opened.header)]
     if not rows:
         raise FaultError("no rows below the header", "write a ticket per row")
