@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,10 +30,12 @@ from stageb.store.output import check_target
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_json import FaultError, short
 
-# Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them: see ``find_passes``.
+# Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them.
 PASSES = {"pass", "passed", "ok", "okay", "good", "go", "accept", "accepted", "approved", "conforming", "合格", "通过"}
 FAILS = {"fail", "failed", "ng", "nok", "not ok", "bad", "no go", "nogo", "reject", "rejected", "defect", "defective"}
 FAILS |= {"nonconforming", "不合格", "不通过"}
+NO_YES = [("no", "yes"), ("n", "y"), ("false", "true"), ("0", "1"), ("0.0", "1.0")]
+FAULTS = re.compile(r"fail|fault|defect|reject|scrap|anomal|broken|缺陷|不良|故障", re.I)
 LABELS = re.compile(r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I)
 REASONS = re.compile(r"reasons?|why|justification|rationale|原因|理由", re.I)
 MISSIONS = re.compile(r"mission|inspection|programme", re.I)
@@ -148,16 +150,22 @@ def _read_cells(table: str, decimal: Decimal) -> Cells:
 
 
 def guess_label(columns: dict[str, list[str]]) -> str | None:
-    """The column of verdicts: one that says pass and fail in words that mean it; else the one that is called like it. Of
-    several, a name that tells wins, then the last."""
+    """The column of verdicts: one that says pass and fail in words that mean it; else the one that is called like it, or
+    says yes or no to a fault. Of several, a name that tells wins, then the last."""
     words = {name: {cell.casefold() for cell in cells} - {""} for name, cells in columns.items()}
     plain = [name for name, own in words.items() if own & (PASSES | FAILS) and len(own) <= MOST_WORDS]
     named = [name for name, own in words.items() if LABELS.search(name) and len(own) <= MOST_LABELS]
     both = [name for name in plain if words[name] & PASSES and words[name] & FAILS]
-    for names in ([name for name in both if name in named], both, [name for name in plain if name in named], named):
+    faults = [name for name, own in words.items() if FAULTS.search(name) and _find_no_yes(own)]
+    for names in ([name for name in both if name in named], both, [name for name in plain if name in named], named, faults):
         if names:
             return names[-1]
     return None
+
+
+def _find_no_yes(words: Collection[str]) -> tuple[str, str] | None:
+    """The two of these ``words``, folded, that say no and yes, where there are no others."""
+    return next((pair for pair in NO_YES if set(pair) == set(words)), None)
 
 
 def names_splits(cells: Sequence[str]) -> bool:
@@ -178,6 +186,8 @@ def divide_words(
     folds = {word.casefold() for word in words}
     if not (passes or fails or folds & (PASSES | FAILS)) and 3 <= len(words) <= MOST_LABELS:
         return ["pass"], ["fail"]
+    if not (passes or fails) and FAULTS.search(label) and (pair := _find_no_yes(folds)):
+        passes, fails = [pair[0]], [pair[1]]
     if len(words) > MOST_WORDS and not (passes or fails):
         what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words)}"
         raise InputError(f"{what}: a verdict is one of a few words; name another column with --label")
