@@ -32,7 +32,7 @@ print(json.dumps([torch.__version__, torch.version.cuda or torch.version.hip, gp
 """
 MORE = {
     "images": "tickets with images, stageb boxes",
-    "tables": "Excel and Parquet files",
+    "tables": "Excel, Parquet",
     "gguf": "checkpoints in GGUF files",
 }
 
