@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stageb import draws
 
-LOWEST = torch.finfo(torch.float32).min  # in place of minus infinity, of which 0 times is no number
+NEVER = -1e9  # the logit of no probability; finite, since the entropy of minus infinity is none
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Discrete:
     def draw(self, outputs: Tensor, keys: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """Actions by the uniform number that each of ``keys`` has at ``step``, and their log-probabilities."""
         log_probs = outputs.log_softmax(-1)
-        drawn = draws.uniforms(keys, step).to(torch.float32)
-        upto = log_probs.exp().cumsum(-1)[:, :-1]
-        actions = (upto <= drawn[:, None]).sum(-1)
+        upto = log_probs.double().exp().cumsum(-1)
+        drawn = draws.uniforms(keys, step)[:, None] * upto[:, -1:]  # below the last sum, however it is rounded
+        actions = (upto[:, :-1] <= drawn).sum(-1)
         return actions, log_probs.gather(1, actions[:, None])[:, 0]
 
     def best(self, outputs: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class Discrete:
     def judge(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of ``actions``, and entropies: float32 (B,) each."""
         log_probs = outputs.log_softmax(-1)
-        entropies = -(log_probs.exp() * log_probs.clamp(min=LOWEST)).sum(-1)
+        entropies = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(1, actions[:, None])[:, 0], entropies
 
     def blank(self, count: int, device: str | torch.device) -> Tensor:
@@ -95,4 +95,4 @@ Actions = Discrete | Box
 
 def mask(outputs: Tensor, allowed: Tensor | None) -> Tensor:
     """Logits without those of actions that are not ``allowed``, bool (N, actions); None: all are."""
-    return outputs if allowed is None else outputs.masked_fill(~allowed, -math.inf)
+    return outputs if allowed is None else outputs.masked_fill(~allowed, NEVER)

@@ -112,18 +112,18 @@ def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> in
 def format_table(rows: Rows, measures: Iterable[str]) -> list[str]:
     """The results of episodes, as lines of text; intervals are 95 %."""
     games = len(rows)
-    lines = [f"games    {games:,} with the most probable actions"]
+    lines = [f"games       {games:,} with the most probable actions"]
     for place, name in enumerate(measures, 1):
         found = sorted(row[place] for row in rows)
         mean = sum(found) / games
         if name.endswith("_rate"):
             low, high = wilson(round(sum(found)), games)
-            lines.append(f"{name:<9}{mean:.1%} ({low:.1%} to {high:.1%})")
+            lines.append(f"{name:<12}{mean:.1%} ({low:.1%} to {high:.1%})")
         else:
             spread = math.sqrt(sum((each - mean) ** 2 for each in found) / max(1, games - 1))
             quarters = ", ".join(f"{found[min(games - 1, games * quarter // 4)]:g}" for quarter in (1, 2, 3))
             told = f"quarters {quarters}; {found[0]:g} to {found[-1]:g}"
-            lines.append(f"{name:<9}{mean:.2f} +- {1.96 * spread / math.sqrt(games):.2f}, {told}")
+            lines.append(f"{name:<12}{mean:.2f} +- {1.96 * spread / math.sqrt(games):.2f}, {told}")
     return lines
 
 

@@ -146,7 +146,7 @@ def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_s
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"game__size": 3}, "game.size: 3: 4 to 15"),
+        ({"game__size": 3}, "game.size: 3: 4 to 30"),
         ({"game__patience": 0}, "game.patience: 0: 1 to 30000 steps, or null"),
         ({"runner__envs": "many"}, "runner.envs: 'many': a number of environments, or auto"),
         ({"runner__global_batch": 36}, "= 96: give that divided by a divisor of runner.rollout_steps, such as 48"),
@@ -179,7 +179,7 @@ def test_evaluate_says_how_good_a_run_is_and_the_same_on_two_ranks(finished: Pat
     one, two = (forks.run([*line, str(count)], count, tmp_path / str(count)).out for count in (1, 2))
     assert one == two
     assert "after 24 updates" in one
-    assert "games    33 with the most probable actions" in one
+    assert "games       33 with the most probable actions" in one
     assert differing(content(finished), before) == []
 
 

@@ -23,6 +23,7 @@ class SnakeEnvironment(Environment):
         "score": "foods a game",
         "fill": "",
         "win_rate": "games won",
+        "death_rate": "",
         "cut_rate": "",
         "length": "steps a game",
     }
@@ -34,14 +35,15 @@ class SnakeEnvironment(Environment):
         self._foods = config.cells - START_LENGTH
 
     def observe(self) -> Tensor:
-        """Grids: uint8 (N, cells)."""
+        """Grids: (N, cells)."""
         return self.game.grids()
 
     def step(self, actions: Tensor) -> Outcome:
         """See ``Environment``."""
         game, moved = self.game, self.game.move(actions)
         self._ate = moved.ate
-        measures = (game.score, game.length / game.cells, moved.won, moved.truncated, game.steps)
+        died = moved.terminated & ~moved.won
+        measures = (game.score, game.length / game.cells, moved.won, died, moved.truncated, game.steps)
         return Outcome(moved.rewards, moved.terminated, moved.truncated, measures)
 
     def restart(self, done: Tensor) -> None:
@@ -62,4 +64,5 @@ class SnakeEnvironment(Environment):
 
     def tell(self, means: Mapping[str, float]) -> str:
         """See ``Environment``."""
-        return f"{means['score']:.2f} of {self._foods} foods, {means['win_rate']:.1%} won, {means['cut_rate']:.1%} cut off"
+        foods = f"{means['score']:.2f} of {self._foods} foods in {means['length']:,.0f} steps"
+        return f"{foods}, {means['win_rate']:.1%} won, {means['death_rate']:.1%} died, {means['cut_rate']:.1%} cut off"
