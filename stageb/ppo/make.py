@@ -44,10 +44,9 @@ def make_agent(config: PpoLoopConfig, environment: Environment) -> ActorCritic:
 
         return Agent(config.agent, config.game.size, config.seed)
     named = function_named("agent.make", config.agent.make) if config.agent.make else VectorAgent
-    agent = named(config.agent, environment.observe().shape[1:], environment.actions, config.seed)
-    remedy = "a class that inherits stageb.ppo.agents.ActorCritic"
-    require(isinstance(agent, ActorCritic), "agent.make", config.agent.make, remedy)
-    made: ActorCritic = agent
+    fine = isinstance(named, type) and issubclass(named, ActorCritic)
+    require(fine, "agent.make", config.agent.make, "name a class that inherits stageb.ppo.agents.ActorCritic")
+    made: ActorCritic = named(config.agent, environment.observe().shape[1:], environment.actions, config.seed)
     return made
 
 

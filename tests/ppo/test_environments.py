@@ -1,0 +1,190 @@
+"""Environments that are not the loop's own: Gymnasium's by name, and a user's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from conformance import content, differing
+from programs import forks
+from programs.ranks import on_ranks
+
+from stageb.__main__ import main
+from stageb.job.world import World
+from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
+from stageb.ppo.make import make_environment
+from stageb.ppo.normalise import Normaliser, RewardScale
+
+CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
+SMALL = {
+    "agent.hidden": 16,
+    "agent.normalize": True,
+    "env.normalize_rewards": True,
+    "runner.envs": 6,
+    "runner.rollout_steps": 16,
+    "runner.global_batch": 48,
+    "runner.total_steps": 6 * 16 * 8,
+    "runner.commit_every": 2,
+    "evaluation.episodes": 5,
+    "log.tensorboard": False,
+    "log.curves": False,
+    "fabric.accelerator": "cpu",
+}
+
+
+def line(root: Path, ranks: int = 1, **keys: Any) -> list[str]:
+    """What follows ``stageb`` on the command line of a small run."""
+    named = {name.replace("__", "."): value for name, value in keys.items()}
+    given = {**SMALL, "output.root": str(root), "fabric.devices": ranks, **named}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    return ["fit", "--loop=ppo", *(f"--{key}={text}" for key, text in texts.items())]
+
+
+def last_row(root: Path) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads((root / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    return row
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_run_of_gymnasiums_goes_on_to_the_very_bytes(tmp_path: Path, ranks: int) -> None:
+    keys = {"env__name": "CartPole-v1"}
+    whole = forks.run(line(tmp_path / "whole", ranks, **keys), ranks, tmp_path / "job")
+    assert set(whole.codes) == {0}, whole.err
+    told = (
+        "DDP wraps the policy, whose parameters are equal on all ranks; rank 0 plays games 0 to 2, rank 1 plays games 3 to 5"
+    )
+    assert (told in whole.err) == (ranks == 2)
+    killed = forks.run(line(tmp_path / "broken", ranks, **keys), ranks, tmp_path / "k", len(whole.operations[0]) // 2)
+    assert killed.codes[0] == 137
+    resumed = forks.run(line(tmp_path / "broken", ranks, **keys), ranks, tmp_path / "r")
+    assert set(resumed.codes) == {0}, resumed.err
+    assert "resuming after" in resumed.err
+    assert differing(content(tmp_path / "broken" / "run"), content(tmp_path / "whole" / "run")) == []
+
+
+def test_episodes_are_the_same_however_they_are_dealt() -> None:
+    parts = [range(6), range(2), range(2, 6)]
+    whole, *halves = (make_environment(CARTPOLE, 7, numbers, "cpu") for numbers in parts)
+    ended = 0
+    for turn in range(200):
+        actions = torch.randint(0, 2, (6,), generator=torch.Generator().manual_seed(turn))
+        outcome = whole.step(actions)
+        found = [half.step(actions[part.start : part.stop]) for half, part in zip(halves, parts[1:], strict=True)]
+        assert torch.equal(outcome.rewards, torch.cat([each.rewards for each in found]))
+        assert torch.equal(whole.observe(), torch.cat([half.observe() for half in halves]))
+        for environment, each in zip((whole, *halves), (outcome, *found), strict=True):
+            environment.restart(each.terminated | each.truncated)
+        ended += int(outcome.terminated.sum())
+    assert ended > 20
+    assert len({tuple(row) for row in whole.observe().tolist()}) == 6
+
+
+def test_what_only_a_mask_tells_is_played_without_a_fault_and_without_it_never_learnt(tmp_path: Path) -> None:
+    for told, wanted in ((True, 8.0), (False, 2.0)):
+        options: dict[str, Any] = {
+            "env__make": "programs.toys:Doors",
+            "env__options": {"told": told},
+            "evaluation__episodes": 64,
+        }
+        assert main(line(tmp_path / str(told), **options)) == 0
+        row = last_row(tmp_path / str(told))
+        assert row["eval/return"] == wanted if told else row["eval/return"] < wanted
+        assert row["entropy"] == 0 if told else row["entropy"] > 1  # of what is learnt from: one door is no choice
+
+
+def test_numbers_are_learnt_to_be_chosen_from_observations_and_rewards_of_any_scale(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {
+        "env__make": "programs.toys:Mirror",
+        "runner__total_steps": 40_000,
+        "runner__envs": 32,
+        "ppo__epochs": 4,
+    }
+    keys |= {"runner__global_batch": 256, "ppo__learning_rate": 0.003, "ppo__gamma": 0.0, "runner__commit_every": 99}
+    assert main(line(tmp_path, **keys)) == 0
+    row = last_row(tmp_path)
+    assert row["eval/return"] > -600  # to choose 0 is worth -3,400 a game
+    assert row["eval/cut_rate"] == 1
+    assert row["value_loss"] < 1  # of rewards that vary by hundreds
+
+
+def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_somebody_elses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named: dict[str, Any] = {"env__make": "programs.toys:Doors", "agent__make": "programs.toys:Narrow"}
+    assert main(line(tmp_path, **named)) == 0
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["env"]["make"] == "programs.toys:Doors"
+    words = ["evaluate", str(tmp_path / "run"), "--episodes", "10", "--accelerator", "cpu"]
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "--make programs.toys:Doors --agent programs.toys:Narrow" in said
+    assert main([*words, "--make", "programs.toys:Doors", "--agent", "programs.toys:Narrow"]) == 0
+    assert "return      8.00 +- 0.00, quarters 8, 8, 8; 8 to 8" in capsys.readouterr().out
+    assert main(["play", str(tmp_path / "run")]) == 2
+    assert "stageb play shows Snake alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"env__name": "CartPole-v99"}, "env.name: 'CartPole-v99': "),
+        ({"env__name": "os:CartPole-v1"}, "name code of your own in env.make"),
+        ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": "yes"}}, "env.options: "),
+        ({"env__name": "CartPole-v1", "env__options": {"wheels": 4}}, "env.name: 'CartPole-v1': "),
+        ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
+        ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
+        ({"env__name": "CartPole-v1", "agent__make": "programs.toys:Doors"}, "agent.make: 'programs.toys:Doors': "),
+    ],
+)
+def test_what_cannot_be_played_is_told_with_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: dict[str, Any], told: str
+) -> None:
+    assert main(line(tmp_path, **keys)) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_moments_are_those_of_all_that_ranks_saw() -> None:
+    rows = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)) * 5 + 7
+
+    def act(world: World) -> tuple[list[list[float]], list[float]]:
+        mine = rows.chunk(world.world_size)[world.rank]
+        normaliser, scale = Normaliser(3), RewardScale(0.9, 3, "cpu")
+        assert torch.equal(normaliser(mine), mine)
+        normaliser.take(mine, world.sum)
+        scale.scale(mine, torch.zeros(mine.shape, dtype=torch.bool), world.sum)
+        return normaliser(rows).tolist(), scale.moments.tolist()
+
+    wanted = (rows - rows.mean(0)) / rows.std(0, unbiased=False)
+    [(alone, _)] = on_ranks(1, act)
+    assert torch.allclose(torch.tensor(alone), wanted, atol=1e-4)
+    (one, first), (other, second) = on_ranks(2, act)
+    assert one == other and first == second
+    assert np.allclose(one, alone, atol=1e-5)
+
+
+def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
+    rewards = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
+    done = torch.tensor([[False], [True], [False], [False]])
+    found = RewardScale(0.5, 1, "cpu").scale(rewards, done, lambda sums: sums)
+    returns = np.array([1.0, 2.5, 4.0, 10.0])  # the third begins anew
+    assert np.allclose(found.numpy()[:, 0], rewards.numpy()[:, 0] / returns.std(), atol=1e-5)
+
+
+def test_agents_of_layers_share_them_or_do_not() -> None:
+    from stageb.ppo.agents import VectorAgent
+
+    actions = make_environment(CARTPOLE, 0, [0], "cpu").actions
+    sizes = [
+        sum(
+            each.numel()
+            for each in VectorAgent(AgentConfig(hidden=8, shared=shared), torch.Size([4]), actions, 0).parameters()
+        )
+        for shared in (False, True)
+    ]
+    trunk, heads = 4 * 8 + 8 + 8 * 8 + 8, 8 * 2 + 2 + 8 + 1
+    assert sizes == [2 * trunk + heads, trunk + heads]

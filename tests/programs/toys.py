@@ -1,0 +1,69 @@
+"""Environments so small that what an agent must learn of them is plain, made as a user's own are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from stageb.ppo.agents import VectorAgent
+
+TURNS = 8
+
+
+class Doors(gymnasium.Env[Any, Any]):
+    """One of four doors is open. Nothing but the mask tells which; any other ends the episode."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, told: bool = True) -> None:
+        self.told = told
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turn = 0
+        return np.zeros(1, np.float32), self._open()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        right = action == self.door
+        self.turn += 1
+        return np.zeros(1, np.float32), float(right), bool(not right), self.turn == TURNS, self._open()
+
+    def _open(self) -> dict[str, Any]:
+        self.door = int(self.np_random.integers(4))
+        return {"action_mask": np.eye(4, dtype=np.int8)[self.door]} if self.told else {}
+
+
+class Mirror(gymnasium.Env[Any, Any]):
+    """Two numbers are shown, in units far from 1; the nearer the action comes to their sign and size, the better."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turn = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action.shape == (2,) and abs(action).max() <= 1, "actions are clipped to their box"
+        reward = -1000 * float(np.square(action - self.shown).sum())
+        self.turn += 1
+        return self._show(), reward, False, self.turn == TURNS, {}
+
+    def _show(self) -> Any:
+        self.shown = self.np_random.uniform(-0.8, 0.8, 2)
+        return (500 + 100 * self.shown).astype(np.float32)
+
+
+class Pictures(Doors):
+    """What the loop cannot read: a dictionary."""
+
+    observation_space = spaces.Dict({"it": spaces.Discrete(2)})  # type: ignore[assignment]
+
+
+class Narrow(VectorAgent):
+    """An agent of a user's own."""
