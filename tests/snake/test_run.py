@@ -291,6 +291,6 @@ def test_it_learns(tmp_path: Path) -> None:
     assert main([*line, *alone, "--log.tensorboard=false", "--log.curves=false"]) == 0
     rows = rows_of(tmp_path / "snake-5x5")
     first, last = rows[0]["score"], rows[-1]["score"]
-    assert first < 1
-    assert last > 4
-    assert rows[-1]["eval/score"] > 4
+    assert first < 4  # though no move of its own kills it while another does not
+    assert last > 8
+    assert rows[-1]["eval/score"] > 6
