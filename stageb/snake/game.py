@@ -163,13 +163,11 @@ class Game:
         else:
             self.food.copy_(torch.where(hungry, self._fallen(slice(None)), self.food))
 
-    def grids(self, out: Tensor | None = None) -> Tensor:
-        """What an agent sees: (N, cells), of the game's ``dtype``, in ``out`` where it is given."""
-        out = torch.empty((self.count, self.cells), dtype=self.dtype, device=self.device) if out is None else out
-        torch.clamp(self.free_at - self.clock[:, None], min=0, out=self._scratch)
-        out.copy_(self._scratch)
+    def grids(self) -> Tensor:
+        """What an agent sees: (N, cells), of the game's ``dtype``."""
+        grids = (self.free_at - self.clock[:, None]).clamp_(min=0).to(self.dtype)
         mark = self.length.masked_fill(self.food != self.head, self.cells + 1)  # at the head: just eaten, nothing laid yet
-        return out.scatter_(1, self.food[:, None], mark.to(self.dtype)[:, None])
+        return grids.scatter_(1, self.food[:, None], mark.to(self.dtype)[:, None])
 
     def settle(self) -> None:
         """Set all clocks to 0, so that they never come to their end: at least every 2**31 / (cells + 1) steps."""
@@ -192,12 +190,6 @@ class Game:
         self.free_at.copy_(grids.masked_fill(is_food, 0))
         self.head.copy_(self.free_at.argmax(1))
         self.length.copy_(self.free_at.amax(1))
-
-    @property
-    def _scratch(self) -> Tensor:
-        if not hasattr(self, "_ticks"):
-            self._ticks = torch.empty_like(self.free_at)
-        return self._ticks
 
     def _fallen(self, rows: Tensor | slice) -> Tensor:
         """Where the next food of these games falls: the k-th free cell, any k alike."""
