@@ -15,22 +15,21 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
 
-from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
-from stageb.guidance.rules.judge import CodedRule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import (
+from stageb.guidance.rules.cells import (
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,
-    Computed,
-    Reading,
     fold_text,
     fold_unit,
     fold_value,
     parse_number,
     parse_quantity,
 )
+from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
+from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.reading import Computed, Reading
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")

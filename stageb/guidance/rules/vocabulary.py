@@ -6,16 +6,14 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stageb.guidance.rules.cells import fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,
     MOST_PHRASE,
     find_mentioned,
-    fold_text,
-    fold_value,
     has_phrase,
-    parse_quantity,
     read_summaries,
     split_words,
 )

@@ -20,13 +20,14 @@ from guidance.rules.made_rules import (
     tickets_of,
 )
 
+from stageb.guidance.rules.cells import parse_number
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import CodedRule, compile_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.reading import Computed, parse_number
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.sql import find_letters, limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig

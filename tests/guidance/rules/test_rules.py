@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Decode
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
+from stageb.guidance.rules.cells import parse_number
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import check_proposal, compile_rules, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt, words_of
-from stageb.guidance.rules.reading import Computed, parse_number
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
