@@ -23,7 +23,7 @@ from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
+from stageb.guidance.rules.judge import CodedRule, CodedRules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import (
@@ -91,7 +91,7 @@ class Coder:
     def _compile(self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
         parse = self._parser(mission, labels)
         speaking = speaking_rules(rules, name_labels(self._words, labels))
-        return compile_rules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking], labels)
+        return CodedRules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking], labels).compile()
 
     def _make_parser(self, mission: str, labels: tuple[Verdict, ...]) -> Callable[[str], RuleCode | OutOfReach]:
         vocabulary = Vocabulary.of((ticket for ticket in self._tickets if ticket.mission == mission), self._scales)

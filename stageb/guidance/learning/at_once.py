@@ -48,7 +48,7 @@ from stageb.guidance.learning.whole import (
 from stageb.guidance.rules.edits import apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
 from stageb.guidance.rules.forms import Forms, reading
-from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
+from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
@@ -143,7 +143,7 @@ class _Teacher:
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)
         readings = [reading(case.ticket) for case in cases]
         masks = find_terms(readings, forms)
-        coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
+        coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words).each)
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
         plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
         material = Material(
@@ -230,7 +230,7 @@ class _Teacher:
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
     """Whether the rules as code, under which a ticket passes of which they say nothing, give tickets their labels."""
-    judge = compile_rules(read_rules(guidance, tools.vocabulary, tools.words), guidance.labels)
+    judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
     tickets = [tools.tickets[i] for i in positions]
     return [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in tickets]
 

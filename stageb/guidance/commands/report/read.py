@@ -356,7 +356,5 @@ def read_letter(
 
     scales = parse_scales(config.reflection.scales or ())
     coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model), scales)
-    letter: Mapping[str, Any] = compare_with_letter(
-        judged_tickets, coded, config.runner.judge == "model", {name: guidance.labels}
-    ).get(name, {})
+    letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
     return letter

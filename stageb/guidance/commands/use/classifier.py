@@ -17,7 +17,6 @@ from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.new import FAILS, PASSES
 from stageb.guidance.commands.use.source import NO_RULE, code_rules, find_tickets
 from stageb.guidance.rules.fields import read_ticket
-from stageb.guidance.rules.judge import compile_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.columns import parse_scales
@@ -185,7 +184,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             del self.run_
 
     def _judge(self, rows: Sequence[Mapping[str, str]]) -> list[Ruling]:
-        judge = compile_rules(self._coded, self.guidance_.labels)
+        judge = self._coded.compile()
         return [judge(read_ticket(row)) for row in rows]
 
     def _weigh(self, ruling: Ruling) -> Any:

@@ -38,7 +38,7 @@ def find_named_fields(
     rules, or else some that are to be judged; what those that taught lack often is left out. Rules rank by ``scales``."""
     vocabulary = Vocabulary.of(known, scales)
     found: dict[str, list[str]] = {}
-    for rule in read_rules(guidance, vocabulary, words):
+    for rule in read_rules(guidance, vocabulary, words).each:
         for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):
             found.setdefault(name, []).append(rule.key)
     if taught and known:

@@ -205,7 +205,6 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
         lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True),
         rules,
         side.by == "model",
-        labels_of(side.guidance),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from stageb.cli.draft import defaults
@@ -15,7 +14,7 @@ from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, Us
 from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
-from stageb.guidance.rules.judge import CodedRule, compile_rules, explain_unknown, read_rules
+from stageb.guidance.rules.judge import CodedRules, explain_unknown, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, words_of
 from stageb.guidance.rules.rules_file import history_path
@@ -93,7 +92,7 @@ def code_rules(
     words: Words,
     scales: Sequence[Scale] = (),
     is_whole: bool = True,
-) -> dict[str, list[CodedRule]]:
+) -> dict[str, CodedRules]:
     """The rules of each mission, read by what ``tickets`` of it hold and by ``scales`` beside the well-known ones;
     ``is_whole`` as ``read_rules`` takes it."""
     of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
@@ -107,16 +106,13 @@ def code_rules(
 class CodeJudge:
     """Judges the tickets of missions by their rules as code."""
 
-    def __init__(
-        self, rules: Mapping[str, Sequence[CodedRule]], labels: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({})
-    ) -> None:
-        """``labels`` of the missions that have others than pass and fail."""
+    def __init__(self, rules: Mapping[str, CodedRules]) -> None:
         self.rules = rules
         self._told = {
-            mission: {rule.key: f"{' (provisional)' * rule.is_provisional}: {rule.text}" for rule in of}
+            mission: {rule.key: f"{' (provisional)' * rule.is_provisional}: {rule.text}" for rule in of.each}
             for mission, of in rules.items()
         }
-        self.judges = {mission: compile_rules(of, labels.get(mission, PASS_FAIL)) for mission, of in rules.items()}
+        self.judges = {mission: of.compile() for mission, of in rules.items()}
 
     @property
     def digest(self) -> str:
@@ -130,7 +126,7 @@ class CodeJudge:
     def explain(self, ruling: Ruling, ticket: Ticket) -> str:
         """The rule that gives a verdict; or why there is none."""
         if ruling.verdict is None:
-            return explain_unknown(self.rules[ticket.mission], ruling, reading(ticket))
+            return explain_unknown(self.rules[ticket.mission].each, ruling, reading(ticket))
         return f"{ruling.rule}{self._told[ticket.mission].get(ruling.rule, f': {NO_RULE}')}"
 
 
