@@ -144,12 +144,6 @@ class AnswerConfig(Section, at="answer"):
 
     box_first: bool = False
     """Write an object's box before its name, so that the name is conditioned on the box (Chen et al. 2022, Pix2Seq)."""
-    object_budget: int = setting(0, at_least(0))
-    """Fewest objects in a training answer: after the true objects come boxes that show none, named noise, whose coordinates
-    are not trained. Objects that the model names noise are not reported. 0: true objects only; above 0 needs box_first."""
-
-    def check(self) -> None:
-        self.require(self.box_first or not self.object_budget, "object_budget", "0, or answer.box_first true")
 
 
 @dataclass(frozen=True)
@@ -178,8 +172,7 @@ class ChannelAConfig(Section, at="channel_a"):
 
 @dataclass(frozen=True)
 class ChannelBConfig(Section, at="channel_b"):
-    """Steps that train on the model's own answers, corrected: kept up to the first box that matches no object, or, with
-    `answer.object_budget`, kept whole, such boxes named noise and every other one as the object that it overlaps."""
+    """Steps that train on the model's own answers, corrected: kept up to the first box that matches no object."""
 
     rollouts_per_step: int = setting(16, at_least(1))
     """Images that the model answers per step, over all ranks."""

@@ -190,17 +190,6 @@ def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
     assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
 
 
-def test_noise_is_taught_on_both_channels_and_never_told(tmp_path: Path) -> None:
-    answer = {"answer__box_first": True, "answer__object_budget": 8, "packing__max_length": 320}
-    keys = answer | {"packing__global_max_length": 512, "schedule__steps": 3}
-    assert main(detectors.arguments(tmp_path, **keys)) == 0
-    run, told = tmp_path / "run", rows(tmp_path / "run")
-    assert told[2]["stage2/channel_b"] == 1 and told[-1]["loss/text"] < told[0]["loss/text"]
-    evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]
-    assert main([*evaluate, f"--told={tmp_path / 'told.jsonl'}"]) == 0
-    assert "noise" not in (tmp_path / "told.jsonl").read_text()
-
-
 def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path: Path) -> None:
     """Val alone is looked at on the way; test once, at the end."""
     ended = forks.run(looking(tmp_path, schedule__steps=4), 1, tmp_path / "job")
@@ -283,7 +272,6 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"packing__max_length": 48, "schedule__pattern": ["A"]}, "samples are longer than packing.max_length 48"),
         ({"augmentation__copy_paste": 20}, "samples are longer than packing.max_length 192"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
-        ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),
         ({"evaluation__every": 2}, "evaluation.every: 2: 0, or set data.val"),
         ({"evaluation__patience": 2}, "evaluation.patience: 2: 0, or evaluation.every above 0"),
     ):

@@ -160,7 +160,7 @@ class Answerer:
         return [rows[each.name] for each in group]
 
     def _answer(self, samples: Sequence[Sample]) -> list[Detections]:
-        return answer_images(self._writer, samples, self._spelling, self._config, ()) if samples else []
+        return answer_images(self._writer, samples, self._spelling, self._config) if samples else []
 
 
 class RowWriter:
