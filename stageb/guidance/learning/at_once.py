@@ -52,7 +52,6 @@ from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
@@ -127,10 +126,7 @@ class _Teacher:
 
     def __post_init__(self) -> None:
         config, words = self.tools.config, self.tools.words
-        scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
-        forms = Forms(
-            arithmetic=config.reflection.arithmetic, phrases=True, stems=True, missing=True, fine=True, scales=scales
-        )
+        forms = Forms(config.reflection.arithmetic, phrases=True, stems=True, missing=True, fine=True)
         cases, prices = self.bundle.judged, prices_of(config.gating)
         chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}

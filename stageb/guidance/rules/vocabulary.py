@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.rules.cells import fold_text, fold_value, parse_quantity
@@ -17,7 +17,7 @@ from stageb.guidance.rules.reading import (
     read_summaries,
     split_words,
 )
-from stageb.guidance.words.columns import Scale, order_values
+from stageb.guidance.words.columns import order_values
 from stageb.guidance.words.types import Ticket
 
 
@@ -36,8 +36,8 @@ class Vocabulary:
     scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
 
     @classmethod
-    def of(cls, tickets: Iterable[Ticket], scales: Sequence[Scale] = ()) -> Vocabulary:
-        """What ``tickets`` hold; values are ordered by ``scales`` and the well-known ones."""
+    def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:
+        """What ``tickets`` hold."""
         names: dict[str, str] = {}
         values: dict[str, set[str]] = {}
         written: dict[str, dict[str, str]] = {}  # field -> its values, as they are compared and as they were first written
@@ -63,7 +63,7 @@ class Vocabulary:
         pieces |= {text for name, own in values.items() for text in (name, *own)}
         words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
         frozen = {name: frozenset(own) for name, own in values.items()}
-        ranked = {name: found for name, own in written.items() if (found := order_values(own.values(), scales))}
+        ranked = {name: found for name, own in written.items() if (found := order_values(own.values()))}
         text = "\n".join(dict.fromkeys(texts))
         return cls(
             names,
@@ -98,10 +98,6 @@ class Vocabulary:
         if not 2 <= len(words) <= MOST_PHRASE:
             return False
         return any(has_phrase(piece, phrase) for piece in self.pieces if words[0] in piece)
-
-    def describe_scales(self) -> str:
-        """The fields whose values have an order; empty where there is none."""
-        return "; ".join(f"{name}: {' < '.join(scale)}" for name, scale in self.scales.items())
 
     def field(self, name: str) -> str | None:
         """A field as tickets write it, with an article before it or without; None where none has it."""

@@ -61,7 +61,7 @@ def is_table(path: str) -> bool:
     return path.lower().endswith((".csv", ".tsv"))
 
 
-# Values that have an order: of well-known scales, and of those that a config names.
+# Values that have an order, by well-known scales.
 #
 # A field is ordered where all of its values, three or more, stand on one scale. "Is at least med" then says which of them a
 # ticket may have, and no more: a rule that ranks is the same as one that lists.
@@ -80,40 +80,22 @@ WELL_KNOWN = (
     "low < medium, mid < upper, high",
 )
 
-Scale = Sequence[frozenset[str]]
-"""Ranks, lowest first: what each is called, in small letters."""
-
-
-def is_scale(text: str) -> bool:
-    """Whether a text names two ranks or more, with ``<`` between them, and no name twice: ``low < med, medium < high``."""
-    names = [name for rank in _split_ranks(text) for name in rank]
-    return "<" in text and all(names) and len({*names}) == len(names)
-
-
-def parse_scales(texts: Iterable[str]) -> tuple[Scale, ...]:
-    """The scales that texts name."""
-    return tuple([frozenset(rank) for rank in _split_ranks(text)] for text in texts)
-
-
-def _split_ranks(text: str) -> list[list[str]]:
-    return [[_fold_name(name) for name in rank.split(",")] for rank in text.split("<")]
-
 
 def _fold_name(name: str) -> str:
     """A value as scales name it: in any case, with ``_`` or a space in it."""
     return " ".join(name.casefold().replace("_", " ").split())
 
 
-_WELL_KNOWN = parse_scales(WELL_KNOWN)
+_SCALES = [[{_fold_name(name) for name in rank.split(",")} for rank in scale.split("<")] for scale in WELL_KNOWN]
 
 
-def order_values(values: Iterable[str], scales: Sequence[Scale] = ()) -> tuple[str, ...]:
-    """The values of a field, lowest first, by the first of ``scales``, and else of the well-known ones, on which all of them
-    stand, each on a rank of its own; none where there is no such scale."""
+def order_values(values: Iterable[str]) -> tuple[str, ...]:
+    """The values of a field, lowest first, by the first scale on which all of them stand, each on a rank of its own; none
+    where there is no such scale."""
     names = {_fold_name(value): value for value in sorted({*values})}
     if len(names) < FEWEST:
         return ()
-    for scale in (*scales, *_WELL_KNOWN):
+    for scale in _SCALES:
         ranks = {name: rank for rank, called in enumerate(scale) for name in called}
         if len({ranks.get(name, -1) for name in names} - {-1}) == len(names):
             return tuple(names[name] for name in sorted(names, key=ranks.__getitem__))

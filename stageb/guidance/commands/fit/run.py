@@ -41,7 +41,6 @@ from stageb.guidance.learning.steps import Bundle, GateResult, Tools
 from stageb.guidance.learning.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed, why_ended
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
@@ -194,7 +193,7 @@ class FitRun(RecordedRun):
         if name not in self._tools:
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
             pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
-            vocabulary = Vocabulary.of((tickets[i] for i in splits.train), parse_scales(config.reflection.scales or ()))
+            vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
             known = self.ranks.config, tickets, splits, pool, vocabulary, count_tokens, look

@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.use.source import code_rules, find_columns, find_scales, find_tickets
+from stageb.guidance.commands.use.source import code_rules, find_columns, find_tickets
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
@@ -270,7 +270,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
     if why:
         raise InputError(shown(f"{args.source}: {why}", 400))
-    rules = code_rules(guidance, tickets, words, find_scales(args.source))
+    rules = code_rules(guidance, tickets, words)
     roles = list_roles(columns or find_columns(args.source))
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
     readings = {mission: list(map(reading, mine)) for mission, mine in known.items()}

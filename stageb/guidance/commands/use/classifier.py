@@ -19,7 +19,6 @@ from stageb.guidance.commands.use.source import NO_RULE, code_rules, find_ticket
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.texts import labels_fault
 
 try:
@@ -178,8 +177,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if len(self.rules_) == 1:
             warn(SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})), stacklevel=3)
         tickets, _ = find_tickets(str(self.run_.folder), config.tickets, config.columns, "")
-        scales, words = parse_scales(config.reflection.scales or ()), words_of(config.prompt, config.model)
-        self._coded = code_rules(guidance, tickets, words, scales)[MISSION]
+        self._coded = code_rules(guidance, tickets, words_of(config.prompt, config.model))[MISSION]
         if self.folder is None:
             del self.run_
 

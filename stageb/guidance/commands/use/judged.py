@@ -24,7 +24,6 @@ from stageb.guidance.commands.use.source import (
     TicketLine,
     code_rules,
     find_prices,
-    find_scales,
     find_tickets,
     fingerprint_guidance,
     labels_of,
@@ -202,10 +201,10 @@ class JudgedRounds:
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        fields, scales = {}, find_scales(self._source) if guidance else ()
+        fields = {}
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
-            fields[mission] = find_named_fields(each, mine, words, scales, taught=not why)
+            fields[mission] = find_named_fields(each, mine, words, taught=not why)
         return Doubts(fields, records)
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
@@ -221,6 +220,5 @@ class JudgedRounds:
         if why:
             console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
-        scales = find_scales(self._source)
         words = words_of(config.prompt, config.model)
-        return CodeJudge(code_rules(self._guidance, known, words, scales, is_whole=not why))
+        return CodeJudge(code_rules(self._guidance, known, words, is_whole=not why))

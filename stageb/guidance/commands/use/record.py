@@ -20,7 +20,6 @@ from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket
@@ -253,8 +252,7 @@ def _make_finder(
         if _is_of(row, guidance) and row["decode"] != BY_RULES and row["tokens"] >= limits[row["decode"]]
     }
     mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
-    scales = parse_scales(config.reflection.scales or ())
-    coded = code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model), scales)
+    coded = code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model))
     judge = CodeJudge(coded)
 
     def find(row: RunRow) -> str | None:

@@ -28,7 +28,7 @@ from stageb.guidance.tickets.tickets import (
     read_entries,
     read_same_tickets,
 )
-from stageb.guidance.words.columns import ColumnsConfig, Scale, parse_scales
+from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.costs import EQUAL, Prices, prices_of
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
@@ -67,13 +67,6 @@ def list_read_files(source: str) -> dict[str, list[str]]:
     return {"tickets": config.files if config else [], "guidance": list(map(str, own))}
 
 
-def find_scales(source: str) -> tuple[Scale, ...]:
-    """Orders beside the well-known ones by which the rules of ``source`` rank values: ``reflection.scales`` of a run; none
-    of a file."""
-    config = read_run_config(source)
-    return parse_scales(config.reflection.scales or ()) if config else ()
-
-
 def find_columns(source: str) -> ColumnsConfig:
     """What the columns of tables say in the run that ``source`` names; the usual of a file."""
     config = read_run_config(source)
@@ -87,20 +80,13 @@ def find_prices(source: str) -> Prices:
 
 
 def code_rules(
-    guidance: Mapping[str, Guidance],
-    tickets: Iterable[Ticket],
-    words: Words,
-    scales: Sequence[Scale] = (),
-    is_whole: bool = True,
+    guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words, is_whole: bool = True
 ) -> dict[str, CodedRules]:
-    """The rules of each mission, read by what ``tickets`` of it hold and by ``scales`` beside the well-known ones;
-    ``is_whole`` as ``read_rules`` takes it."""
+    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as ``read_rules`` takes it."""
     of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
     for ticket in tickets:
         of.get(ticket.mission, []).append(ticket)
-    return {
-        mission: read_rules(guidance[mission], Vocabulary.of(mine, scales), words, is_whole) for mission, mine in of.items()
-    }
+    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words, is_whole) for mission, mine in of.items()}
 
 
 class CodeJudge:
