@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 244
-LINES = {"stageb": 45_135, "stageb/guidance": 20_022}
+FILES = 243
+LINES = {"stageb": 45_132, "stageb/guidance": 20_019}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 

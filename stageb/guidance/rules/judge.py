@@ -21,12 +21,12 @@ from stageb.guidance.rules.expression import (
     compile_expression,
 )
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.grammar import Grammar
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.wordings import Grammar
 from stageb.guidance.words.types import (
     HEADLINE_KEY,
     PASS_FAIL,
