@@ -1,5 +1,5 @@
-"""The languages of the training-free loop: of each its texts, a table that ``prompts.py`` fills in, and its grammar, the words
-in which rules are written."""
+"""The languages of the training-free loop: of each its texts, which ``prompts.py`` fills in, and its grammar, the words in
+which rules are written."""
 
 from __future__ import annotations
 
