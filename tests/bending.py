@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+
 from stageb.errors import BadInputError, StagebError
 from stageb.untrusted import pictures
 
@@ -44,6 +46,10 @@ VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2**63, 10**30, 10**400, 0.0, -0.0, 1.5, 1e308, float("nan"), float("inf"), [], {}, [[]],
     [None], ["G1"], ["G0", "G1"], ["T1", "T1"], {"": ""}, {"G0": "x"}, {"a": {"a": {"a": 1}}}, [0] * 1000,
 ]  # fmt: skip
+
+# For hypothesis: the same nastiness.
+LETTERS = st.sampled_from(sorted({letter for text in NASTY if len(text) < 100 for letter in text})) | st.characters()
+TEXTS = st.sampled_from(NASTY) | st.text(LETTERS, max_size=12)
 
 
 @dataclass(frozen=True)

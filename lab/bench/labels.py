@@ -53,13 +53,13 @@ def plant(labels: int, tickets: int, key: int, anew: bool = False) -> list[Ticke
     ]
 
 
-def learn(tickets: Sequence[Ticket]) -> tuple[Guidance, bool]:
-    """The guidance that tickets teach, and whether it is proven."""
-    splits = split_tickets(tickets, CONFIG)["mail"]
+def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guidance, bool]:
+    """The guidance that tickets of one mission teach, and whether it is proven."""
+    ((name, splits),) = split_tickets(tickets, config).items()
     labels, vocabulary = rank_labels(tickets, splits), Vocabulary.of(tickets)
-    pool = Pool(whole_groups(splits.tested, tickets), CONFIG.gating.pool_size)
-    tools = Tools(CONFIG, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
-    mission = MissionState(make_neutral("mail", WORDS["en"], labels), budget_per_mission(CONFIG.gating, 1))
+    pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
+    tools = Tools(config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
+    mission = MissionState(make_neutral(name, WORDS["en"], labels), budget_per_mission(config.gating, 1))
 
     def judge(question: Any) -> list[list[Judgement]]:
         assert isinstance(question, JudgeTickets)  # no model is there
