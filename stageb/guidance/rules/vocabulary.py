@@ -17,7 +17,6 @@ from stageb.guidance.rules.reading import (
     read_summaries,
     split_words,
 )
-from stageb.guidance.words.columns import order_values
 from stageb.guidance.words.types import Ticket
 
 
@@ -128,3 +127,44 @@ def is_mentionable(text: str) -> bool:
     if " " in text:
         return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
     return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
+
+
+# Values that have an order, by well-known scales.
+#
+# A field is ordered where all of its values, three or more, stand on one scale. "Is at least med" then says which of them a
+# ticket may have, and no more: a rule that ranks is the same as one that lists.
+
+
+FEWEST = 3  # values of an ordered field
+WELL_KNOWN = (
+    "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, vhigh, v-high < critical",
+    "very small, vsmall, tiny < small < medium, med, mid < large, big < very large, vlarge, very big, vbig, huge",
+    "very bad, vbad < bad, poor < fair, acceptable, average, ok < good < very good, vgood < excellent",
+    "none, no < slight, minor, low, small < moderate, medium, some < severe, major, high, large < critical, extreme",
+    "never < rarely, seldom < sometimes, occasionally < often, frequently < always",
+    "very slow < slow < medium, moderate, normal < fast < very fast",
+    "xs < s < m < l < xl < xxl",
+    "first < second < third < fourth < fifth",
+    "low < medium, mid < upper, high",
+)
+
+
+def _fold_name(name: str) -> str:
+    """A value as scales name it: in any case, with ``_`` or a space in it."""
+    return " ".join(name.casefold().replace("_", " ").split())
+
+
+_SCALES = [[{_fold_name(name) for name in rank.split(",")} for rank in scale.split("<")] for scale in WELL_KNOWN]
+
+
+def order_values(values: Iterable[str]) -> tuple[str, ...]:
+    """The values of a field, lowest first, by the first scale on which all of them stand, each on a rank of its own; none
+    where there is no such scale."""
+    names = {_fold_name(value): value for value in sorted({*values})}
+    if len(names) < FEWEST:
+        return ()
+    for scale in _SCALES:
+        ranks = {name: rank for rank, called in enumerate(scale) for name in called}
+        if len({ranks.get(name, -1) for name in names} - {-1}) == len(names):
+            return tuple(names[name] for name in sorted(names, key=ranks.__getitem__))
+    return ()

@@ -9,8 +9,7 @@ from stageb.guidance.rules.expression import Atom
 from stageb.guidance.rules.judge import check_proposal
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.columns import order_values
+from stageb.guidance.rules.vocabulary import Vocabulary, order_values
 from stageb.guidance.words.types import Operation, Proposal
 
 EN = WORDS["en"]
