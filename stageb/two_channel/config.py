@@ -148,18 +148,11 @@ class AnswerConfig(Section, at="answer"):
 
 @dataclass(frozen=True)
 class LossConfig(Section, at="losses"):
-    """Weights of the terms of the loss. The text term is a mean over the text tokens of the step's true answers, that of
-    coordinates a mean over its objects, on both channels."""
+    """The loss is the cross-entropy of text tokens, a mean over those of the step's true answers, and that of coordinate
+    tokens, a mean over its objects, on both channels."""
 
-    text: float = setting(1.0, at_least(0))
-    """Weight of the cross-entropy of text tokens."""
-    coordinates: float = setting(1.0, at_least(0))
-    """Weight of the cross-entropy of coordinate tokens, over the whole vocabulary."""
     soft_width: float = setting(0.0, at_least(0))
     """Standard deviation, in bins, of the Gaussian target of a coordinate; 0: the true bin only."""
-
-    def check(self) -> None:
-        self.require(self.text + self.coordinates > 0, "text", "above 0 if losses.coordinates is 0")
 
 
 @dataclass(frozen=True)
