@@ -22,7 +22,6 @@ from stageb.settings import (
     SHARE,
     SHARE_ABOVE_0,
     UNIT,
-    WRITTEN,
     Check,
     Section,
     at_least,
@@ -103,8 +102,6 @@ class GuidanceConfig(Section, at="guidance"):
     """What to start from: guidance.json, rules as .txt, or a run's folder; a mission not in it starts with a neutral G0."""
     retention: int = setting(10, at_least(1))
     """Snapshots kept per mission, newest first."""
-    reset_on_rerun: bool = setting(False, trust=WRITTEN)
-    """If the folder already holds a run, set it aside and start a new one."""
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,6 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
     "columns.",
     *HOW_ASKED,
     "guidance.path",
-    "guidance.reset_on_rerun",
     "log_level",
     "loggers",
     "runner.log_every_s",
@@ -249,4 +248,4 @@ def check_folder(config: LoopConfig, inputs: Inputs, fresh: bool) -> None:
     """Raise ``InputError`` where the run's folder cannot be made, or is taken; what only the ranks can tell comes later."""
     ignored = (*NOT_SHAPING, "tickets") if config.sampler.use_images else NOT_SHAPING  # images count once they were read
     known = {key: value for key, value in flatten(shape(config, inputs)).items() if not key.startswith(ignored)}
-    commits.check_folder(config.output.folder, known, fresh or config.guidance.reset_on_rerun, LIMITS)
+    commits.check_folder(config.output.folder, known, fresh, LIMITS)
