@@ -82,8 +82,6 @@ class TunerConfig(Section, at="tuner"):
     """Rank of an adapter."""
     alpha: float = setting(32.0, ABOVE_0)
     """The output of an adapter is scaled by alpha / rank."""
-    dropout: float = setting(0.0, SHARE_BELOW_1)
-    """Dropout of an adapter's input during training."""
     target_modules: str = setting("all-linear", trust=DATA)
     """The layers that get an adapter: all-linear, or a regular expression over their names."""
 
