@@ -20,7 +20,7 @@ from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
-from stageb.ppo.config import PpoLoopConfig
+from stageb.ppo.config import SNAKE, PpoLoopConfig
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.rollout import Autocast
 from stageb.runs.figures import wilson
@@ -72,13 +72,20 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
+    parser.add_argument("--cycle", action="store_true", help="play Snake around the board, a reference that always wins")
     add_authority(parser)
     given = parser.parse_args(arguments)
     require(1 <= given.episodes <= MOST_GAMES, "--episodes", given.episodes, f"1 to {MOST_GAMES}")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     stored = load_agent(folder, replace_authority(config, folder, given))
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
-    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))
+    told = f"after {stored.updates:,} updates"
+    if given.cycle:
+        from stageb.ppo.envs.snake.agent import Cycle
+
+        require(config.env.title == SNAKE, "--cycle", config.env.title, "a run that learnt Snake")
+        stored, told = replace(stored, agent=Cycle(config.game.size)), "around the board"
+    return worlds.run(fabric, lambda world: _on_ranks(world, stored, told, given.episodes, given.seed))
 
 
 def add_authority(parser: argparse.ArgumentParser) -> None:
@@ -96,15 +103,15 @@ def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Names
     return replace(config, env=replace(config.env, make=given.make), agent=replace(config.agent, make=given.agent))
 
 
-def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> int:
-    """Play the episodes on all ranks; rank 0 prints the results."""
+def _on_ranks(world: World, stored: StoredAgent, told: str, episodes: int, seed: int) -> int:
+    """Play the episodes on all ranks; rank 0 prints the results, of a player of which so much is ``told``."""
     agent, config = stored.agent.to(world.device), stored.config
     named = seeds.stream(seed, config.env.title, "stageb evaluate")
     with world.at("evaluation"):
         found = play_out(agent, config, named, world.share(range(episodes)), world.fabric.autocast)
     rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
     if world.is_global_zero:
-        print(f"{stored.folder}, after {stored.updates:,} updates")
+        print(f"{stored.folder}, {told}")
         print("\n".join(format_table(rows, stored.measures)))
     return 0
 

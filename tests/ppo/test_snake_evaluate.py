@@ -2,10 +2,11 @@
 
 from contextlib import nullcontext
 
+import pytest
 import torch
 
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
-from stageb.ppo.envs.snake.agent import Agent
+from stageb.ppo.envs.snake.agent import Agent, Cycle
 from stageb.ppo.envs.snake.game import Game
 from stageb.ppo.evaluate import play_out
 
@@ -24,3 +25,12 @@ def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
         alone.append([1, int(game.score), float(game.length / 25), won, 1 - won - cut, cut, int(game.steps)])
     assert found == alone
     assert len({steps for *_, steps in alone}) > 1
+
+
+@pytest.mark.parametrize("size", [4, 6, 8, 16])
+def test_going_around_the_board_wins_every_game(size: int) -> None:
+    found = play_out(Cycle(size), PpoLoopConfig(game=GameConfig(size=size)), 0, range(8), nullcontext).sum(0)
+    games, score, fill, won, died, cut, _ = found.tolist()
+    assert won == fill == games == 8
+    assert died == cut == 0
+    assert score == 8 * (size**2 - 3)
