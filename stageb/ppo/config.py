@@ -32,7 +32,8 @@ class EnvConfig(Section, at="env"):
     """snake, or the id of one of Gymnasium's environments, such as CartPole-v1."""
     make: str | None = setting(None, trust=CODE)
     """Your own, in place of env.name: package.module:function, which makes one of Gymnasium's environments, a vector of them
-    if it takes num_envs, or a stageb.ppo.environment.Environment if it takes seed, numbers and device."""
+    if it takes num_envs, or a stageb.ppo.environment.Environment if it takes seed, numbers and device; see
+    docs/guides/own-environment.md."""
     options: dict[str, Any] = setting(dict, OPTIONS, trust=DATA)
     """What it is made with, besides; Snake has its own section, game."""
     normalize_rewards: bool = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,9 +31,9 @@ class Environment(ABC):
 
     actions: Actions
     device: torch.device
-    measures: ClassVar[Mapping[str, str]]  # what is recorded of episodes that end: their means, by name, with a title for a
+    measures: Mapping[str, str]  # what is recorded of episodes that end: their means, by name, with a title for a
     # curve (empty: none). The first is what tells how good an agent is; a share's name ends in ``_rate``
-    recordable: ClassVar[bool] = False  # whether no step waits for the device, so that a GPU may replay one as a CUDA graph
+    recordable: bool = False  # whether no step waits for the device, so that a GPU may replay one as a CUDA graph
 
     @abstractmethod
     def observe(self) -> Tensor:

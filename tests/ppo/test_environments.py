@@ -188,3 +188,22 @@ def test_agents_of_layers_share_them_or_do_not() -> None:
     ]
     trunk, heads = 4 * 8 + 8 + 8 * 8 + 8, 8 * 2 + 2 + 8 + 1
     assert sizes == [2 * trunk + heads, trunk + heads]
+
+
+def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_very_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs" / "examples"))
+    keys: dict[str, Any] = {"env__make": "own_environment:Catch", "runner__envs": 64, "runner__global_batch": 256}
+    keys |= {"runner__total_steps": 40_000, "runner__commit_every": 8, "ppo__learning_rate": 0.003, "agent__hidden": 32}
+    keys |= {"env__normalize_rewards": False, "evaluation__episodes": 100}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    done = forks.run(line(whole, **keys), 1, tmp_path / "job")
+    assert done.codes == (0,), done.err
+    assert last_row(whole)["eval/catch_rate"] > 0.95
+    killed = forks.run(line(broken, **keys), 1, tmp_path / "k", len(done.operations[0]) // 2)
+    assert killed.codes == (137,), killed.err
+    resumed = forks.run(line(broken, **keys), 1, tmp_path / "r")
+    assert resumed.codes == (0,), resumed.err
+    assert "resuming after" in resumed.err
+    assert differing(content(broken / "run"), content(whole / "run")) == []

@@ -8,7 +8,7 @@ resumed there: both leave the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ MASK = "action_mask"  # in what environments tell beside observations: as Gymnas
 class GymEnvironment(Environment):
     """A vector of Gymnasium's, with autoreset disabled."""
 
-    measures: ClassVar[Mapping[str, str]] = {
+    measures: Mapping[str, str] = {
         "return": "rewards of an episode",
         "cut_rate": "",
         "length": "steps an episode",

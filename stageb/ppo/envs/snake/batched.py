@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,8 +17,8 @@ class SnakeEnvironment(Environment):
     """Many boards."""
 
     actions: Actions = Discrete(ACTIONS)
-    recordable: ClassVar[bool] = True
-    measures: ClassVar[Mapping[str, str]] = {
+    recordable: bool = True
+    measures: Mapping[str, str] = {
         "score": "foods a game",
         "fill": "",
         "win_rate": "games won",
