@@ -96,17 +96,19 @@ class Oracle:
             columns.append([yes - no for yes, no in scores])
         return np.array(columns, float).reshape(len(questions), len(tickets)).T
 
-    def propose(self, tickets: Sequence[Ticket], seed: int) -> tuple[list[str], int]:
-        """Questions, those first that were asked most often, and how many answers held one."""
+    def propose(self, tickets: Sequence[Ticket], seed: int) -> tuple[list[str], dict[str, Any]]:
+        """Questions, those first that were asked most often, and what the answers were like."""
         decode = Decode(temperature=1.0, top_p=0.95, max_new_tokens=200, seed=seed)
         keys = [stream(seed, "questions", draw) for draw in range(DRAWS)]
         prompts = [Prompt(PROPOSE, f"{_cases(tickets, self.mission, key)}\n\n{WANTED}") for key in keys]
         requests = [Request(prompt, decode, (key,)) for prompt, key in zip(prompts, keys, strict=True)]
-        found = [list(dict.fromkeys(parse_questions(answer.text))) for (answer,) in self.engine.generate(requests)]
+        answers = [answer.text for (answer,) in self.engine.generate(requests)]
+        found = [list(dict.fromkeys(parse_questions(text))) for text in answers]
         spelt: dict[str, list[str]] = {}
         for question in (question for some in found for question in some):
             spelt.setdefault(" ".join(re.findall(r"\w+", question.lower())), []).append(question)
-        return [same[0] for same in sorted(spelt.values(), key=len, reverse=True)][:MOST_PROPOSED], sum(map(bool, found))
+        told = {"answers": len(found), "readable": sum(map(bool, found)), "questions": len(spelt), "first": answers[0][:600]}
+        return [same[0] for same in sorted(spelt.values(), key=len, reverse=True)][:MOST_PROPOSED], told
 
 
 def parse_questions(text: str) -> list[str]:
@@ -166,22 +168,20 @@ class Trial:
     def use_questions(self) -> Iterator[tuple[str, Any]]:
         """What questions of the model's own give."""
         shown = find_first_block(self.train)
-        proposed, readable = self.oracle.propose(shown, self.seed)
+        proposed, told = self.oracle.propose(shown, self.seed)
         weighed = self.oracle.ask(proposed, shown[:WEIGHED])
-        tells = [abs(_auc(column, _fails(shown[:WEIGHED])) - 0.5) for column in weighed.T]
-        chosen = sorted(range(len(proposed)), key=lambda n: -tells[n])[: self.most]
+        worth = [abs(_auc(column, _fails(shown[:WEIGHED])) - 0.5) for column in weighed.T]
+        chosen = sorted(range(len(proposed)), key=lambda n: -worth[n])[: self.most]
         asked = [proposed[n] for n in chosen]
-        yield "proposed", {"answers": DRAWS, "readable": readable, "questions": len(proposed), "kept": len(asked)}
+        yield "proposed", {**told, "kept": len(asked)}
         if not asked:
             return
         parts = (self.train, self.test)
         taught, judged = (self.oracle.ask(asked, tickets) for tickets in parts)
         fails, wanted = map(_fails, parts)
-        told = [(_auc(taught[:, n], fails), _auc(judged[:, n], wanted)) for n in range(len(asked))]
-        yield (
-            "questions",
-            [{"text": text, "auc_train": auc[0], "auc_test": auc[1]} for text, auc in zip(asked, told, strict=True)],
-        )
+        tells = [(_auc(taught[:, n], fails), _auc(judged[:, n], wanted)) for n in range(len(asked))]
+        rows = zip(asked, tells, strict=True)
+        yield "questions", [{"text": text, "auc_train": before, "auc_test": after} for text, (before, after) in rows]
         yield "answers_logistic", _share(classify(taught, fails, judged) == wanted)
         cuts = np.quantile(taught, TENTHS, axis=0)
         for name, has_words in (("answers", False), ("both", True)):
