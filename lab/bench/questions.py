@@ -67,9 +67,10 @@ PROPOSE = (
     "single ticket, one a line, and nothing else."
 )
 WANTED = (
-    "Write six different questions, one a line. Each asks what one ticket means or says, begins with Is, Are, Does, Do, "
-    "Has, Was or Were, and ends with a question mark. Its answer is yes for tickets like those of list A and no for those "
-    "like list B. Never speak of the lists."
+    "Write six different questions, one a line, each about what many entries of list A have in common and those of list B "
+    "have not, in general words, never about the particulars of one entry. Each question is about a single entry, begins "
+    "with Is, Are, Does, Do, Has, Was or Were, and ends with a question mark, such as: Is the writer unhappy? Never speak "
+    "of lists."
 )
 _QUESTION = re.compile(r"[\W\d]*((?:Is|Are|Does|Do|Did|Has|Have|Was|Were|Can|Could|Will|Would|Should)\b[^?]{8,160}\?)\W*")
 _BARRED = re.compile(r"\b(?:lists?|pass(?:es)?|fails?|tickets)\b", re.IGNORECASE)
