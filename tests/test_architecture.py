@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 243
-LINES = {"stageb": 45_409, "stageb/guidance": 20_131}
+FILES = 244
+LINES = {"stageb": 45_511, "stageb/guidance": 20_233}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -57,6 +57,7 @@ THIRD_PARTY = {
     "stageb/untrusted/strict_yaml": {"yaml"},
     "stageb/job/world": {"lightning", "torch"},
     "stageb/untrusted/pictures": {"PIL"},
+    "stageb/guidance/tickets/sheets": {"pyarrow", "python_calamine"},
     "stageb/runs/loggers": {"lightning"},
     "stageb/runs/logs": {"lightning", "matplotlib"},
     "stageb/runs/progress": {"rich"},

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from stageb.snake.agent import Agent
-from stageb.snake.config import FOOD, AgentConfig, GameConfig
+from stageb.snake.config import AgentConfig, GameConfig
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
@@ -97,11 +97,11 @@ class Setting:
 
 
 def grids_of(observations: Tensor) -> Tensor:
-    """The grids, uint8 (N, cells), that observations, float32 (N, 3, size, size), were made of."""
+    """The grids, int16 (N, cells), that observations, float32 (N, 3, size, size), were made of."""
     age, food, head = observations.flatten(2).unbind(1)
     length = 1 / age.masked_fill(age == 0, 2.0).amin(1, keepdim=True)  # the tail is 1 / length
     del head
-    return ((age * length).round() + food * FOOD).to(torch.uint8)
+    return ((age * length).round() + food * (food.shape[1] + 1)).to(torch.int16)
 
 
 class Reader(nn.Module):

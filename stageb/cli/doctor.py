@@ -30,7 +30,11 @@ gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_cou
 gpus = [[gpu.name, gpu.total_memory] for gpu in gpus]
 print(json.dumps([torch.__version__, torch.version.cuda or torch.version.hip, gpus]))
 """
-MORE = {"images": "tickets with images, stageb boxes", "gguf": "checkpoints in GGUF files"}
+MORE = {
+    "images": "tickets with images, stageb boxes",
+    "tables": "Excel, Parquet",
+    "gguf": "checkpoints in GGUF files",
+}
 
 
 class Requirement(NamedTuple):

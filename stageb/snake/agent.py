@@ -4,6 +4,10 @@
 other methods are called past the wrapper never synchronises, and replicas part in silence. Acting needs no gradients and
 uses ``decide`` of the bare module. All parameters are made here, before anything wraps them.
 
+A board is turned until the snake heads up, and mirrored where its food lies on the left: what is learnt of one board holds
+for all eight that it can be turned and mirrored into. Moves into a wall or the body, the reverse move among them, have no
+probability while there is another: the snake dies where it has trapped itself, and never by a slip.
+
 The board is read whole: planes of the grid, and a plane of ones that shows where it ends, since convolutions pad with zeros.
 What the network knows of the head's own cell and of the whole board goes to both outputs.
 """
@@ -17,20 +21,47 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stageb import seeds
-from stageb.snake.config import FOOD, AgentConfig
+from stageb.snake.config import AgentConfig
 from stageb.snake.game import ACTIONS
 
 PLANES = 5
 SQUEEZED = 8  # channels of the board that the layer over all cells sees
+NEVER = -1e9  # the logit of no probability; finite, since the entropy of minus infinity is none
+
+
+def turn_upright(grids: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Grids (B, cells) turned and mirrored, and which action there is each action here: int64 (B, 4)."""
+    cells = grids.shape[1]
+    age = grids.masked_fill(grids > cells, 0)
+    neck = (age == age.amax(1, keepdim=True) - 1).to(torch.uint8).argmax(1)
+    step = find_heads(grids) - neck
+    heading = torch.where(step.abs() == 1, 2 - step, 1 + step.sign())
+    boards = grids.view(-1, size, size)
+    ways = torch.stack([boards.rot90(turns, (1, 2)).flatten(1) for turns in range(4)], 1)
+    turned = ways.gather(1, heading[:, None, None].expand(-1, 1, cells))[:, 0]
+    is_left = (turned > cells).to(torch.uint8).argmax(1, keepdim=True) % size < size // 2
+    mirrored = torch.where(is_left, turned.view(-1, size, size).flip(2).flatten(1), turned)
+    turns = torch.arange(ACTIONS, device=grids.device) - heading[:, None]
+    return mirrored, torch.where(is_left, -turns, turns) % ACTIONS
+
+
+def find_deadly(grids: Tensor, size: int) -> Tensor:
+    """The moves that end the game while another does not: bool (B, 4), by action. The tail leaves its cell in time."""
+    age = grids.masked_fill(grids > size**2, 0)
+    walled = functional.pad(age.view(-1, size, size), (1, 1, 1, 1), value=size**2)
+    near = (walled[:, :-2, 1:-1], walled[:, 1:-1, 2:], walled[:, 2:, 1:-1], walled[:, 1:-1, :-2])  # by action
+    heads = age.argmax(1)[:, None, None].expand(-1, ACTIONS, 1)
+    deadly = torch.stack([each.flatten(1) for each in near], 1).gather(2, heads)[:, :, 0] > 1
+    return deadly & ~deadly.all(1, keepdim=True)
 
 
 def make_planes(grids: Tensor, size: int) -> Tensor:
-    """What the network reads of grids, uint8 (B, cells): float32 (B, 5, size, size), in channels-last order.
+    """What the network reads of grids (B, cells): float32 (B, 5, size, size), in channels-last order.
 
     Age over length, age over cells (the time until a cell is free), food, head, and ones.
     """
     cells = grids.shape[1]
-    is_food = grids == FOOD
+    is_food = grids > cells
     age = grids.masked_fill(is_food, 0).to(torch.float32)
     length = age.amax(1, keepdim=True)
     read = [age / length, age / cells, is_food.float(), (age == length).float(), torch.ones_like(age)]
@@ -39,8 +70,8 @@ def make_planes(grids: Tensor, size: int) -> Tensor:
 
 
 def find_heads(grids: Tensor) -> Tensor:
-    """The cell of the head: int64 (B,), of grids, uint8 (B, cells)."""
-    return grids.masked_fill(grids == FOOD, 0).argmax(1)
+    """The cell of the head: int64 (B,), of grids (B, cells)."""
+    return grids.masked_fill(grids > grids.shape[1], 0).argmax(1)
 
 
 def cut_patches(board: Tensor, patch: int) -> Tensor:
@@ -87,7 +118,7 @@ class Agent(nn.Module):
     def forward(self, grids: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What PPO learns from: log-probabilities of ``actions``, int64 (B,), entropies and values, each float32 (B,).
 
-        ``grids`` is uint8 (B, cells).
+        ``grids`` is (B, cells), as ``Game.grids`` gives them.
         """
         logits, values = self.decide(grids)
         log_probs = logits.log_softmax(-1)
@@ -96,6 +127,8 @@ class Agent(nn.Module):
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
+        deadly = find_deadly(grids, self.size)
+        grids, actions = turn_upright(grids, self.size)
         board = cut_patches(make_planes(grids, self.size), self.patch)
         x = functional.relu_(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
         places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
@@ -104,7 +137,8 @@ class Agent(nn.Module):
         at_head = places.gather(1, head[:, None, None].expand(-1, 1, places.shape[2]))[:, 0]
         whole = functional.relu_(self.whole(functional.relu_(self.squeeze(x)).flatten(1)))
         joint = functional.relu_(self.joint(torch.cat([at_head, whole], dim=1)))
-        return self.policy(joint).float(), self.value(joint).float()[:, 0]
+        logits = self.policy(joint).float().gather(1, actions)
+        return logits.masked_fill(deadly, NEVER), self.value(joint).float()[:, 0]
 
     def _draw_weights(self, generator: torch.Generator) -> None:
         """Orthogonal, as in Huang et al. 2022, detail 2: a policy near uniform, residual branches that begin small."""

@@ -11,8 +11,7 @@ from typing import Literal
 from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 from stageb.settings import DATA, Check, Section, at_least, setting
 
-SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
-FOOD = 255  # that mark, in a grid
+SMALLEST, LARGEST = 4, 30  # sides of a board
 START_LENGTH = 3
 MOST_STEPS = 4096  # of a rollout
 GAMES = Check(lambda games: games == "auto" or (isinstance(games, int) and games >= 1), "a number of games, or auto")
@@ -24,13 +23,15 @@ class GameConfig(Section, at="game"):
     """The game and its rewards."""
 
     size: int = setting(12, Check(lambda side: SMALLEST <= side <= LARGEST, f"{SMALLEST} to {LARGEST}"))
-    """Cells along a side of the square board, 4 to 15."""
+    """Cells along a side of the square board, 4 to 30."""
     patience: int | None = setting(None, Check(lambda steps: 1 <= steps <= 30_000, "1 to 30000 steps").or_null())
     """Steps without food after which a game is cut off (truncated, not lost); null: twice the number of cells."""
     food: float = 1.0
     """Reward for eating."""
     death: float = -1.0
     """Reward for running into a wall or the snake's own body."""
+    win: float = 0.0
+    """Reward for filling the board, in addition to the last food's."""
     step: float = -0.001
     """Reward for every step, in addition to the others."""
     approach: float = 0.0

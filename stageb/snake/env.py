@@ -25,7 +25,7 @@ from stageb.snake.game import ACTIONS, Game, draw_image, write_text
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
-SETTLED_EVERY = 1 << 20  # steps; clocks could go on for nine times as many
+SETTLED_EVERY = 1 << 20  # steps; clocks could go on for twice as many
 
 
 def make_observations(game: Game, rows: Tensor | slice = slice(None)) -> Floats:

@@ -95,15 +95,15 @@ def format_table(rows: Rows, config: GameConfig) -> list[str]:
     games, scores = len(rows), sorted(score for _, score, *_ in rows)
     mean = sum(scores) / games
     spread = math.sqrt(sum((score - mean) ** 2 for score in scores) / max(1, games - 1))
-    won, cut = (sum(row[place] for row in rows) for place in (2, 3))
-    low, high = wilson(won, games)
+    total = GameTotals(*(sum(column) for column in zip(*rows, strict=True)))
+    ends = (("won", total.won), ("died", total.died), ("cut off", total.cut))
     quarters = [scores[min(games - 1, games * quarter // 4)] for quarter in (1, 2, 3)]
     return [
-        f"games    {games:,} with the most probable actions, of which {cut:,} were cut off",
+        f"games    {games:,} with the most probable actions",
         f"foods    {mean:.2f} +- {1.96 * spread / math.sqrt(games):.2f} of {config.cells - START_LENGTH}",
         f"         quarters {quarters[0]}, {quarters[1]}, {quarters[2]}; {scores[0]} to {scores[-1]}",
-        f"won      {won / games:.1%} ({low:.1%} to {high:.1%})",
-        f"steps    {sum(row[4] for row in rows) / games:.1f} a game",
+        *("{:8} {:.1%} ({:.1%} to {:.1%})".format(name, count / games, *wilson(count, games)) for name, count in ends),
+        f"steps    {total.steps / games:.1f} a game",
     ]
 
 

@@ -5,7 +5,8 @@ while the snake eats, so the whole body ages without being touched: a cell is pa
 now, and the head, which was entered last, does so after as many ticks as the snake is long. A step writes one cell a game.
 
 What an agent sees is a *grid*: 0 for a free cell, the ticks after which it becomes free for the body (1 at the tail, the
-snake's length at the head), and ``FOOD``. So the order of the body is seen, without which the game is not Markov.
+snake's length at the head), and for the food one more than the board has cells. So the order of the body is seen, without
+which the game is not Markov.
 
 Rules: the snake starts with length 3 in the middle, heading right. The tail's cell is free unless the snake eats. A reverse
 move is ignored: the snake goes on straight. A wall or the body ends the game; the full board wins it; a game in which
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor
 
 from stageb import draws, seeds
-from stageb.snake.config import FOOD, START_LENGTH, GameConfig
+from stageb.snake.config import START_LENGTH, GameConfig
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -50,7 +51,7 @@ class MoveResult:
 class SnakeRollout:
     """T steps of N games."""
 
-    grids: Tensor  # uint8 (T, N, cells): what the agent saw
+    grids: Tensor  # (T, N, cells), of the game's ``dtype``: what the agent saw
     actions: Tensor  # int64 (T, N)
     log_probs: Tensor  # float32 (T, N): of these actions when they were taken
     values: Tensor  # float32 (T, N): of what the agent saw
@@ -70,6 +71,11 @@ class GameTotals:
     cut: int = 0  # truncated
     steps: int = 0
 
+    @property
+    def died(self) -> int:
+        """Of a wall or the snake's own body."""
+        return self.games - self.won - self.cut
+
     def add(self, other: GameTotals) -> GameTotals:
         """Both together."""
         return GameTotals(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -88,6 +94,7 @@ class Game:
         self.config = config
         self.device = torch.device(device)
         self.count, self.cells = len(numbers), config.cells
+        self.dtype = torch.uint8 if self.cells < 255 else torch.int16  # of a grid, the food's mark included
         self._next = _neighbours(config.size).to(self.device)
         self._far = _distances(config.size).to(self.device) if config.approach else None
         self._start = config.size // 2 * (config.size + 1)  # the head's cell at first: the middle, or the one after it
@@ -154,12 +161,12 @@ class Game:
             self.food.copy_(torch.where(hungry, self._fallen(slice(None)), self.food))
 
     def grids(self, out: Tensor | None = None) -> Tensor:
-        """What an agent sees: uint8 (N, cells), in ``out`` where it is given."""
-        out = torch.empty((self.count, self.cells), dtype=torch.uint8, device=self.device) if out is None else out
+        """What an agent sees: (N, cells), of the game's ``dtype``, in ``out`` where it is given."""
+        out = torch.empty((self.count, self.cells), dtype=self.dtype, device=self.device) if out is None else out
         torch.clamp(self.free_at - self.clock[:, None], min=0, out=self._scratch)
         out.copy_(self._scratch)
-        mark = self.length.masked_fill(self.food != self.head, FOOD)  # at the head: just eaten, and nothing laid yet
-        return out.scatter_(1, self.food[:, None], mark.to(torch.uint8)[:, None])
+        mark = self.length.masked_fill(self.food != self.head, self.cells + 1)  # at the head: just eaten, nothing laid yet
+        return out.scatter_(1, self.food[:, None], mark.to(self.dtype)[:, None])
 
     def settle(self) -> None:
         """Set all clocks to 0, so that they never come to their end: at least every 2**31 / (cells + 1) steps."""
@@ -177,8 +184,9 @@ class Game:
             getattr(self, name).copy_(state[name])
         self.episode_keys.copy_(draws.bits(self._keys, self.episode))
         self.clock.zero_()
-        self.food.copy_((grids == FOOD).to(torch.uint8).argmax(1))
-        self.free_at.copy_(grids.masked_fill(grids == FOOD, 0))
+        is_food = grids > self.cells
+        self.food.copy_(is_food.to(torch.uint8).argmax(1))
+        self.free_at.copy_(grids.masked_fill(is_food, 0))
         self.head.copy_(self.free_at.argmax(1))
         self.length.copy_(self.free_at.amax(1))
 
@@ -193,12 +201,13 @@ class Game:
         length = self.length[rows]
         k = draws.below(self.episode_keys[rows], length - START_LENGTH, self.cells - length)
         free = self.free_at[rows] <= self.clock[rows][:, None]
-        return (free.cumsum(1, dtype=torch.uint8) <= k[:, None]).sum(1).clamp_(max=self.cells - 1)
+        return (free.cumsum(1, dtype=self.dtype) <= k[:, None]).sum(1).clamp_(max=self.cells - 1)
 
     def _rewards(self, target: Tensor, ate: Tensor, died: Tensor) -> Tensor:
         """Of a step from the head to ``target``, before it is taken."""
         config = self.config
-        rewards = ate * config.food + died * config.death + config.step
+        won = ate & (self.length == self.cells - 1)
+        rewards = ate * config.food + died * config.death + won * config.win + config.step
         if self._far is not None:
             food = self.food * self.cells
             nearer = self._far[food + self.head] - self._far[food + target]
@@ -227,7 +236,7 @@ def _distances(size: int) -> Tensor:
 
 # A board as text and as a picture.
 #
-# A grid is a list of cells: 0 for a free one, 1 for the tail, one more for every cell up to the head, and ``FOOD``.
+# A grid is a list of cells, marked as an agent sees them.
 
 
 SIDE = 320  # pixels of a board, about: whole cells, of 16 at the least
@@ -261,7 +270,7 @@ def draw_image(grid: Sequence[int]) -> Image.Image:
     picture.putpalette(PALETTE)
     pen = ImageDraw.Draw(picture)
     pen.rectangle((EDGE, EDGE, side - EDGE - 1, side - EDGE - 1), fill=BOARD)
-    places = {age: cell for cell, age in enumerate(grid) if age not in (0, FOOD)}
+    places = {age: cell for cell, age in enumerate(grid) if 0 < age <= size**2}
     for age in sorted(places):
         box = _box(places[age], size, scale, margin)
         if age - 1 in places:
@@ -270,23 +279,23 @@ def draw_image(grid: Sequence[int]) -> Image.Image:
             pen.rounded_rectangle(joint, radius=radius, fill=BODY if age > 2 else TAIL)
     if places:
         pen.rounded_rectangle(_box(places[len(places)], size, scale, margin), radius=radius, fill=HEAD)
-    if FOOD in grid:
-        pen.ellipse(_box(list(grid).index(FOOD), size, scale, margin + scale // 16), fill=FRUIT)
+    if size**2 < max(grid):
+        pen.ellipse(_box(list(grid).index(max(grid)), size, scale, margin + scale // 16), fill=FRUIT)
     return picture
 
 
 def _letters(grid: Sequence[int], size: int, cell: int) -> str:
     """Two letters for a cell: what it is, and whether the path goes on to the right."""
     age = grid[cell]
-    if age in (0, FOOD):
+    if not 0 < age <= size**2:
         return "· " if age == 0 else "● "
-    length = max(each for each in grid if each != FOOD)
+    length = max(each for each in grid if each <= size**2)
     row, column = divmod(cell, size)
     ends = [
         (up, right)
         for up, right in ((-1, 0), (0, 1), (1, 0), (0, -1))
         if 0 <= row + up < size and 0 <= column + right < size
-        if grid[cell + up * size + right] in {age - 1, age + 1} - {0, FOOD, length + 1}
+        if grid[cell + up * size + right] in {age - 1, age + 1} - {0, length + 1}
     ]
     onwards = "─" if (0, 1) in ends else " "
     if age == length:

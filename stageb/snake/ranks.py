@@ -161,7 +161,7 @@ class SnakeRanks:
         """A minibatch of this rank's that says nothing."""
         size, device = self.schedule.batch(self.world.rank), self.world.device
         numbers, actions = torch.zeros(size, device=device), torch.zeros(size, dtype=torch.int64, device=device)
-        grids = torch.zeros((size, self.config.game.cells), dtype=torch.uint8, device=device)
+        grids = torch.zeros((size, self.config.game.cells), dtype=self.game.dtype, device=device)
         return Batch((grids, actions), numbers, numbers, numbers)
 
     def roll_out(self, update: int) -> SnakeRollout:

@@ -39,8 +39,8 @@ class Player:
             return torch.zeros((steps, len(numbers), *shape), dtype=dtype, device=device)
 
         self.buffers = {
-            "grids": empty(torch.uint8, game.cells),
-            "finals": empty(torch.uint8, game.cells),  # what each step led to, before games that ended began anew
+            "grids": empty(game.dtype, game.cells),
+            "finals": empty(game.dtype, game.cells),  # what each step led to, before games that ended began anew
             "actions": empty(torch.int64),
             "log_probs": empty(torch.float32),
             "values": empty(torch.float32),
@@ -86,9 +86,9 @@ class Player:
         with self._autocast():
             logits, values = self._decide(grids)
         log_probs = logits.log_softmax(-1)
-        drawn = draws.uniforms(self._keys, self._step).to(torch.float32)
-        upto = log_probs.exp().cumsum(-1)[:, :-1]
-        actions = (upto <= drawn[:, None]).sum(-1)
+        upto = log_probs.double().exp().cumsum(-1)
+        drawn = draws.uniforms(self._keys, self._step)[:, None] * upto[:, -1:]  # below the last sum, however it is rounded
+        actions = (upto[:, :-1] <= drawn).sum(-1)
         outcome = self.game.move(actions)
         done = outcome.terminated | outcome.truncated
         row = {

@@ -20,7 +20,7 @@ from stageb.training import ppo
 from stageb.training.run import NOT_SHAPING, LearningRun
 
 GROUPS = {  # how TensorBoard groups what rows call plainly
-    **dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length", "games"), "games"),
+    **dict.fromkeys(("score", "fill", "win_rate", "death_rate", "cut_rate", "length", "games"), "games"),
     "skipped_so_far": "ppo",
     **ppo.GROUPS,
 }
@@ -68,12 +68,13 @@ def make_row(schedule: SnakeSchedule, update: int, result: UpdateResult, skipped
 def average_games(played: GameTotals, cells: int, prefix: str) -> dict[str, float | int | None]:
     """Means over games, by name; None for each if there are no games."""
     games = played.games
-    figures: dict[str, float | None] = dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length"))
+    figures: dict[str, float | None] = dict.fromkeys(("score", "fill", "win_rate", "death_rate", "cut_rate", "length"))
     if games:
         figures = {
             "score": played.score / games,
             "fill": (played.score / games + START_LENGTH) / cells,
             "win_rate": played.won / games,
+            "death_rate": played.died / games,
             "cut_rate": played.cut / games,
             "length": played.steps / games,
         }
@@ -115,14 +116,18 @@ class SnakeRun(LearningRun):
         return (
             f"after {short(row['steps'])} steps, {row['eval/games']} games with the most probable actions: "
             f"{row['eval/score']:.1f} of {self._foods} foods, {row['eval/win_rate']:.1%} won, "
-            f"{row['eval/cut_rate']:.1%} cut off"
+            f"{row['eval/death_rate']:.1%} died, {row['eval/cut_rate']:.1%} cut off; {row['eval/length']:,.0f} steps a game"
         )
 
     def figures(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
         if row["eval/games"]:
-            return f"evaluated: {row['eval/score']:.1f} foods, {row['eval/win_rate']:.1%} won"
-        return f"{row['score']:.2f} of {self._foods} foods, {row['win_rate']:.1%} won" if row["games"] else "no game ended"
+            return (
+                f"evaluated: {row['eval/score']:.1f} foods in {row['eval/length']:.0f} steps, {row['eval/win_rate']:.1%} won"
+            )
+        if row["games"]:
+            return f"{row['score']:.2f} of {self._foods} foods in {row['length']:.0f} steps, {row['win_rate']:.1%} won"
+        return "no game ended"
 
     def begin(self, fresh: bool, games: int, world_size: int) -> SnakeStart | None:
         """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from stageb.snake.config import FOOD, GameConfig
+from stageb.snake.config import GameConfig
 from stageb.snake.game import Game, MoveResult
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -16,7 +16,9 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 def game_of(board: str, heading: int, **keys: Any) -> Game:
     """The game that a drawing shows: ``.`` free, ``*`` food, ``a`` the tail and so on up to the head."""
-    cells = [0 if letter == "." else FOOD if letter == "*" else ord(letter) - ord("a") + 1 for letter in board.split()]
+    letters = board.split()
+    marks = {".": 0, "*": len(letters) + 1}
+    cells = [marks.get(letter, ord(letter) - ord("a") + 1) for letter in letters]
     game = Game(GameConfig(size=math.isqrt(len(cells)), **keys), 0, [0])
     state = game.state()
     state["grids"] = torch.tensor([cells], dtype=torch.uint8)
@@ -28,7 +30,7 @@ def game_of(board: str, heading: int, **keys: Any) -> Game:
 def drawn(game: Game) -> str:
     """The board of the first game, as ``game_of`` reads it."""
     grid = game.grids()[0].tolist()
-    letters = ["." if age == 0 else "*" if age == FOOD else chr(ord("a") + age - 1) for age in grid]
+    letters = ["." if age == 0 else "*" if age > len(grid) else chr(ord("a") + age - 1) for age in grid]
     size = game.config.size
     return "\n".join(" ".join(letters[row : row + size]) for row in range(0, len(letters), size))
 
@@ -75,7 +77,7 @@ class Plain:
     def grid(self) -> Sequence[int]:
         """As ``Game.grids`` gives it."""
         cells = [0] * self.size**2
-        cells[self.food] = FOOD
+        cells[self.food] = self.size**2 + 1
         for back, (row, column) in enumerate(self.body):
             cells[row * self.size + column] = len(self.body) - back
         return cells

@@ -146,7 +146,7 @@ def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_s
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"game__size": 3}, "game.size: 3: 4 to 15"),
+        ({"game__size": 3}, "game.size: 3: 4 to 30"),
         ({"game__patience": 0}, "game.patience: 0: 1 to 30000 steps, or null"),
         ({"runner__per_rank_num_envs": "many"}, "runner.per_rank_num_envs: 'many': a number of games, or auto"),
         ({"runner__global_batch": 36}, "= 96: give that divided by a divisor of runner.rollout_steps, such as 48"),

@@ -1,8 +1,9 @@
-"""Tickets in tables: CSV files, whose first row names the columns, as rows of the kind that JSON Lines hold, and the numbers
-in their cells.
+"""Tickets in tables, whose first row names the columns, as rows of the kind that JSON Lines hold, and the numbers in their
+cells.
 
 Cells are parted by commas, by semicolons where the header has those and no comma (as spreadsheets write where the comma is
-the decimal point), or by tabs in a ``.tsv``. Texts in quotes may hold any of these, and line breaks.
+the decimal point), or by tabs in a ``.tsv`` and in what ``sheets.py`` makes of a spreadsheet. Texts in quotes may hold any
+of these, and line breaks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
 from stageb.guidance.rules.reading import POWER, clean_value, fold_text
-from stageb.guidance.words.columns import ColumnsConfig, Decimal
+from stageb.guidance.words.columns import PARQUET, SHEETS, ColumnsConfig, Decimal
 from stageb.guidance.words.texts import find_nearest
 from stageb.guidance.words.types import Content
 from stageb.untrusted.strict_json import FaultError, short
@@ -145,7 +146,8 @@ class Table:
         self._repeats: Counter[tuple[str, ...]] = Counter()
         texts = self._decode(lines)
         first = next(texts, "")
-        parted_by = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first and "," not in first else ","
+        by_tabs = path.lower().endswith((".tsv", *SHEETS, *PARQUET))
+        parted_by = "\t" if by_tabs else ";" if ";" in first and "," not in first else ","
         self._reader = csv.reader(chain([first] if first else [], texts), delimiter=parted_by, strict=True)
         header = next(self._rows(), None)
         if header is None:

@@ -1,4 +1,4 @@
-"""Ticket files, JSON Lines and CSV (``tables.py``), read strictly, every fault reported at once.
+"""Ticket files, JSON Lines and tables (``tables.py``), read strictly, every fault reported at once.
 
 A line holds ``mission``, ``group_id``, ``label`` (pass or fail, or one of three and more that a mission has of its own) and
 ``per_image``, an object of summaries whose keys carry the image's number in any of the usual ways ("1", "image_1",
@@ -21,16 +21,16 @@ from stageb.errors import BadInputError, BadLine, InputError, StagebError
 from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
+from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.strict_json import FaultError, filled_lines, lines, object_on, short
+from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short
 
 KIND = "ticket"
-SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
@@ -142,13 +142,11 @@ def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[se
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
-    if path.lower().endswith(SPREADSHEETS):
-        raise FaultError("a spreadsheet", "save it as CSV (UTF-8), and name that file")
     if not is_table(path):
         for number, raw in filled_lines(path, KIND):
             yield Entry(number, raw, partial(_parse_json, raw, columns))
         return
-    table = Table(lines(path, KIND), columns, path, labelled)
+    table = Table(table_lines(path, KIND), columns, path, labelled)
     empty = True
     for row in table.rows():
         empty = False

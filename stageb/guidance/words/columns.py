@@ -9,11 +9,13 @@ from typing import Literal
 from stageb.settings import DATA, Section, setting
 
 Decimal = Literal[".", ","]
+SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+PARQUET = (".parquet",)
 
 
 @dataclass(frozen=True)
 class ColumnsConfig(Section, at="columns"):
-    """What the columns of ticket files in CSV say. ``--columns mission=Station,label=Result`` for short."""
+    """What the columns of tables of tickets say. ``--columns mission=Station,label=Result`` for short."""
 
     mission: str = setting("mission", trust=DATA)
     """The column that names the mission."""
@@ -58,7 +60,7 @@ class ColumnsConfig(Section, at="columns"):
 
 def is_table(path: str) -> bool:
     """Whether a ticket file is a table, by its name."""
-    return path.lower().endswith((".csv", ".tsv"))
+    return path.lower().endswith((".csv", ".tsv", *SHEETS, *PARQUET))
 
 
 # Values that have an order: of well-known scales, and of those that a config names.

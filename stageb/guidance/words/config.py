@@ -314,7 +314,7 @@ class LoopConfig(Section, at=""):
     loop: Literal["guidance"] = "guidance"
     """The loop that these keys belong to."""
     tickets: list[str] = setting(list, Check(bool, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]"), trust=READ)
-    """Ticket files, JSON Lines or CSV: one, or several as [a.jsonl, b.csv]."""
+    """Ticket files, JSON Lines or tables: one, or several as [a.jsonl, b.csv]."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     seed: int = 17
     """Seed of every random choice of the run, including the split."""

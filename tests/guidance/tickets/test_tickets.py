@@ -138,9 +138,10 @@ BINARY = b"PK\x03\x04\x14\0\x06\0\xff"
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("t.xlsx", BINARY, "a spreadsheet"),
-        ("T.XLS", b"mission,group_id,label,seal\n", "a spreadsheet"),
-        ("t.ods", b"", "a spreadsheet"),
+        ("t.xlsx", BINARY, "cannot be read as a spreadsheet"),
+        ("T.XLS", b"mission,group_id,label,seal\n", "cannot be read as a spreadsheet"),
+        ("t.ods", b"", "cannot be read as a spreadsheet"),
+        ("t.parquet", b"PAR1", "cannot be read as Parquet"),
         ("t.csv", BINARY, "not a text file"),
         ("t.jsonl", BINARY, "not a text file"),
     ],
@@ -151,7 +152,8 @@ def test_a_spreadsheet_or_another_binary_file_is_one_fault(tmp_path: Path, name:
     with pytest.raises(BadInputError) as raised:
         read_tickets([path], "skip")
     (bad,) = raised.value.bad
-    assert (bad.line, bad.what) == (0, what)
+    assert bad.line == 0
+    assert bad.what.startswith(what)
     assert "CSV (UTF-8)" in bad.remedy
 
 

@@ -26,7 +26,7 @@ class UseConfig(Section, at=""):
     """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (except its reasons), selection and
     manual_review default to the run's."""
     tickets: str | list[str] = ""
-    """Ticket files, JSON Lines or CSV; to predict, labels are optional."""
+    """Ticket files, JSON Lines or tables; to predict, labels are optional."""
     output: str = ""
     """Where to write a line per ticket, in the tickets' order."""
     vocabulary: str | list[str] | None = None
@@ -69,7 +69,7 @@ class PredictConfig(UseConfig):
     """Judging tickets under learnt guidance."""
 
     tickets: str | list[str] = ""
-    """Ticket files, JSON Lines or CSV; labels are optional."""
+    """Ticket files, JSON Lines or tables; labels are optional."""
     output: str = setting("predictions.jsonl", Check(lambda path: bool(path) and not path.endswith("/"), "name a file"))
     """The file to write: a line per ticket, in the tickets' order; a table if its name ends in .csv."""
     by: By = "model"
@@ -92,7 +92,7 @@ class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
     tickets: str | list[str] = ""
-    """Ticket files, JSON Lines or CSV, with labels."""
+    """Ticket files, JSON Lines or tables, with labels."""
     output: str = setting("evaluation", Check(bool, "name a folder"))
     """The folder to write: evaluation.json, wrong.jsonl and predictions.jsonl."""
     by: str = "model"

@@ -12,27 +12,30 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.tables import Table
-from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, SPREADSHEETS, read_tickets
+from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import list_labels
 from stageb.guidance.words.texts import MOST_LABELS
 from stageb.store.output import check_target
 from stageb.untrusted import strict_yaml
-from stageb.untrusted.strict_json import FaultError, lines, short
+from stageb.untrusted.strict_json import FaultError, short
 
-# Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them: see ``find_passes``.
+# Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them.
 PASSES = {"pass", "passed", "ok", "okay", "good", "go", "accept", "accepted", "approved", "conforming", "合格", "通过"}
 FAILS = {"fail", "failed", "ng", "nok", "not ok", "bad", "no go", "nogo", "reject", "rejected", "defect", "defective"}
 FAILS |= {"nonconforming", "不合格", "不通过"}
+NO_YES = [("no", "yes"), ("n", "y"), ("false", "true"), ("0", "1"), ("0.0", "1.0")]
+FAULTS = re.compile(r"fail|fault|defect|reject|scrap|anomal|broken|缺陷|不良|故障", re.I)
 LABELS = re.compile(r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I)
 REASONS = re.compile(r"reasons?|why|justification|rationale|原因|理由", re.I)
 MISSIONS = re.compile(r"mission|inspection|programme", re.I)
@@ -73,7 +76,8 @@ def main(arguments: Sequence[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command."""
     parser = WordParser(prog="stageb new", description="Write a config for a table of tickets, guessed from what it holds.")
-    parser.add_argument("table", metavar="TABLE", help="a table of labelled tickets, .csv or .tsv, its first row the header")
+    kinds = "a table of labelled tickets (.csv, .tsv, .xlsx, .parquet), its first row the header"
+    parser.add_argument("table", metavar="TABLE", help=kinds)
     parser.add_argument("--label", metavar="COLUMN", help="the column that holds the right verdict")
     parser.add_argument("--passes", nargs="+", metavar="WORD", help="words of that column that mean pass")
     parser.add_argument("--fails", nargs="+", metavar="WORD", help="words of that column that mean fail")
@@ -124,11 +128,9 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
 
 def read_cells(table: str) -> Cells:
     """The cells of a table, read by whichever decimal mark its numbers allow. Raises ``FaultError``."""
-    if table.lower().endswith(SPREADSHEETS):
-        raise FaultError("a spreadsheet", "save it as CSV (UTF-8), and name that file")
     if not is_table(table):
-        remedy = "name a table (.csv, .tsv); JSON Lines need no such config: stageb validate --config tickets --tickets FILE"
-        raise FaultError("no table by its name", remedy)
+        other = "JSON Lines need no such config: stageb validate --config tickets --tickets FILE"
+        raise FaultError("no table by its name", f"name a table (.csv, .tsv, .xlsx, .parquet); {other}")
     try:
         return _read_cells(table, ".")
     except FaultError as fault:
@@ -140,7 +142,7 @@ def read_cells(table: str) -> Cells:
 
 def _read_cells(table: str, decimal: Decimal) -> Cells:
     roles = ColumnsConfig(mission_name="any", group_id=None, label="\0", decimal=decimal)  # so that none need be there
-    opened = Table(lines(table, KIND), roles, table, labelled=False)
+    opened = Table(table_lines(table, KIND), roles, table, labelled=False)
     rows = [row.cells for row in opened.rows() if len(row.cells) == len(opened.header)]
     if not rows:
         raise FaultError("no rows below the header", "write a ticket per row")
@@ -148,16 +150,22 @@ def _read_cells(table: str, decimal: Decimal) -> Cells:
 
 
 def guess_label(columns: dict[str, list[str]]) -> str | None:
-    """The column of verdicts: one that says pass and fail in words that mean it; else the one that is called like it. Of
-    several, a name that tells wins, then the last."""
+    """The column of verdicts: one that says pass and fail in words that mean it; else the one that is called like it, or
+    says yes or no to a fault. Of several, a name that tells wins, then the last."""
     words = {name: {cell.casefold() for cell in cells} - {""} for name, cells in columns.items()}
     plain = [name for name, own in words.items() if own & (PASSES | FAILS) and len(own) <= MOST_WORDS]
     named = [name for name, own in words.items() if LABELS.search(name) and len(own) <= MOST_LABELS]
     both = [name for name in plain if words[name] & PASSES and words[name] & FAILS]
-    for names in ([name for name in both if name in named], both, [name for name in plain if name in named], named):
+    faults = [name for name, own in words.items() if FAULTS.search(name) and _find_no_yes(own)]
+    for names in ([name for name in both if name in named], both, [name for name in plain if name in named], named, faults):
         if names:
             return names[-1]
     return None
+
+
+def _find_no_yes(words: Collection[str]) -> tuple[str, str] | None:
+    """The two of these ``words``, folded, that say no and yes, where there are no others."""
+    return next((pair for pair in NO_YES if set(pair) == set(words)), None)
 
 
 def names_splits(cells: Sequence[str]) -> bool:
@@ -178,6 +186,8 @@ def divide_words(
     folds = {word.casefold() for word in words}
     if not (passes or fails or folds & (PASSES | FAILS)) and 3 <= len(words) <= MOST_LABELS:
         return ["pass"], ["fail"]
+    if not (passes or fails) and FAULTS.search(label) and (pair := _find_no_yes(folds)):
+        passes, fails = [pair[0]], [pair[1]]
     if len(words) > MOST_WORDS and not (passes or fails):
         what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words)}"
         raise InputError(f"{what}: a verdict is one of a few words; name another column with --label")

@@ -81,6 +81,8 @@ def test_twelve_keys_each_with_a_comment() -> None:
         ("id,x,Result\n1,u,OK\n2,v,rework\n3,w,NG\n", ("--passes", "OK", "rework"), "passes", ["OK", "rework"]),
         ("x,defective\n1,'yes'\n2,'no'\n", ("--label", "defective", "--fails", "'yes'"), "passes", ["'no'"]),
         ("x,defective\n1,yes\n2,no\n", ("--label", "defective", "--fails", "yes"), "fails", ["yes"]),
+        ("x,MachineFailure\n1,0\n2,1\n", (), "fails", ["1"]),  # a fault, said yes or no to
+        ("x,Faulty\n1,no\n2,YES\n", (), "fails", ["YES"]),
         ("x,class\n1,low\n2,high\n3,medium\n", (), "label", "class"),  # labels of their own
         ("x,class\n1,low\n2,high\n3,medium\n", (), "passes", ["pass"]),
     ],

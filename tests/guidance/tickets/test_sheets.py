@@ -1,0 +1,93 @@
+"""Spreadsheets and Parquet files say what the same table says as CSV."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+from zipfile import ZipFile
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from stageb.errors import BadInputError
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.columns import ColumnsConfig
+
+COLUMNS = ColumnsConfig(mission_name="pumps", group_id="id")
+HEADER = ["id", "label", "seal", "pressure", "seen"]
+ROWS: list[list[Any]] = [
+    [1, "pass", 'dry, "good"\nas new', 2.5, datetime.date(2024, 3, 1)],
+    [2, "fail", None, 1e20, datetime.date(2024, 3, 2)],
+    [3, "pass", "a\tb; ß", 0.1, None],
+]
+CSV = (
+    "id,label,seal,pressure,seen\n"
+    '1,pass,"dry, ""good""\nas new",2.5,2024-03-01\n'
+    "2,fail,,100000000000000000000,2024-03-02\n"
+    '3,pass,"a\tb; ß",0.1,\n'
+)
+BOOK = '<workbook xmlns="{m}" xmlns:r="{r}"><sheets>{sheets}</sheets></workbook>'
+STYLES = '<styleSheet xmlns="{m}"><cellXfs count="2"><xf numFmtId="0"/><xf numFmtId="14"/></cellXfs></styleSheet>'
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
+
+
+def write_xlsx(path: Path, *sheets: list[list[Any]]) -> Path:
+    """A workbook with these sheets, as spreadsheets write it."""
+
+    def cell(value: Any) -> str:
+        if isinstance(value, datetime.date):
+            return f'<c s="1"><v>{(value - datetime.date(1899, 12, 30)).days}</v></c>'
+        if isinstance(value, int | float):
+            return f"<c><v>{value!r}</v></c>"
+        return f'<c t="inlineStr"><is><t xml:space="preserve">{escape(value)}</t></is></c>' if value else "<c/>"
+
+    numbers = range(1, len(sheets) + 1)
+    names = "".join(f'<sheet name="S{n}" sheetId="{n}" r:id="r{n}"/>' for n in numbers)
+    links = "".join(f'<Relationship Id="r{n}" Type="{OFFICE}/worksheet" Target="worksheets/s{n}.xml"/>' for n in numbers)
+    links += f'<Relationship Id="r0" Type="{OFFICE}/styles" Target="styles.xml"/>'
+    with ZipFile(path, "w") as book:
+        book.writestr("[Content_Types].xml", "<Types/>")
+        root = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument" Target="xl/workbook.xml"/>'
+        book.writestr("_rels/.rels", f'<Relationships xmlns="{PACKAGE}">{root}</Relationships>')
+        book.writestr("xl/workbook.xml", BOOK.format(m=MAIN, r=OFFICE, sheets=names))
+        book.writestr("xl/_rels/workbook.xml.rels", f'<Relationships xmlns="{PACKAGE}">{links}</Relationships>')
+        book.writestr("xl/styles.xml", STYLES.format(m=MAIN))
+        for n, rows in zip(numbers, sheets, strict=True):
+            lines = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+            sheet = f'<worksheet xmlns="{MAIN}"><sheetData>{lines}</sheetData></worksheet>'
+            book.writestr(f"xl/worksheets/s{n}.xml", sheet)
+    return path
+
+
+def write_parquet(path: Path) -> Path:
+    parquet.write_table(pyarrow.table([list(column) for column in zip(*ROWS, strict=True)], names=HEADER), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "parquet"])
+def test_a_sheet_says_what_its_csv_says(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    path = tmp_path / f"t.{kind}"
+    _ = write_xlsx(path, [HEADER, *ROWS]) if kind == "xlsx" else write_parquet(path)
+    said, _ = read_tickets([tmp_path / "t.csv"], "error", COLUMNS)
+    found, _ = read_tickets([path], "error", COLUMNS)
+    assert [(each.key, each.per_image, each.content) for each in found] == [
+        (each.key, each.per_image, each.content) for each in said
+    ]
+
+
+def test_a_fault_names_the_row_of_the_sheet(tmp_path: Path) -> None:
+    path = write_xlsx(tmp_path / "t.xlsx", [HEADER, ROWS[0], [], ["", "fail", "worn", 1, ""]])
+    with pytest.raises(BadInputError) as raised:
+        read_tickets([path], "error", COLUMNS)
+    assert [bad.line for bad in raised.value.bad] == [4]
+
+
+def test_of_several_sheets_none_is_guessed(tmp_path: Path) -> None:
+    path = write_xlsx(tmp_path / "t.xlsx", [HEADER, *ROWS], [["notes"]])
+    with pytest.raises(BadInputError, match='2 sheets with something in them: "S1", "S2"'):
+        read_tickets([path], "error", COLUMNS)
+    assert len(read_tickets([write_xlsx(path, [HEADER, *ROWS], [])], "error", COLUMNS)[0]) == 3
