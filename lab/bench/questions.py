@@ -58,7 +58,7 @@ ENGLISH = WORDS["en"]
 SIDES: tuple[Verdict, Verdict] = ("fail", "pass")
 DRAWS, CASES, CHARS = 24, 8, 500  # answers that propose; tickets of each label that one sees; characters of each
 MOST_PROPOSED, WEIGHED = 64, 128  # questions that are looked at, and the tickets that choose among them
-CUT_ON = 400  # tickets that cuts of conditions are fitted on
+CUT_ON, PASSES = 400, 3  # tickets that cuts of conditions are fitted on, and how often each is sought
 TENTHS = np.arange(1, 10) / 10
 MOST_CHARS = 1200  # of a ticket
 ASK = "You read one ticket ({mission}) and answer one question about it with Yes or No.\n\nQuestion: {question}"
@@ -148,19 +148,22 @@ class Trial:
         if not card:
             return {"conditions": 0}
         asked = [f"Is this literally true of the ticket: {_spell(write_condition(part))}?" for _, part in card.parts]
-        some = self.train[:CUT_ON]
-        taught, judged = (self.oracle.ask(asked, tickets) for tickets in (some, self.test))
-        fails, wanted = _fails(some), _fails(self.test)
+        parts = (self.train[:CUT_ON], self.test)
+        taught, judged = (self.oracle.ask(asked, tickets) for tickets in parts)
+        fails, wanted = map(_fails, parts)
         holds = [compile_expression(part) for _, part in card.parts]
-        code = np.array([[bool(each(reading(ticket))) for each in holds] for ticket in self.test])
+        said, code = (np.array([[bool(each(reading(ticket))) for each in holds] for ticket in tickets]) for tickets in parts)
         points = np.array([each for each, _ in card.parts], float)
-        cuts = fit_cuts(taught, points, card, fails)
+        as_code = find_cuts(taught, said)
+        cuts = fit_cuts(taught, as_code, points, card, fails)
         return {
             "conditions": len(asked),
             "code": _share(card.judge(code * points) == wanted),
             "at_half": _share(card.judge((judged > 0) * points) == wanted),
+            "at_cuts_of_code": _share(card.judge((judged >= as_code) * points) == wanted),
             "at_cuts": _share(card.judge((judged >= cuts) * points) == wanted),
             "logistic": _share(classify(taught, fails, judged) == wanted),
+            "conditions_as_code_at_cuts": _share(((judged >= as_code) == code).ravel()),
             "conditions_as_code_at_half": _share(((judged > 0) == code).ravel()),
             "conditions_auc_of_code": [_auc(judged[:, n], code[:, n]) for n in range(len(asked))],
             "asked": asked,
@@ -227,20 +230,27 @@ def write_condition(part: Expression) -> str:
     return write_rule(RuleCode("fail", part), ENGLISH).removeprefix("Fail if ").removesuffix(".")
 
 
-def fit_cuts(log_odds: Numbers, points: Numbers, card: Card, fails: NDArray[np.bool_]) -> Numbers:
-    """The cut of each condition by which fewest of these tickets are judged wrong, sought in turn from even odds on."""
-    cuts = np.zeros(log_odds.shape[1])
-    choices = [np.unique([0.0, np.inf, *np.quantile(column, np.arange(1, 40) / 40)]) for column in log_odds.T]
-    for _ in range(3):
-        for n, some in enumerate(choices):
+def find_cuts(log_odds: Numbers, code: NDArray[np.bool_]) -> Numbers:
+    """From where on each condition's answers are a yes, so that fewest are not what ``code`` says."""
+
+    def find(column: Numbers, truth: NDArray[np.bool_]) -> float:
+        choices: list[float] = [np.inf, *np.unique(column)[::-1].tolist()]
+        return choices[int(np.argmin([((column >= cut) != truth).sum() for cut in choices]))]
+
+    return np.array([find(column, truth) for column, truth in zip(log_odds.T, code.T, strict=True)])
+
+
+def fit_cuts(log_odds: Numbers, first: Numbers, points: Numbers, card: Card, fails: NDArray[np.bool_]) -> Numbers:
+    """The cut of each condition by which fewest of these tickets are judged wrong, sought in turn, from ``first`` ones on:
+    from even odds on no single step may help, where a model says yes to all."""
+    cuts = first.copy()
+    for _ in range(PASSES):
+        for n, column in enumerate(log_odds.T):
             others = (log_odds >= cuts) * points
             others[:, n] = 0
-            wrong = []
-            for cut in some:
-                own = np.zeros_like(others)
-                own[:, n] = (log_odds[:, n] >= cut) * points[n]
-                wrong.append((card.judge(others + own) != fails).sum())
-            cuts[n] = some[int(np.argmin(wrong))]
+            choices = [cuts[n], *np.unique(column), np.inf]
+            rows = [np.c_[others, (column >= cut) * points[n]] for cut in choices]
+            cuts[n] = choices[int(np.argmin([(card.judge(each) != fails).sum() for each in rows]))]
     return cuts
 
 
