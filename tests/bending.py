@@ -47,14 +47,9 @@ VALUES: list[Any] = [
     [None], ["G1"], ["G0", "G1"], ["T1", "T1"], {"": ""}, {"G0": "x"}, {"a": {"a": {"a": 1}}}, [0] * 1000,
 ]  # fmt: skip
 
-# For hypothesis: the same nastiness as strategies.
+# For hypothesis: the same nastiness.
 LETTERS = st.sampled_from(sorted({letter for text in NASTY if len(text) < 100 for letter in text})) | st.characters()
 TEXTS = st.sampled_from(NASTY) | st.text(LETTERS, max_size=12)
-JSON = st.recursive(
-    st.sampled_from(VALUES) | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=6,
-)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from programs import forks
-from programs.processes import Job
+from programs.processes import Job, wait_until
 from safetensors.torch import load
 
 from stageb.guidance.commands.report import REPORT
@@ -177,11 +177,15 @@ def check_ended_after_a_commit(
 
 
 def check_the_command(bench: Bench, world_size: int) -> None:
-    """The real command, its ranks launched by itself."""
+    """The real command, its ranks launched by itself; killed amid its commits, and called again."""
     root = bench.place()
     line = [sys.executable, "-m", bench.loop.module, *bench.loop.arguments(root, world_size)]
     offered = {"OMP_NUM_THREADS": "4"}  # forks are offered one thread: no byte may rest on that
-    job = Job.start(line, root / "job", {"PYTHONPATH": os.pathsep.join(sys.path), **offered})
+    job = Job.start(line, root / "killed", {"PYTHONPATH": os.pathsep.join(sys.path), **offered})
+    wait_until(lambda: job.parent.poll() is not None or commits(root / "run") > 1, 120.0)
+    job.parent.kill()
+    assert (job.wait(GONE_S), job.clear(), job.code) == (True, 0, 128 + signal.SIGKILL), job.err
+    job = Job.start(line, root / "resumed", {"PYTHONPATH": os.pathsep.join(sys.path), **offered})
     in_time = job.wait(120.0)
     assert (in_time, job.clear(), job.code) == (True, 0, 0), job.err
     found = bench.faults(root / "run", [world_size])

@@ -8,20 +8,15 @@ import random
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
 import bending
 import hostile
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.inputs import read_inputs
-from stageb.guidance.rules.evidence import NOTHING, find_evidence
-from stageb.guidance.words.config import LoopConfig, ReflectionConfig
-from stageb.guidance.words.types import Guidance, Rule
+from stageb.guidance.words.config import LoopConfig
 
 TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 COUNTS = {
@@ -92,45 +87,6 @@ def test_what_hostile_watches_for_is_seen() -> None:
         socket.create_connection(("127.0.0.1", int(bending.server()[0].rpartition(":")[2][:-3]))).close()
     with pytest.raises(AssertionError), bending.watched():
         print(os.environ["HOSTILE_SECRET"])
-
-
-# The same surfaces, their input found by hypothesis, which brings small examples.
-
-FIELDS = {
-    "op": st.sampled_from(["add", "update", "merge", "remove"]) | bending.JSON,
-    "key": st.sampled_from(["G0", "G1", "G2", "G3", "G4"]) | bending.TEXTS,
-    "merged_from": st.lists(st.sampled_from(["G0", "G1", "G2", "G3"]) | bending.TEXTS, max_size=3),
-    "text": st.sampled_from(["Fail if x is y.", "Fail if [1].", "Pass if [2] or [9].", "Pass if u is v.", "Fail if c is d."])
-    | bending.TEXTS,
-    "rationale": bending.TEXTS,
-    "evidence": st.lists(st.sampled_from(["T1", "T2", "T3", "T4"]), min_size=1, max_size=3) | bending.JSON,
-}
-OPERATIONS = st.sampled_from(hostile.OPERATIONS).flatmap(
-    lambda base: st.fixed_dictionaries({name: st.just(value) | FIELDS[name] for name, value in base.items()})
-)
-RULES = tuple(Rule(f"G{place}", text) for place, text in enumerate(hostile.RULES))
-
-
-@settings(deadline=None)
-@given(st.lists(OPERATIONS | bending.JSON, max_size=4), st.sampled_from(["en", "zh"]))
-def test_reflection_answers(items: list[Any], language: str) -> None:
-    limits = ReflectionConfig(max_operations=3, max_rule_chars=60)
-    text = json.dumps({"operations": items}, ensure_ascii=False)
-    for counted in (NOTHING, find_evidence(hostile.CASES, [], 3)):
-        hostile.meet_reflection(hostile.Asked(text, Guidance("m", 0, RULES[:4], 4), limits, language, counted))
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(["Verdict: ", "Verdict:pass", "Reason:", "fail", "\n", "x"]) | bending.TEXTS, max_size=6))
-def test_rollout_answers(parts: list[str]) -> None:
-    for language in ("en", "zh"):
-        hostile.meet_answers((["".join(parts), *parts], language))
-
-
-@settings(deadline=None)
-@given(st.lists(bending.TEXTS, min_size=1, max_size=6))
-def test_mission_names(names: list[str]) -> None:
-    hostile.meet_names(names)
 
 
 # Whole runs

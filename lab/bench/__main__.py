@@ -29,7 +29,6 @@ BENCHMARKS = {
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
     "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
-    "two_channel": Benchmark("Steps of channel B, answers and packs of loop two_channel.", "lab.bench.two_channel:main"),
     "fcos": Benchmark("A detector of the usual kind from scratch, on a detector's data.", "lab.bench.two_channel_fcos:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),

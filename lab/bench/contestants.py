@@ -5,7 +5,6 @@ very same token ids, since prompts are encoded here as the engines encode them.
 
 - ``generate``: ``model.generate`` with padding, one sample per row, 16 rows at a time.
 - ``generate-n``: the same with ``num_return_sequences``, 64 rows at a time.
-- ``continuous``: transformers' continuous batching.
 - ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples; with its defaults,
   ``-tuned`` (all rows step together), and with its older runner, which reads a common prefix once (``-cascade``).
 
@@ -21,7 +20,6 @@ these has keys: their draws come from the global generator, seeded once per call
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -31,7 +29,6 @@ from typing import Any, Protocol
 
 import torch
 from transformers import GenerationConfig
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from lab.bench.workloads import (
     CHAT_VARIABLES,
@@ -52,14 +49,12 @@ from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Completion, Decode, Engine, Request
 from stageb.engines.remote import vllm
 from stageb.engines.remote.vllm import VllmEngine
-from stageb.errors import EngineError
 from stageb.guidance.judging.answers import sample_answers, sample_verdicts
 from stageb.guidance.rules.prompts import REASON, verdict_lines
 from stageb.guidance.words.types import UNCALIBRATED
 
 GENERATE_ROWS = 16
 GENERATE_N_ROWS = 64
-PAGE = 256  # tokens of a page of continuous batching's cache, by default
 
 
 class Answers(Protocol):
@@ -115,53 +110,6 @@ class Generate:
         whole = self._model.generate(ids, attention_mask=mask, generation_config=settings)
         closing = set(settings.eos_token_id or ())
         return [completion(self._tokenizer, row, closing) for row in whole[:, longest:].tolist()]
-
-
-class Continuous:
-    """transformers' continuous batching; every sample is a prompt of its own.
-
-    Its manager, with the cache that it reserves, is kept from call to call: making one takes seconds.
-    """
-
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._chat = Chat(tokenizer, CHAT_VARIABLES)
-        self._kept_for: Decode | None = None
-        logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)  # it warns of every call
-
-    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
-        samples = len(requests[0].keys)
-        prompts = [joined(self._chat, request) for request in requests for _ in range(samples)]
-        settings = generation_config(self._model, self._tokenizer, requests[0])
-        closing = set(settings.eos_token_id or ())
-        if requests[0].decode != self._kept_for:  # a manager keeps the settings that it was made with
-            self.close()
-            self._kept_for = requests[0].decode
-        torch.manual_seed(requests[0].keys[0])
-        results = self._model.generate_batch(
-            inputs=prompts,
-            generation_config=settings,
-            continuous_batching_config=self._cache(prompts, requests[0].decode.max_new_tokens),
-            progress_bar=False,
-            persistent_manager=True,
-        )
-        if len(results) != len(prompts):  # it logs what went wrong and returns what it has
-            raise EngineError(f"continuous batching returned {len(results)} answers to {len(prompts)} prompts")
-        found = [completion(self._tokenizer, list(result.generated_tokens), closing) for result in results.values()]
-        return grouped(found, samples)
-
-    def close(self) -> None:
-        """Give the manager's memory back."""
-        self._model.destroy_cached_continuous_batching_manager()
-
-    def _cache(self, prompts: list[list[int]], new: int) -> Any:
-        """On a GPU the library sees for itself how much memory there is; on a CPU it would take most of it."""
-        if self._model.device.type != "cpu":
-            return None
-        pages = sum(-(-(len(prompt) + new) // PAGE) for prompt in prompts)
-        return ContinuousBatchingConfig(num_blocks=pages, max_batch_tokens=1024)
 
 
 def forget(held: Answers) -> None:
@@ -304,10 +252,6 @@ def _generate_n(workload: Workload, device: str) -> Answers:
     return Generate(model_of(workload, device), tokenizer_of(workload), GENERATE_N_ROWS, samples_share=True)
 
 
-def _continuous(workload: Workload, device: str) -> Answers:
-    return Continuous(model_of(workload, device), tokenizer_of(workload))
-
-
 def _vllm(workload: Workload, device: str, **options: Any) -> VllmEngine:
     if workload.model not in SHAPES:
         folder = folder_of(workload.model)
@@ -359,7 +303,6 @@ CONTESTANTS = {
     "rounds": Contestant(_rounds, keyed=True, in_batches=True),
     "generate": Contestant(_generate, keyed=False, in_batches=False),
     "generate-n": Contestant(_generate_n, keyed=False, in_batches=False),
-    "continuous": Contestant(_continuous, keyed=False, in_batches=False),
     "vllm": Contestant(_vllm, keyed=True, in_batches=True, own_weights=True),
     "vllm-n": Contestant(_vllm_n, keyed=False, in_batches=False, own_weights=True),
     "vllm-n-tuned": Contestant(partial(_vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),

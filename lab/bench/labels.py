@@ -18,7 +18,7 @@ from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import Tools
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.judge import compile_rules, read_rules
+from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
@@ -74,7 +74,7 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
 
 def are_right(guidance: Guidance, vocabulary: Vocabulary, tickets: Sequence[Ticket]) -> list[bool]:
     """Whether rules as code give tickets their labels."""
-    judge = compile_rules(read_rules(guidance, vocabulary, WORDS["en"]), guidance.labels)
+    judge = read_rules(guidance, vocabulary, WORDS["en"]).compile()
     return [judge(reading(ticket)).verdict == ticket.label for ticket in tickets]
 
 

@@ -42,7 +42,7 @@ from stageb.guidance.learning.calibration import fit_logistic
 from stageb.guidance.learning.gate.prequential import block_ends
 from stageb.guidance.rules.expression import Expression, Points, compile_expression
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import compile_rules, read_rules, write_rule
+from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -214,7 +214,7 @@ class Card:
 
 def read_card(guidance: Guidance, vocabulary: Vocabulary) -> Card | None:
     """What a guidance that was learnt at once says; None where it has no rule."""
-    codes = [rule.code for rule in read_rules(guidance, vocabulary, ENGLISH) if not isinstance(rule.code, OutOfReach)]
+    codes = [rule.code for rule in read_rules(guidance, vocabulary, ENGLISH).each if not isinstance(rule.code, OutOfReach)]
     if not codes:
         return None
     for verdict, points in (("fail", codes[0].condition), ("pass", codes[0].exception)):
@@ -293,7 +293,7 @@ def deal_anew(train: Sequence[Ticket], seed: int) -> list[Ticket]:
 def _measure(learnt: tuple[Guidance, bool], train: Sequence[Ticket], test: Sequence[Ticket]) -> dict[str, Any]:
     """How what code learnt from ``train`` judges ``test``."""
     guidance, proven = learnt
-    judge = compile_rules(read_rules(guidance, Vocabulary.of(train), ENGLISH))
+    judge = read_rules(guidance, Vocabulary.of(train), ENGLISH).compile()
     right = [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in test]
     return {"proven": proven, "rules": [rule.text for rule in guidance.rules[1:]], "test": _share(right)}
 

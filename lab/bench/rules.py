@@ -71,7 +71,7 @@ def measure_judging(tickets: Sequence[Ticket]) -> None:
     texts = [WORDS["en"].neutral_headline, *RULES]
     guidance = Guidance(MISSION, 0, tuple(Rule(f"G{n}", text) for n, text in enumerate(texts)), len(texts))
     rules = code_rules({MISSION: guidance}, tickets[:1000], WORDS["en"])
-    assert not any(isinstance(rule.code, OutOfReach) for rule in rules[MISSION])
+    assert not any(isinstance(rule.code, OutOfReach) for rule in rules[MISSION].each)
     judge = CodeJudge(rules)
     began = time.perf_counter()
     rulings = [judge.judge(ticket) for ticket in tickets]

@@ -85,13 +85,12 @@ def _tensors(asked: tuple[int, int, int], seen: bool = False) -> float:
     size, count, number = asked
     game = Game(GameConfig(size=size), number, range(count))
     actions = torch.randint(0, ACTIONS, (64, count), generator=torch.Generator().manual_seed(number))
-    grids = game.grids()
 
     def step(turn: int) -> None:
         outcome = game.move(actions[turn % 64])
         game.restart(outcome.terminated | outcome.truncated, outcome.ate)
         if seen:
-            game.grids(grids)
+            game.grids()
 
     return _rate(step, count)
 

@@ -26,8 +26,9 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from lab.bench.rows import device_name, write
-from lab.bench.two_channel import config_of
+from stageb.cli.parsing import parse
 from stageb.config import require
+from stageb.errors import InputError
 from stageb.seeds import shuffled, stream
 from stageb.training.schedules import share_done
 from stageb.two_channel.boxes import data, metrics
@@ -35,7 +36,7 @@ from stageb.two_channel.boxes.augmentation import make_view, parse_name
 from stageb.two_channel.boxes.data import DetectorData
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import bins_of
-from stageb.two_channel.config import AugmentationConfig
+from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
 from stageb.two_channel.model.views import DecodedImage, show_views, to_bytes
 from stageb.two_channel.types import Detection, Sample
 from stageb.untrusted import pictures
@@ -65,7 +66,10 @@ def main(arguments: Sequence[str]) -> int:
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     seeds = [int(word) for word in given.seeds.split(",") if word.isdecimal()]
     require(bool(seeds), "--seeds", given.seeds, "numbers such as 1,2,3")
-    config = config_of(given.config, given.set)
+    asked = parse(["--config", given.config, *(f"--{each}" for each in given.set)])
+    if asked.loop != "two_channel":
+        raise InputError(f"bin/bench: --config {given.config}: of loop {asked.loop}; name one of two_channel")
+    config: TwoChannelConfig = asked.config
     read = data.read_inputs(config)
     require(bool(read.test), "data.test", config.data.test, "name the JSON Lines to be judged by")
     val = data.read([given.val], config.data.images) if given.val else read.val or read.train

@@ -28,10 +28,6 @@ class TaskConfig(Section, at="task"):
     """Training examples of a host; null: all that the task has."""
     validation_examples: int | None = None
     """Size of the validation set: fewer examples cost less and measure less precisely; null: all that the task has."""
-    slot: Literal["early", "mid", "late"] | None = None
-    """For task.name teacher: the slot of the teacher's seed; null: drawn for each environment."""
-    blueprint: str | None = setting(None, trust=DATA)
-    """For task.name teacher: the blueprint of its seed, one of host.blueprints; null: drawn for each environment."""
     seeds: int = 1
     """For task.name teacher: how many seeds a teacher has, each in its own slot."""
     inner: Literal["teacher", "own"] = "teacher"
@@ -39,9 +35,6 @@ class TaskConfig(Section, at="task"):
     as for any other seed."""
 
     def check(self) -> None:
-        for key in ("slot", "blueprint"):
-            fine = getattr(self, key) is None or self.name == "teacher"
-            self.require(fine, key, "null; it is for task.name teacher")
         fine = self.seeds == 1 or (self.seeds in (2, 3) and self.name == "teacher")
         self.require(fine, "seeds", "1; or 2 or 3 for task.name teacher")
         fine = self.inner == "teacher" or self.name == "teacher"

@@ -46,15 +46,12 @@ def _teaching_key(key: int, known: bool) -> int:
     return seed_key(key) if known else seeds.stream(key, "seed of the teacher")
 
 
-def choose_seeds(plan: Plan, key: int, count: int, slot: int | None, blueprint: int | None) -> tuple[Right, ...]:
-    """The ``count`` slots and blueprints of an environment's teacher, by slot; drawn, but for the first slot and all
-    blueprints where they are not None."""
+def choose_seeds(plan: Plan, key: int, count: int) -> tuple[Right, ...]:
+    """The ``count`` slots and blueprints of an environment's teacher, drawn, by slot."""
     its, free, chosen = seeds.stream(key, "teacher"), list(range(len(SLOTS))), list[Right]()
     for number in range(count):
         at, which = (seeds.bits(its, 2 * number + each) for each in (0, 1))
-        place = free[at % len(free)] if slot is None or number else slot
-        free.remove(place)
-        chosen.append((place, which % len(plan.blueprints) if blueprint is None else blueprint))
+        chosen.append((free.pop(at % len(free)), which % len(plan.blueprints)))
     return tuple(sorted(chosen))
 
 
@@ -124,8 +121,6 @@ class Task:
     name: str
     form: Form
     sets: Sets  # where teachers answer, without targets
-    slot: int | None = None  # of teachers' seeds; None: drawn for each environment
-    blueprint: int | None = None  # likewise
     seeds: int = 1  # of each teacher
     inner: str = "teacher"  # weights with which the right seed germinates: the teacher's, or its own
 
@@ -152,9 +147,7 @@ def find_form(task: TaskConfig, host: HostConfig) -> Form:
 
 def load(task: TaskConfig, host: HostConfig) -> Task:
     """The task with its examples, on the CPU. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
-    shape, able = find_form(task, host), host.blueprints
-    remedy = f"one of host.blueprints: {', '.join(able)}"
-    require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, remedy)
+    shape = find_form(task, host)
     sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.read(task.name)
     for key, most in (("fit_examples", len(sets.fit)), ("validation_examples", len(sets.validation))):
         wanted = getattr(task, key)
@@ -168,8 +161,6 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
         name=task.name,
         form=shape,
         sets=replace(sets, fit=fit, validation=validation),
-        slot=None if task.slot is None else SLOTS.index(task.slot),
-        blueprint=None if task.blueprint is None else able.index(task.blueprint),
         seeds=task.seeds,
         inner=task.inner,
     )
@@ -187,11 +178,7 @@ def make_lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     """What the environments that ``keys`` name learn from, where the task lies."""
     if task.name not in TAUGHT:
         return BlockTask(task.sets.stacked(len(keys)), blocks.draw(plan, HOST, keys), None)
-    right = (
-        None
-        if task.name == "futile"
-        else tuple(choose_seeds(plan, key, task.seeds, task.slot, task.blueprint) for key in keys)
-    )
+    right = None if task.name == "futile" else tuple(choose_seeds(plan, key, task.seeds) for key in keys)
     teachers = Teachers(plan, keys, right, task.sets.fit.inputs, known=task.inner == "teacher")
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]

@@ -155,7 +155,8 @@ def learn_from_bundles(run: FitRun, state: State, name: str) -> Dialogue[State]:
     for bundle, reflection in zip(bundles, reflections, strict=True):
         proposals = rebase(reflection.proposals, snapshot, mission.guidance)
         run.progress.show_activity(f"{name}: trying what {len(proposals)} answers propose")
-        learnt = yield from steps.gate_edits(mission, bundle, proposals, tools)
+        drafts = yield from steps.draft_edits(mission, bundle, proposals, tools)
+        learnt = yield from steps.gate_edits(mission, bundle, drafts, tools)
         mission = steps.apply_result(mission, learnt, tools)
         state = run.record_reflection(state, bundle, replace(reflection, proposals=proposals), learnt, mission)
     return state

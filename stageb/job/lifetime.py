@@ -45,8 +45,7 @@ _launcher: int | None = None  # the process that this one must not outlive
 _by = signal.SIGINT  # the first signal that ``watch_signals`` turned into a KeyboardInterrupt
 _was_interrupted = False
 _of_command = False  # whether this process is the command line's own: one whose signals raise a KeyboardInterrupt
-_resume: str | None = None  # options that the resuming command needs besides its own; None: there is nothing to resume
-_kept = ""  # what an interruption keeps, in the words of the last message
+_kept: str | None = None  # what an interruption keeps, in the words of the last message; None: there is nothing to resume
 _commit: Path | None = None  # there is something to resume once this file exists
 
 
@@ -127,11 +126,11 @@ def _is_unread(stream: int) -> bool:
     return any(state & (select.POLLERR | select.POLLHUP) for _, state in asked.poll(0))
 
 
-def set_resume(beside: str | None, kept: str = "the last commit stands", commit: Path | None = None) -> None:
-    """Set what an interrupted process says last: what is ``kept``, and to resume with the same command and ``beside``, if
-    the file ``commit`` exists by then. ``beside`` None: there is nothing to resume."""
-    global _resume, _kept, _commit
-    _resume, _kept, _commit = beside, kept, commit
+def set_resume(kept: str | None = "the last commit stands", commit: Path | None = None) -> None:
+    """Set what an interrupted process says last: what is ``kept``, and to resume with the same command, if the file
+    ``commit`` exists by then. ``kept`` None: there is nothing to resume."""
+    global _kept, _commit
+    _kept, _commit = kept, commit
 
 
 def interrupted(number: int) -> str:
@@ -140,11 +139,11 @@ def interrupted(number: int) -> str:
 
 
 def _how_to_resume() -> str:
-    if _resume is None or not (_commit is None or _commit.exists()):
+    if _kept is None or not (_commit is None or _commit.exists()):
         return ""
     if command := command_line():
-        return f"; {_kept}; to resume: {shown(f'{command} {_resume}'.rstrip())}"
-    return f"; {_kept}; the same command resumes{_resume and f' with {_resume}'}"
+        return f"; {_kept}; to resume: {shown(command)}"
+    return f"; {_kept}; the same command resumes"
 
 
 def command_line() -> str:

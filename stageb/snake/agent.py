@@ -29,30 +29,33 @@ SQUEEZED = 8  # channels of the board that the layer over all cells sees
 NEVER = -1e9  # the logit of no probability; finite, since the entropy of minus infinity is none
 
 
-def turn_upright(grids: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def find_ages(grids: Tensor) -> Tensor:
+    """Grids (B, cells) without their food."""
+    return grids.masked_fill(grids > grids.shape[1], 0)
+
+
+def find_heads(grids: Tensor) -> Tensor:
+    """The cell of the head: int64 (B,), of grids (B, cells)."""
+    return find_ages(grids).argmax(1)
+
+
+def look_around(grids: Tensor, size: int) -> Tensor:
+    """The ages of the cells that the actions lead to: (B, 4); a wall's is the number of cells."""
+    walled = functional.pad(find_ages(grids).view(-1, size, size), (1, 1, 1, 1), value=size**2)
+    near = (walled[:, :-2, 1:-1], walled[:, 1:-1, 2:], walled[:, 2:, 1:-1], walled[:, 1:-1, :-2])  # by action
+    heads = find_heads(grids)[:, None, None].expand(-1, ACTIONS, 1)
+    return torch.stack([each.flatten(1) for each in near], 1).gather(2, heads)[:, :, 0]
+
+
+def turn_upright(grids: Tensor, headings: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Grids (B, cells) turned and mirrored, and which action there is each action here: int64 (B, 4)."""
-    cells = grids.shape[1]
-    age = grids.masked_fill(grids > cells, 0)
-    neck = (age == age.amax(1, keepdim=True) - 1).to(torch.uint8).argmax(1)
-    step = find_heads(grids) - neck
-    heading = torch.where(step.abs() == 1, 2 - step, 1 + step.sign())
     boards = grids.view(-1, size, size)
     ways = torch.stack([boards.rot90(turns, (1, 2)).flatten(1) for turns in range(4)], 1)
-    turned = ways.gather(1, heading[:, None, None].expand(-1, 1, cells))[:, 0]
-    is_left = (turned > cells).to(torch.uint8).argmax(1, keepdim=True) % size < size // 2
+    turned = ways.gather(1, headings[:, None, None].expand(-1, 1, size**2))[:, 0]
+    is_left = (turned > size**2).to(torch.uint8).argmax(1, keepdim=True) % size < size // 2
     mirrored = torch.where(is_left, turned.view(-1, size, size).flip(2).flatten(1), turned)
-    turns = torch.arange(ACTIONS, device=grids.device) - heading[:, None]
+    turns = torch.arange(ACTIONS, device=grids.device) - headings[:, None]
     return mirrored, torch.where(is_left, -turns, turns) % ACTIONS
-
-
-def find_deadly(grids: Tensor, size: int) -> Tensor:
-    """The moves that end the game while another does not: bool (B, 4), by action. The tail leaves its cell in time."""
-    age = grids.masked_fill(grids > size**2, 0)
-    walled = functional.pad(age.view(-1, size, size), (1, 1, 1, 1), value=size**2)
-    near = (walled[:, :-2, 1:-1], walled[:, 1:-1, 2:], walled[:, 2:, 1:-1], walled[:, 1:-1, :-2])  # by action
-    heads = age.argmax(1)[:, None, None].expand(-1, ACTIONS, 1)
-    deadly = torch.stack([each.flatten(1) for each in near], 1).gather(2, heads)[:, :, 0] > 1
-    return deadly & ~deadly.all(1, keepdim=True)
 
 
 def make_planes(grids: Tensor, size: int) -> Tensor:
@@ -61,17 +64,11 @@ def make_planes(grids: Tensor, size: int) -> Tensor:
     Age over length, age over cells (the time until a cell is free), food, head, and ones.
     """
     cells = grids.shape[1]
-    is_food = grids > cells
-    age = grids.masked_fill(is_food, 0).to(torch.float32)
+    age = find_ages(grids).to(torch.float32)
     length = age.amax(1, keepdim=True)
-    read = [age / length, age / cells, is_food.float(), (age == length).float(), torch.ones_like(age)]
+    read = [age / length, age / cells, (grids > cells).float(), (age == length).float(), torch.ones_like(age)]
     stacked = torch.stack(read, dim=-1)
     return stacked.view(-1, size, size, PLANES).permute(0, 3, 1, 2)
-
-
-def find_heads(grids: Tensor) -> Tensor:
-    """The cell of the head: int64 (B,), of grids (B, cells)."""
-    return grids.masked_fill(grids > grids.shape[1], 0).argmax(1)
 
 
 def cut_patches(board: Tensor, patch: int) -> Tensor:
@@ -127,8 +124,10 @@ class Agent(nn.Module):
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
-        deadly = find_deadly(grids, self.size)
-        grids, actions = turn_upright(grids, self.size)
+        around = look_around(grids, self.size)
+        deadly = around > 1  # the tail leaves its cell in time
+        neck = around == find_ages(grids).amax(1, keepdim=True) - 1
+        grids, actions = turn_upright(grids, neck.to(torch.uint8).argmax(1) ^ 2, self.size)
         board = cut_patches(make_planes(grids, self.size), self.patch)
         x = functional.relu_(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
         places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
@@ -138,7 +137,7 @@ class Agent(nn.Module):
         whole = functional.relu_(self.whole(functional.relu_(self.squeeze(x)).flatten(1)))
         joint = functional.relu_(self.joint(torch.cat([at_head, whole], dim=1)))
         logits = self.policy(joint).float().gather(1, actions)
-        return logits.masked_fill(deadly, NEVER), self.value(joint).float()[:, 0]
+        return logits.masked_fill(deadly & ~deadly.all(1, keepdim=True), NEVER), self.value(joint).float()[:, 0]
 
     def _draw_weights(self, generator: torch.Generator) -> None:
         """Orthogonal, as in Huang et al. 2022, detail 2: a policy near uniform, residual branches that begin small."""

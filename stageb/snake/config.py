@@ -26,6 +26,8 @@ class GameConfig(Section, at="game"):
     """Cells along a side of the square board, 4 to 30."""
     patience: int | None = setting(None, Check(lambda steps: 1 <= steps <= 30_000, "1 to 30000 steps").or_null())
     """Steps without food after which a game is cut off (truncated, not lost); null: twice the number of cells."""
+    limit: int | None = setting(None, at_least(1).or_null())
+    """Steps after which any game is cut off; null: none."""
     food: float = 1.0
     """Reward for eating."""
     death: float = -1.0
@@ -34,8 +36,6 @@ class GameConfig(Section, at="game"):
     """Reward for filling the board, in addition to the last food's."""
     step: float = -0.001
     """Reward for every step, in addition to the others."""
-    approach: float = 0.0
-    """Reward for every cell that the head moves nearer to the food, and penalty for every cell that it moves away."""
 
     @property
     def cells(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from stageb import seeds
 from stageb.config import FabricConfig, require
@@ -20,9 +22,9 @@ from stageb.errors import InputError
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import wilson
-from stageb.snake.agent import Agent
+from stageb.snake.agent import Agent, find_heads
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
-from stageb.snake.game import Game, GameTotals
+from stageb.snake.game import ACTIONS, DOWN, LEFT, RIGHT, UP, Game, GameTotals
 from stageb.snake.rollout import Autocast
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
@@ -57,6 +59,27 @@ def load_agent(folder: Path, config: SnakeConfig) -> StoredAgent:
     return StoredAgent(folder, config, agent, last["state"]["update"])
 
 
+class Cycle(nn.Module):
+    """A player that goes around the whole board again and again: it wins every game, slowly. Even sides alone have a way
+    around; here it goes right in the row in which snakes start, and back in the first column."""
+
+    def __init__(self, size: int) -> None:
+        """Raises ``ConfigError`` for an odd side."""
+        super().__init__()
+        require(size % 2 == 0, "game.size", size, "an even side for --cycle, since no odd board can be gone around")
+        middle = size // 2
+        (first, onward), last = ((0, DOWN), size - 1) if middle % 2 == 0 else ((size - 1, UP), 0)
+        way = []
+        for row, column in itertools.product(range(size), repeat=2):
+            ahead, turn = (RIGHT, size - 1) if (row - middle) % 2 == 0 else (LEFT, 1 if row != last else 0)
+            way.append((RIGHT if row == first else onward ^ 2) if column == 0 else onward if column == turn else ahead)
+        self.way = nn.Parameter(torch.tensor(way), requires_grad=False)  # the action at every cell
+
+    def decide(self, grids: Tensor) -> tuple[Tensor, None]:
+        """As ``Agent.decide``, without values."""
+        return functional.one_hot(self.way[find_heads(grids)], ACTIONS), None
+
+
 MOST_GAMES = 1_000_000
 LOOK = 32  # steps between two questions to the device whether all games are over
 Rows = list[list[int]]  # of games, by the fields of GameTotals
@@ -69,23 +92,26 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
+    parser.add_argument("--cycle", action="store_true", help="play by going around the board, a reference that always wins")
     given = parser.parse_args(arguments)
     require(1 <= given.episodes <= MOST_GAMES, "--episodes", given.episodes, f"1 to {MOST_GAMES}")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     stored = load_agent(folder, config)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
-    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))
+    player = Cycle(config.game.size) if given.cycle else stored.agent
+    title = f"{folder}, {'around the board' if given.cycle else f'after {stored.updates:,} updates'}"
+    return worlds.run(fabric, lambda world: _on_ranks(world, title, player, config.game, given.episodes, given.seed))
 
 
-def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> int:
+def _on_ranks(world: World, title: str, player: Agent | Cycle, game: GameConfig, episodes: int, seed: int) -> int:
     """Play the games on all ranks; rank 0 prints the results."""
-    agent, game = stored.agent.to(world.device), stored.config.game
+    player = player.to(world.device)
     named = seeds.stream(seed, "snake", "stageb evaluate")
     with world.at("evaluation"):
-        found = play_out(agent, game, named, world.share(range(episodes)), world.fabric.autocast)
+        found = play_out(player, game, named, world.share(range(episodes)), world.fabric.autocast)
     rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
     if world.is_global_zero:
-        print(f"{stored.folder}, after {stored.updates:,} updates")
+        print(title)
         print("\n".join(format_table(rows, game)))
     return 0
 
@@ -108,9 +134,9 @@ def format_table(rows: Rows, config: GameConfig) -> list[str]:
 
 
 @torch.no_grad()
-def play_out(agent: Agent, config: GameConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
+def play_out(player: Agent | Cycle, config: GameConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
     """The first episode of each of the games that ``numbers`` name: int64 (games, 5), by the fields of ``GameTotals``."""
-    device = next(agent.parameters()).device
+    device = next(player.parameters()).device
     found = torch.zeros((len(numbers), 5), dtype=torch.int64, device=device)
     if not numbers:
         return found
@@ -119,7 +145,7 @@ def play_out(agent: Agent, config: GameConfig, seed: int, numbers: Sequence[int]
     step = 0
     while step % LOOK or not bool(over.all()):
         with autocast():
-            logits, _ = agent.decide(game.grids())
+            logits, _ = player.decide(game.grids())
         outcome = game.move(logits.argmax(-1))
         done = outcome.terminated | outcome.truncated
         facts: list[Any] = [done, game.score, outcome.won, outcome.truncated, game.steps]

@@ -9,9 +9,9 @@ snake's length at the head), and for the food one more than the board has cells.
 which the game is not Markov.
 
 Rules: the snake starts with length 3 in the middle, heading right. The tail's cell is free unless the snake eats. A reverse
-move is ignored: the snake goes on straight. A wall or the body ends the game; the full board wins it; a game in which
-nothing is eaten for too long is cut off, which is no death. Food falls on any free cell alike, drawn from a stream named by
-seed, the game's global number, the episode and the food's number, so it depends on no batch, rank or world size.
+move is ignored: the snake goes on straight. A wall or the body ends the game; the full board wins it; a game that takes too
+long, or in which nothing is eaten for too long, is cut off, which is no death. Food falls on any free cell alike, drawn from
+a stream named by seed, the game's global number, the episode and the food's number, so it depends on no batch or rank.
 
 Nothing here waits for the device: what only few games need is done for all and masked, except on a CPU, where picking them
 is cheaper.
@@ -96,7 +96,6 @@ class Game:
         self.count, self.cells = len(numbers), config.cells
         self.dtype = torch.uint8 if self.cells < 255 else torch.int16  # of a grid, the food's mark included
         self._next = _neighbours(config.size).to(self.device)
-        self._far = _distances(config.size).to(self.device) if config.approach else None
         self._start = config.size // 2 * (config.size + 1)  # the head's cell at first: the middle, or the one after it
         self._ages = torch.arange(1, START_LENGTH + 1, dtype=torch.int32, device=self.device)
         key = seeds.stream(seed, "snake", "food")
@@ -127,7 +126,6 @@ class Game:
         target = self._next[self.head * ACTIONS + heading]  # a wall leads to the head itself, where the snake is
         ate = target == self.food
         died = self.free_at.gather(1, target[:, None])[:, 0] > self.clock + 1
-        rewards = self._rewards(target, ate, died)
         self.heading.copy_(heading)
         self.head.copy_(torch.where(died, self.head, target))
         self.length += ate
@@ -138,7 +136,12 @@ class Game:
         self.steps += 1
         won = self.length == self.cells
         terminated = died | won
-        return MoveResult(rewards, ate, terminated, (self.idle >= self.config.hunger) & ~terminated, won)
+        config = self.config
+        rewards = ate * config.food + died * config.death + won * config.win + config.step
+        spent = self.idle >= config.hunger
+        if config.limit is not None:
+            spent |= self.steps >= config.limit
+        return MoveResult(rewards, ate, terminated, spent & ~terminated, won)
 
     def restart(self, done: Tensor, ate: Tensor) -> None:
         """Begin a new episode where ``done``, bool (N,), and lay food there and where the last step ``ate``."""
@@ -160,13 +163,11 @@ class Game:
         else:
             self.food.copy_(torch.where(hungry, self._fallen(slice(None)), self.food))
 
-    def grids(self, out: Tensor | None = None) -> Tensor:
-        """What an agent sees: (N, cells), of the game's ``dtype``, in ``out`` where it is given."""
-        out = torch.empty((self.count, self.cells), dtype=self.dtype, device=self.device) if out is None else out
-        torch.clamp(self.free_at - self.clock[:, None], min=0, out=self._scratch)
-        out.copy_(self._scratch)
+    def grids(self) -> Tensor:
+        """What an agent sees: (N, cells), of the game's ``dtype``."""
+        grids = (self.free_at - self.clock[:, None]).clamp_(min=0).to(self.dtype)
         mark = self.length.masked_fill(self.food != self.head, self.cells + 1)  # at the head: just eaten, nothing laid yet
-        return out.scatter_(1, self.food[:, None], mark.to(self.dtype)[:, None])
+        return grids.scatter_(1, self.food[:, None], mark.to(self.dtype)[:, None])
 
     def settle(self) -> None:
         """Set all clocks to 0, so that they never come to their end: at least every 2**31 / (cells + 1) steps."""
@@ -190,29 +191,12 @@ class Game:
         self.head.copy_(self.free_at.argmax(1))
         self.length.copy_(self.free_at.amax(1))
 
-    @property
-    def _scratch(self) -> Tensor:
-        if not hasattr(self, "_ticks"):
-            self._ticks = torch.empty_like(self.free_at)
-        return self._ticks
-
     def _fallen(self, rows: Tensor | slice) -> Tensor:
         """Where the next food of these games falls: the k-th free cell, any k alike."""
         length = self.length[rows]
         k = draws.below(self.episode_keys[rows], length - START_LENGTH, self.cells - length)
         free = self.free_at[rows] <= self.clock[rows][:, None]
         return (free.cumsum(1, dtype=self.dtype) <= k[:, None]).sum(1).clamp_(max=self.cells - 1)
-
-    def _rewards(self, target: Tensor, ate: Tensor, died: Tensor) -> Tensor:
-        """Of a step from the head to ``target``, before it is taken."""
-        config = self.config
-        won = ate & (self.length == self.cells - 1)
-        rewards = ate * config.food + died * config.death + won * config.win + config.step
-        if self._far is not None:
-            food = self.food * self.cells
-            nearer = self._far[food + self.head] - self._far[food + target]
-            rewards = rewards + nearer * config.approach
-        return rewards
 
 
 def _neighbours(size: int) -> Tensor:
@@ -224,14 +208,6 @@ def _neighbours(size: int) -> Tensor:
             row, column = (cell // size + moves[action][0], cell % size + moves[action][1])
             table.append(row * size + column if 0 <= row < size and 0 <= column < size else cell)
     return torch.tensor(table)
-
-
-def _distances(size: int) -> Tensor:
-    """Steps from cell to cell on an empty board: float32 (cells * cells,)."""
-    cells = torch.arange(size**2)
-    rows, columns = cells // size, cells % size
-    apart = (rows[:, None] - rows).abs() + (columns[:, None] - columns).abs()
-    return apart.flatten().to(torch.float32)
 
 
 # A board as text and as a picture.

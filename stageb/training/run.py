@@ -180,7 +180,7 @@ class LearningRun(RecordedRun):
         )
         for line in also:
             self.progress.tells(line)
-        lifetime.set_resume("", commit=self.journal.commit_file)
+        lifetime.set_resume(commit=self.journal.commit_file)
         self.loggers = Loggers(self.config.loggers, folder, self.progress.tells)
         self._since = time.monotonic()
 

@@ -82,8 +82,6 @@ class TunerConfig(Section, at="tuner"):
     """Rank of an adapter."""
     alpha: float = setting(32.0, ABOVE_0)
     """The output of an adapter is scaled by alpha / rank."""
-    dropout: float = setting(0.0, SHARE_BELOW_1)
-    """Dropout of an adapter's input during training."""
     target_modules: str = setting("all-linear", trust=DATA)
     """The layers that get an adapter: all-linear, or a regular expression over their names."""
 
@@ -144,28 +142,15 @@ class AnswerConfig(Section, at="answer"):
 
     box_first: bool = False
     """Write an object's box before its name, so that the name is conditioned on the box (Chen et al. 2022, Pix2Seq)."""
-    object_budget: int = setting(0, at_least(0))
-    """Fewest objects in a training answer: after the true objects come boxes that show none, named noise, whose coordinates
-    are not trained. Objects that the model names noise are not reported. 0: true objects only; above 0 needs box_first."""
-
-    def check(self) -> None:
-        self.require(self.box_first or not self.object_budget, "object_budget", "0, or answer.box_first true")
 
 
 @dataclass(frozen=True)
 class LossConfig(Section, at="losses"):
-    """Weights of the terms of the loss. The text term is a mean over the text tokens of the step's true answers, that of
-    coordinates a mean over its objects, on both channels."""
+    """The loss is the cross-entropy of text tokens, a mean over those of the step's true answers, and that of coordinate
+    tokens, a mean over its objects, on both channels."""
 
-    text: float = setting(1.0, at_least(0))
-    """Weight of the cross-entropy of text tokens."""
-    coordinates: float = setting(1.0, at_least(0))
-    """Weight of the cross-entropy of coordinate tokens, over the whole vocabulary."""
     soft_width: float = setting(0.0, at_least(0))
     """Standard deviation, in bins, of the Gaussian target of a coordinate; 0: the true bin only."""
-
-    def check(self) -> None:
-        self.require(self.text + self.coordinates > 0, "text", "above 0 if losses.coordinates is 0")
 
 
 @dataclass(frozen=True)
@@ -178,8 +163,7 @@ class ChannelAConfig(Section, at="channel_a"):
 
 @dataclass(frozen=True)
 class ChannelBConfig(Section, at="channel_b"):
-    """Steps that train on the model's own answers, corrected: kept up to the first box that matches no object, or, with
-    `answer.object_budget`, kept whole, such boxes named noise and every other one as the object that it overlaps."""
+    """Steps that train on the model's own answers, corrected: kept up to the first box that matches no object."""
 
     rollouts_per_step: int = setting(16, at_least(1))
     """Images that the model answers per step, over all ranks."""

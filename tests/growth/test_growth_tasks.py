@@ -44,10 +44,8 @@ def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: Kind) -> None:
 
 
 def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None:
-    config = HostConfig(blueprints=["norm", "low_rank"])
-    given, own = (
-        tasks.load(TaskConfig("teacher", blueprint="low_rank", inner=inner), config) for inner in ("teacher", "own")
-    )
+    config = HostConfig(blueprints=["low_rank"])
+    given, own = (tasks.load(TaskConfig("teacher", inner=inner), config) for inner in ("teacher", "own"))
     plan = hosts.make_plan(config, given.form)
     one, other = tasks.make_lessons(given, plan, KEYS), tasks.make_lessons(own, plan, KEYS)
     assert one.right == other.right and one.right is not None
@@ -126,17 +124,6 @@ def test_what_an_environment_learns_from_hangs_on_its_own_key_alone() -> None:
     assert torch.equal(tasks.draw_batches(KEYS[3:4], 2, 7, 10, 30)[0], batches[3])
     assert all(sorted(row.flatten()[:30].tolist()) == list(range(30)) for row in batches)
     assert not torch.equal(batches[0], batches[1]) and not torch.equal(batches, tasks.draw_batches(KEYS, 3, 7, 10, 30))
-
-
-def test_a_task_may_name_what_its_teachers_have() -> None:
-    config = HostConfig()
-    task = tasks.load(TaskConfig("teacher", slot="late", blueprint="mlp"), config)
-    plan = hosts.make_plan(config, task.form)
-    assert tasks.make_lessons(task, plan, KEYS).right == (((2, 1),),) * len(KEYS)
-    with pytest.raises(ConfigError, match=r"task.blueprint: 'attention'.*of host.blueprints: norm, mlp, low_rank"):
-        tasks.load(TaskConfig("teacher", blueprint="attention"), config)
-    with pytest.raises(ConfigError, match=r"task.slot: 'mid': null; it is for task.name teacher"):
-        TaskConfig("digits", slot="mid")
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("digits", (1197, 300, 300)), ("mnist1d", (3000, 1000, 1000))])

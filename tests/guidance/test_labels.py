@@ -28,7 +28,7 @@ from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
-from stageb.guidance.rules.judge import compile_rules, read_rules
+from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import CompiledRule, make_judge
 from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -136,8 +136,8 @@ def test_rules_of_labels_are_judged_alike_by_python_and_sql() -> None:
     ]
     tickets = list(map(ticket, pairs))
     coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
-    mission = CodedMission("m", 0, coded, labels=guidance.labels)
-    by_rules, by_python = compile_rules(coded, guidance.labels), judge_by_python([mission])
+    mission = CodedMission("m", 0, coded)
+    by_rules, by_python = coded.compile(), judge_by_python([mission])
     found = [by_rules(reading(each)) for each in tickets]
     assert [(each.verdict, each.rule or None) for each in found] == judge_by_sql(mission, pairs)
     assert [by_python(pair) for pair in pairs] == found

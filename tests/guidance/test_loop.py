@@ -980,7 +980,7 @@ def test_fresh_sets_the_old_folder_aside(fit: Fit) -> None:
     assert fit("--fresh") == 0
     assert content(fit.root / "run.1") == before
     assert content(fit.run) != before
-    assert fit(seed=18, guidance__reset_on_rerun="true") == 0
+    assert fit("--fresh", seed=18) == 0
     assert {path.name for path in fit.root.iterdir()} == {"run", "run.1", "run.2"}
     assert fit.state()["finished"]
     assert fit.rows("metrics")

@@ -112,7 +112,7 @@ def test_from_python_ctrl_c_is_an_exception_and_another_call_goes_on_in_any_thre
 
 def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
-    arguments = small.arguments(tickets, tmp_path / "out", 1, {**KEYS, "guidance.reset_on_rerun": True})
+    arguments = small.arguments(tickets, tmp_path / "out", 1, KEYS)
     job = Job.start([sys.executable, "-m", "stageb", *arguments], tmp_path / "job", PATH)
     assert wait_until(partial(has_commits, tmp_path / "out/run", 1), 60.0)
     os.kill(job.parent.pid, signal.SIGTERM)
@@ -121,13 +121,12 @@ def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
     assert "Traceback" not in job.err
     last = job.err.strip().splitlines()[-1]
     assert last.startswith("interrupted by SIGTERM; the last commit stands; to resume: python -m stageb fit --")
-    assert last.endswith(" --guidance.reset_on_rerun false")
 
 
 def test_the_first_commit_counts_from_the_moment_it_is_there(tmp_path: Path) -> None:
     """Not from when the process that made it gets to say so: a signal may fall in between."""
     commit = tmp_path / "commit.json"
-    lifetime.set_resume("", commit=commit)
+    lifetime.set_resume(commit=commit)
     try:
         assert lifetime.interrupted(signal.SIGTERM) == "interrupted by SIGTERM"
         commit.touch()

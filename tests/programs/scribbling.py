@@ -1,14 +1,11 @@
 """A run of the two-channel loop whose answers are made up rather than a model's, as a loop of its own: registered once this
 is imported. An answer is the truth with some objects left out, moved, or told twice, by its key and the weights' version, so
-that all of what becomes of answers counts; a rank may raise or hang instead of answering."""
+that all of what becomes of answers counts; a rank may raise instead of answering."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from stageb import seeds
@@ -18,7 +15,7 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import Detection, DetectorRollout, Sample
 
 LOOPS["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
-FATEFUL = 1  # the step of channel B, of those that a rank answers in, that ``fate`` comes in
+FATEFUL = 1  # the step of channel B, of those that a rank answers in, in which it raises
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class ScribblingConfig(TwoChannelConfig):
     loop: Literal["scribbling"] = "scribbling"  # type: ignore[assignment]
     """The loop that these keys are of."""
     raises_on: int = -1
-    """A rank that raises; others' fates stand in the file ``fate`` in ``output.root``: "stops 1"."""
+    """The rank that raises."""
 
 
 def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
@@ -45,12 +42,6 @@ def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
     return ids[: len(ids) // 2] if seeds.uniform(key, 99) < 0.2 else ids
 
 
-def fate_of(config: ScribblingConfig) -> list[str]:
-    """What becomes of a rank, and which: raises, stops, dies or stale. None where nothing does."""
-    path = Path(config.output.root, "fate")
-    return path.read_text().split() if path.exists() else ["raises", str(config.raises_on)]
-
-
 def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run on answers that are made up."""
     from stageb.job import world as worlds
@@ -61,7 +52,7 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     from stageb.two_channel.learning import rollout
 
     inputs = read_inputs(config)
-    fate, answered = fate_of(config), 0
+    answered = 0
 
     def main(world: World) -> int:
         def write(
@@ -73,10 +64,8 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
             nonlocal answered
             answered += 1
             version = self.version
-            if fate[1:] == [str(world.rank)] and answered == FATEFUL + 1:
-                if fate[0] == "raises":
-                    raise ValueError("the lamp went out")
-                os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
+            if config.raises_on == world.rank and answered == FATEFUL + 1:
+                raise ValueError("the lamp went out")
             spelling = text.find_spelling(self._detector.tokenizer)
             return [
                 DetectorRollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)

@@ -108,11 +108,19 @@ def test_food_sets_the_patience_back() -> None:
     assert int(game.idle) == 0
 
 
-def test_the_way_to_the_food_can_be_rewarded() -> None:
-    game = game_of(OPEN, RIGHT, approach=0.5, step=0.0)
-    assert float(game.move(torch.tensor([DOWN])).rewards) == 0.5
-    game = game_of(OPEN, RIGHT, approach=0.5, step=0.0)
-    assert float(game.move(torch.tensor([UP])).rewards) == -0.5
+def test_a_game_is_cut_off_at_its_limit_whatever_was_eaten() -> None:
+    game = game_of(OPEN, RIGHT, limit=3)
+    outcome = advance(game, DOWN, DOWN, RIGHT)
+    assert bool(outcome.truncated)
+    assert not bool(outcome.terminated)
+    assert int(game.score) == 1
+
+
+def test_a_win_brings_its_reward_beside_the_last_foods() -> None:
+    game = game_of("a b c d h g f e i j k l * o n m", LEFT, win=5.0, step=0.0, limit=1)
+    outcome = advance(game, LEFT)
+    assert float(outcome.rewards) == 6.0
+    assert not bool(outcome.truncated)
 
 
 # Many games at once

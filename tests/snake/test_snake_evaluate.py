@@ -2,11 +2,12 @@
 
 from contextlib import nullcontext
 
+import pytest
 import torch
 
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig
-from stageb.snake.evaluate import play_out
+from stageb.snake.evaluate import Cycle, play_out, sum_games
 from stageb.snake.game import Game
 
 
@@ -23,3 +24,11 @@ def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
         alone.append([1, int(game.score), int(outcome.won), int(outcome.truncated), int(game.steps)])
     assert found == alone
     assert len({steps for *_, steps in alone}) > 1
+
+
+@pytest.mark.parametrize("size", [4, 6, 8, 16])
+def test_going_around_the_board_wins_every_game(size: int) -> None:
+    played = sum_games(play_out(Cycle(size), GameConfig(size=size), 0, range(8), nullcontext))
+    assert played.won == played.games == 8
+    assert played.died == played.cut == 0
+    assert played.score == 8 * (size**2 - 3)

@@ -13,7 +13,7 @@ from stageb.snake.rollout import Player
 
 
 def test_only_games_that_ended_count_with_what_they_ate_and_how_long_they_took() -> None:
-    config = GameConfig(size=5, food=1.0, death=0.0, step=0.0, approach=0.0)
+    config = GameConfig(size=5, food=1.0, death=0.0, step=0.0)
     numbers = range(16)
     agent = Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0)
     player = Player(agent, Game(config, 0, numbers), 96, numbers, 0, contextlib.nullcontext)

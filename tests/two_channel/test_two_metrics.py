@@ -22,7 +22,7 @@ from stageb.two_channel.boxes.metrics import (
     score_objects,
 )
 from stageb.two_channel.boxes.text import bins_of, list_true_objects, parse, write_answer
-from stageb.two_channel.learning.evaluate import format_table, rename_noise
+from stageb.two_channel.learning.evaluate import format_table
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 SIZE = 999  # a pixel is a bin
@@ -120,19 +120,6 @@ def test_what_is_told_in_a_crowd_counts_neither_way() -> None:
     assert compute_figures([replace(true, crowds=())], [told(right, within, scores=(0.1, 0.9))])["f1_50"] == pytest.approx(
         2 / 3
     )
-
-
-def test_noise_counts_for_average_precision_alone_by_its_likeliest_name() -> None:
-    true = sample(("a", (0, 0, 100, 100)), ("b", (200, 200, 300, 300)))
-    one, other = list_true_objects(true)
-    said = told(one, replace(other, desc="noise"), scores=(0.9, 0.8))
-    found = rename_noise(said, [[math.log(0.1), math.log(0.25)]], ["a", "b"])
-    assert (found.objects, found.scores) == ((one,), (0.9,))
-    [(box, chance)] = found.tail
-    assert box == other and chance == pytest.approx(0.2)
-    measured = compute_figures([true], [found])
-    assert measured["mAP50"] == pytest.approx(1) and measured["recall_50"] == 0.5 and measured["predicted_per_true"] == 0.5
-    assert rename_noise(said, [], ["a", "b"]).tail == ()
 
 
 @pytest.mark.parametrize("box_first", [False, True])

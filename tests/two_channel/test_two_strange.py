@@ -30,7 +30,7 @@ def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
     answers = [whole, (*whole[:end], image, *whole[end:]), (image, *whole), (image,), ()]
     writer = Writer(found, spelling)
     monkeypatch.setattr(writer, "write", lambda *_: [DetectorRollout(ids, True, 0) for ids in answers])
-    told = answer_view(writer, [sample] * len(answers), spelling, TwoChannelConfig(), [])
+    told = answer_view(writer, [sample] * len(answers), spelling, TwoChannelConfig())
     assert [each.objects for each in told] == [true, true[:1], (), (), ()]
     assert told[1].scores == pytest.approx(told[0].scores[:1], rel=1e-4)
 

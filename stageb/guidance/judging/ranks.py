@@ -23,7 +23,7 @@ from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
+from stageb.guidance.rules.judge import CodedRule, CodedRules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import (
@@ -37,7 +37,6 @@ from stageb.guidance.rules.prompts import (
 )
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.columns import Scale, parse_scales
 from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
 from stageb.guidance.words.types import (
     BY_RULES,
@@ -61,8 +60,8 @@ class Coder:
     """The rules of a run's missions as code. Names and values are those of all its tickets, as for who uses the rules after
     the run; every text is read once."""
 
-    def __init__(self, tickets: Sequence[Ticket], words: Words, scales: Sequence[Scale] = ()) -> None:
-        self._tickets, self._words, self._scales = tickets, words, scales
+    def __init__(self, tickets: Sequence[Ticket], words: Words) -> None:
+        self._tickets, self._words = tickets, words
         self._parser = cache(self._make_parser)
         self._compiled = lru_cache(KEPT)(self._compile)
 
@@ -91,10 +90,10 @@ class Coder:
     def _compile(self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
         parse = self._parser(mission, labels)
         speaking = speaking_rules(rules, name_labels(self._words, labels))
-        return compile_rules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking], labels)
+        return CodedRules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking], labels).compile()
 
     def _make_parser(self, mission: str, labels: tuple[Verdict, ...]) -> Callable[[str], RuleCode | OutOfReach]:
-        vocabulary = Vocabulary.of((ticket for ticket in self._tickets if ticket.mission == mission), self._scales)
+        vocabulary = Vocabulary.of(ticket for ticket in self._tickets if ticket.mission == mission)
         return cache(partial(parse_rule, vocabulary=vocabulary, words=name_labels(self._words, labels)))
 
 
@@ -119,7 +118,7 @@ class GuidanceRanks:
         self.group_size = rollout.group_size(self.round_size, per_rank, most, ways)
         self._ways = ways or rollout.WAYS
         self.words = words_of(config.prompt, config.model)
-        self._coder = Coder(tickets, self.words, parse_scales(config.reflection.scales or ()))
+        self._coder = Coder(tickets, self.words)
         self._engine: Engine | None = None
         self._reflector: Engine | None = None
 

@@ -48,11 +48,10 @@ from stageb.guidance.learning.whole import (
 from stageb.guidance.rules.edits import apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
 from stageb.guidance.rules.forms import Forms, reading
-from stageb.guidance.rules.judge import compile_rules, read_rules, speaking_rules
+from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
@@ -127,10 +126,7 @@ class _Teacher:
 
     def __post_init__(self) -> None:
         config, words = self.tools.config, self.tools.words
-        scales = None if config.reflection.scales is None else parse_scales(config.reflection.scales)
-        forms = Forms(
-            arithmetic=config.reflection.arithmetic, phrases=True, stems=True, missing=True, fine=True, scales=scales
-        )
+        forms = Forms(config.reflection.arithmetic, phrases=True, stems=True, missing=True, fine=True)
         cases, prices = self.bundle.judged, prices_of(config.gating)
         chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
@@ -143,7 +139,7 @@ class _Teacher:
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)
         readings = [reading(case.ticket) for case in cases]
         masks = find_terms(readings, forms)
-        coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words))
+        coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words).each)
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
         plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
         material = Material(
@@ -230,7 +226,7 @@ class _Teacher:
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
     """Whether the rules as code, under which a ticket passes of which they say nothing, give tickets their labels."""
-    judge = compile_rules(read_rules(guidance, tools.vocabulary, tools.words), guidance.labels)
+    judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
     tickets = [tools.tickets[i] for i in positions]
     return [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in tickets]
 

@@ -10,13 +10,15 @@ often. A ridge keeps a few tickets that happen to be told apart from making ever
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.words.types import UNCALIBRATED, Calibration, Verdict
+from stageb.guidance.judging.answers import sigmoid
+from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
 
 FEWEST = 16  # tickets to fit on
 RIDGE = 1.0  # of the slope, about 1, and of the weight of rules, about 0; a hundredth of it of the offset, about 0
@@ -57,6 +59,16 @@ def find_log_odds(merit: float, label_passes: bool, temperature: float) -> float
     """The log-odds of a pass that give a ticket of that label this ``merit`` at ``temperature``."""
     share = min(1 - 1e-6, max(1e-6, merit if label_passes else 1 - merit))
     return temperature * math.log(share / (1 - share))
+
+
+def calibrate(
+    guidance: Guidance, merits: Mapping[int, float], passes: Mapping[int, bool], temperature: float
+) -> tuple[Guidance, dict[int, float]]:
+    """``guidance`` calibrated by its ``merits`` on tickets, of which ``passes`` says the labels; and its merits then."""
+    log_odds = {i: find_log_odds(merit, passes[i], temperature) for i, merit in merits.items()}
+    further = fit_calibration(list(log_odds.values()), list(passes.values()))
+    after = {i: sigmoid(further.of(odds) * (1 if passes[i] else -1), temperature) for i, odds in log_odds.items()}
+    return replace(guidance, calibration=further.after(guidance.calibration)), after
 
 
 def measure_calibration_error(log_odds: Sequence[float], passes: Sequence[bool]) -> float:

@@ -19,7 +19,6 @@ from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
 from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.forms import Forms
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
@@ -84,8 +83,7 @@ class Study:
         """What sets the errors of a kind apart; counted when it is first asked for."""
         if kind not in self._known:
             config = self.config
-            scales = None if config.scales is None else parse_scales(config.scales)
-            forms = Forms(config.arithmetic, scales=scales)
+            forms = Forms(config.arithmetic)
             errors, contrast = of_kind(self.judged, kind, self.guidance)
             won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
             pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks

@@ -21,7 +21,7 @@ from stageb.guidance.learning.calibration import find_log_odds, fit_calibration,
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import compile_rules, read_rules
+from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
 
@@ -116,7 +116,7 @@ class Stacker:
         return known is None or (known.score > 0) == known.passes
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
-        judge = compile_rules(read_rules(guidance, self.tools.vocabulary, self.tools.words), guidance.labels)
+        judge = read_rules(guidance, self.tools.vocabulary, self.tools.words).compile()
         return [judge(reading(self.tools.tickets[i])).verdict for i in positions]
 
 

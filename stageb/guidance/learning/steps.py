@@ -13,9 +13,8 @@ from functools import partial
 from itertools import islice
 
 from stageb.engines.protocol import Prompt
-from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
-from stageb.guidance.learning.calibration import find_log_odds, fit_calibration
+from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
@@ -88,6 +87,15 @@ class Bundle:
     def why_not(self) -> str:
         """Why it cannot teach; empty where it can."""
         return why_ineligible(self.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """The edits that a bundle's proposals come to."""
+
+    edits: Sequence[Edit]
+    verdicts: Verdicts = field(default_factory=Verdicts)  # known then, and what they took
+    gate: Gate | None = None  # that they are put to; None: nothing tests them
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +184,12 @@ def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> D
     ]
 
 
-def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[GateResult]:
-    """Put the proposals to the gate; without a gate, take the first edit within the limits on rules and tokens."""
+def draft_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[Drafts]:
+    """The edits that the proposals come to, within the limits on rules and tokens; none that is barred."""
     if not tools.config.has_gate:
-        return _untested(mission, bundle, proposals, tools)
+        guidance, name = mission.guidance, bundle.name
+        edited = [(each, times, apply(guidance, each.operations, name)) for each, times in merge_equal(proposals)]
+        return Drafts([Edit((each,), times, after) for each, times, after in edited if fits(after, tools)])
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
     gate = make_gate(mission, race_on, tools, bundle.number)
@@ -187,13 +197,19 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
         _edits(mission.guidance, bundle, proposals, gate, tools), known_verdicts(mission, tools)
     )
     edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
-    edits_to_try, verdicts = yield from _calibrate_edits(edits_to_try, gate, verdicts, tools)
+    return Drafts(*(yield from _calibrate_edits(edits_to_try, gate, verdicts, tools)), gate)
+
+
+def gate_edits(mission: MissionState, bundle: Bundle, drafts: Drafts, tools: Tools) -> Dialogue[GateResult]:
+    """Put the edits to the gate; without a gate, take the first."""
+    if drafts.gate is None:
+        return GateResult(Decision((), 0.0, next(iter(drafts.edits), None)), mission.left)
     fold, parts = bundle.number % FOLDS, mission.left.edits
     if tools.choose:
-        deciding = decide_by(tools.choose, edits_to_try, gate, parts[fold])
+        deciding = decide_by(tools.choose, drafts.edits, drafts.gate, parts[fold])
     else:
-        deciding = decide(edits_to_try, gate, partial(_join, mission, bundle, tools), parts[fold])
-    decision, verdicts = yield from ask_once(deciding, verdicts)
+        deciding = decide(drafts.edits, drafts.gate, partial(_join, mission, bundle, tools), parts[fold])
+    decision, verdicts = yield from ask_once(deciding, drafts.verdicts)
     left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
     failed = tuple(
         (digest(replace(tried.edit.guidance, calibration=mission.guidance.calibration)), fold)
@@ -299,12 +315,8 @@ def _calibrate(guidance: Guidance, merits: Mapping[int, float], tools: Tools) ->
     """``guidance`` calibrated by how it judges these tickets, and how it judges them then."""
     if not tools.weighs:
         return guidance, merits
-    temperature = tools.config.sampler.grid[0].temperature
     passes = {i: tools.tickets[i].label == "pass" for i in merits}
-    log_odds = {i: find_log_odds(merit, passes[i], temperature) for i, merit in merits.items()}
-    further = fit_calibration(list(log_odds.values()), list(passes.values()))
-    after = {i: sigmoid(further.of(odds) * (1 if passes[i] else -1), temperature) for i, odds in log_odds.items()}
-    return replace(guidance, calibration=further.after(guidance.calibration)), after
+    return calibrate(guidance, merits, passes, tools.config.sampler.grid[0].temperature)
 
 
 def _calibrate_edits(
@@ -321,16 +333,6 @@ def _calibrate_edits(
         verdicts = verdicts.plus(guidance, after)
         calibrated.append(replace(edit, guidance=guidance))
     return calibrated, verdicts
-
-
-def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
-    """``gate: none``: take the first edit within the limits, untested."""
-    edits = (
-        Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
-        for proposal, times in merge_equal(proposals)
-    )
-    first = next((edit for edit in edits if fits(edit.guidance, tools)), None)
-    return GateResult(Decision((), 0.0, first), mission.left)
 
 
 def make_gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:

@@ -26,7 +26,7 @@ from stageb.guidance.rules.reading import OPERATORS, Reading
 FEWEST = 2  # tickets that a term must hold for
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied
 RAREST_DENIED = 50  # of so many values of a field, one that may be denied
-COUNTED = ("is", "among", "above", "below", "least", "most")  # what speaks of one field
+COUNTED = ("is", "among", "above", "below")  # what speaks of one field
 BEAM = 5  # counts that are made longer
 TRIED = 40  # conditions that may be counted: those that tell most by themselves
 MOST_COUNTED = 8  # of them in one count

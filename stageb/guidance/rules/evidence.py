@@ -22,8 +22,9 @@ from itertools import combinations, islice
 from math import inf, lgamma, log
 from operator import and_
 
+from stageb.guidance.rules.cells import fold_text
 from stageb.guidance.rules.forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
-from stageb.guidance.rules.reading import find_words, fold_text
+from stageb.guidance.rules.reading import find_words
 from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
@@ -42,8 +43,6 @@ CLASS: Mapping[Kind, str] = {
     "differs": "compared",
     "over": "compared",
     "under": "compared",
-    "least": "ranked",
-    "most": "ranked",
     "count": "computed",
 }
 ODDS: Mapping[str, float] = {  # of what rules are about
@@ -52,7 +51,6 @@ ODDS: Mapping[str, float] = {  # of what rules are about
     "limit": 1 / 2,
     "compared": 1 / 8,
     "computed": 1 / 8,
-    "ranked": 1 / 2,
 }
 LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
@@ -215,7 +213,7 @@ def _class(condition: Condition) -> str:
 
 def _repeats(joined: _Joined) -> bool:
     """Whether two conditions say which values one name may have: a single one says what both do."""
-    named = [condition.name for condition in joined if condition.kind in ("is", "among", "least", "most")]
+    named = [condition.name for condition in joined if condition.kind in ("is", "among")]
     return len({*named}) < len(named)
 
 

@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.rules import fields, predicates, reading
+from stageb.guidance.rules import cells, fields, predicates, reading
+from stageb.guidance.rules.cells import parse_number
 from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, Points, simplify
 from stageb.guidance.rules.fields import BY_NAMES, Columns
-from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import (
-    Computed,
-    parse_number,
-)
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Content, Ticket, Verdict
 from stageb.untrusted import clean_text
@@ -35,23 +33,22 @@ class CodedMission:
 
     name: str
     step: int  # of its guidance
-    rules: Sequence[CodedRule]
+    coded: CodedRules
     columns: Columns = BY_NAMES  # what a row's columns say
     is_counted: bool = False  # whether a number that a ticket does not name is 0
     letters: str = ""  # beyond ASCII, that tickets' values have and that are the same in any case
     notes: Sequence[str] = ()  # which rules are provisional, and what is hoped of them
     tickets: Sequence[Ticket] = ()  # that rules were read by
-    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them
 
     @property
     def unreadable(self) -> dict[str, str]:
         """By key, why a rule is not written as code."""
-        return {rule.key: rule.code.why for rule in self.rules if isinstance(rule.code, OutOfReach)}
+        return {rule.key: rule.code.why for rule in self.coded.each if isinstance(rule.code, OutOfReach)}
 
 
 def write_python(missions: Sequence[CodedMission]) -> str:
     """A module of the standard library alone, with ``judge(ticket)``."""
-    sources = [inspect.getsource(module) for module in (clean_text, reading, predicates, fields)]
+    sources = [inspect.getsource(module) for module in (clean_text, cells, reading, predicates, fields)]
     parts = [_split_imports(source) for source in (inspect.getsource(one_line), inspect.getsource(Content), *sources)]
     imports = _join_imports([node for nodes, _ in parts for node in nodes])
     header = ["from __future__ import annotations", "", *imports, "", ""]
@@ -126,13 +123,13 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
     for mission in missions:
         yield from (f"    # {note}" for note in mission.notes)
         yield f"    {mission.name!r}: ("
-        for rule in mission.rules:
-            code = f"CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code, mission.labels)}),"
+        for rule in mission.coded.each:
+            code = f"CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code, mission.coded.labels)}),"
             yield f"        {code}{'  # provisional: not proven to help' * rule.is_provisional}"
         yield "    ),"
     yield "}"
     yield "LABELS: dict[str, tuple[str, ...]] = {  # the first is that of tickets no rule speaks of"
-    yield from (f"    {mission.name!r}: {mission.labels!r}," for mission in missions)
+    yield from (f"    {mission.name!r}: {mission.coded.labels!r}," for mission in missions)
     yield "}"
     yield "COLUMNS: dict[str, Columns] = {"
     yield from (f"    {mission.name!r}: {mission.columns!r}," for mission in missions)
@@ -173,11 +170,11 @@ def _write_predicate(expression: Expression) -> str:
 
 
 def _to_json(mission: CodedMission) -> dict[str, Any]:
-    coded = [(rule, rule.code) for rule in mission.rules if isinstance(rule.code, RuleCode)]
-    gone = [(rule, rule.code) for rule in mission.rules if isinstance(rule.code, OutOfReach)]
+    coded = [(rule, rule.code) for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
+    gone = [(rule, rule.code) for rule in mission.coded.each if isinstance(rule.code, OutOfReach)]
     return {
         "step": mission.step,
-        **({"labels": list(mission.labels)} if mission.labels != PASS_FAIL else {}),
+        **({"labels": list(mission.coded.labels)} if mission.coded.labels != PASS_FAIL else {}),
         **({"notes": list(mission.notes)} if mission.notes else {}),
         "rules": [
             {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": _to_tree(code.expression)}

@@ -12,30 +12,25 @@ from itertools import combinations, product
 from operator import or_
 from typing import Literal
 
+from stageb.guidance.rules.cells import NUMBER, Quantity, fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
 from stageb.guidance.rules.reading import (
     MOST_CHARS,
-    NUMBER,
     OPERATORS,
     Computed,
-    Quantity,
     Reading,
     find_mentioned,
     find_phrases,
     find_stems,
     find_words,
-    fold_text,
-    fold_value,
     is_text,
-    parse_quantity,
     read_content,
 )
-from stageb.guidance.words.columns import Scale, order_values
 from stageb.guidance.words.types import Content, Ticket
 
 Kind = Literal[
     "is", "among", "above", "below", "within", "missing", "mentions",
-    "equals", "differs", "over", "under", "least", "most", "count",
+    "equals", "differs", "over", "under", "count",
 ]  # fmt: skip
 
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
@@ -71,7 +66,6 @@ class Forms:
     arithmetic: bool = False  # limits of what two names' numbers give
     phrases: bool = False  # two or three words stand one after the other
     stems: bool = False  # a word begins so
-    scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
     missing: bool = False  # a field is not there that most tickets have
     fine: bool = False  # more limits of one name's numbers, denser at both ends, with the fewest digits; and two at once
 
@@ -116,8 +110,6 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
             masks |= _within(limits, len(numbers))
     for name, column in columns.items():
         if name not in numeric and name not in texts and not any(map(_is_long, column.values())):
-            if forms.scales is not None:
-                masks |= _ranked(name, order_values(column.values(), forms.scales), masks)
             masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
     for one, other in combinations(common[:MOST_COMPARED], 2):
         are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
@@ -182,16 +174,6 @@ def _either(name: str, values: Mapping[str, int]) -> dict[Condition, int]:
     if not 2 < len(values) <= MOST_VALUES:
         return {}
     return {Condition("among", name, one, other): values[one] | values[other] for one, other in combinations(values, 2)}
-
-
-def _ranked(name: str, scale: Sequence[str], masks: Mapping[Condition, int]) -> dict[Condition, int]:
-    """From each value on, and up to it, of a column whose values have an order; not where one value would say it."""
-    found: dict[Condition, int] = {}
-    for place in range(1, len(scale) - 1):
-        ways: list[tuple[Kind, Sequence[str]]] = [("least", scale[place:]), ("most", scale[: place + 1])]
-        for kind, held in ways:
-            found[Condition(kind, name, scale[place])] = reduce(or_, (masks[Condition("is", name, value)] for value in held))
-    return found
 
 
 def _limits(

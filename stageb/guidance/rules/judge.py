@@ -21,12 +21,12 @@ from stageb.guidance.rules.expression import (
     compile_expression,
 )
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.grammar import Grammar
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.wordings import Grammar
 from stageb.guidance.words.types import (
     HEADLINE_KEY,
     PASS_FAIL,
@@ -112,27 +112,35 @@ class CodedRule:
     is_provisional: bool = False
 
 
-def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True) -> list[CodedRule]:
+@dataclass(frozen=True, slots=True)
+class CodedRules:
+    """Those of a mission."""
+
+    each: Sequence[CodedRule]
+    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them
+
+    def compile(self) -> Callable[[Reading], Ruling]:
+        """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
+        return make_judge((_compile_rule(rule, self.labels) for rule in self.each), HEADLINE_KEY, self.labels)
+
+
+def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True) -> CodedRules:
     """All rules of ``guidance``, those that are out of reach included; the headline only if it is not the neutral one.
 
     Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
     stands, if it can be read in one way alone.
     """
     parse, words = parse_rule if is_whole else _parse_openly, name_labels(words, guidance.labels)
-    return [
+    coded = [
         CodedRule(rule.key, rule.text, parse(rule.text, vocabulary, words), rule.is_provisional)
         for rule in speaking_rules(guidance.rules, words)
     ]
+    return CodedRules(coded, guidance.labels)
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
     """``rules`` without the neutral headline, which says what happens where none of the others speaks."""
     return [rule for rule in rules if rule.key != HEADLINE_KEY or rule.text != words.neutral_headline]
-
-
-def compile_rules(rules: Sequence[CodedRule], labels: tuple[Verdict, ...] = PASS_FAIL) -> Callable[[Reading], Ruling]:
-    """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
-    return make_judge((_compile_rule(rule, labels) for rule in rules), HEADLINE_KEY, labels)
 
 
 def explain_unknown(rules: Sequence[CodedRule], ruling: Ruling, reading: Reading) -> str:
@@ -300,10 +308,10 @@ def _find_deciding(
     """The cases of which the rules as code say the label, each with the rule that does; where no rule can be read, all."""
     texts = {rule.key: rule.text for rule in guidance.rules}
     rules = read_rules(guidance, vocabulary, words)
-    judge = compile_rules(rules, guidance.labels)
+    judge = rules.compile()
     for case in cases:
         ruling = judge(reading(case.ticket))
-        if not rules or ruling.verdict == case.ticket.label:
+        if not rules.each or ruling.verdict == case.ticket.label:
             key = ruling.rule if ruling.verdict else ""
             yield case, key, texts.get(key, "")
 

@@ -9,18 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from stageb.guidance.rules.reading import (
-    ANY,
-    Computed,
-    Reading,
-    are_comparable,
-    find_mentioned,
-    find_quantity,
-    fold_value,
-    has_phrase,
-    parse_number,
-    parse_quantity,
-)
+from stageb.guidance.rules.cells import are_comparable, fold_value, parse_number, parse_quantity
+from stageb.guidance.rules.reading import ANY, Computed, Reading, find_mentioned, find_quantity, has_phrase
 
 Predicate = Callable[[Reading], "bool | None"]
 Verdict = str

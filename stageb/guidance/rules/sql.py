@@ -15,22 +15,21 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
 
-from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
-from stageb.guidance.rules.judge import CodedRule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import (
+from stageb.guidance.rules.cells import (
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,
-    Computed,
-    Reading,
     fold_text,
     fold_unit,
     fold_value,
     parse_number,
     parse_quantity,
 )
+from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
+from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.reading import Computed, Reading
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
@@ -40,14 +39,14 @@ NO_LIMIT = OutOfReach("its limit is no number that SQL can hold")
 def write_sql(missions: Sequence[CodedMission]) -> str:
     """A query for each mission over a table ``tickets`` that has a column for each field."""
     statements = [_write_query(limit_to_sql(mission), len(missions) > 1) for mission in missions]
-    labels = dict.fromkeys(label for mission in missions for label in mission.labels)
+    labels = dict.fromkeys(label for mission in missions for label in mission.coded.labels)
     header = _SQL_HEADER.format(verdicts=", ".join(map(_quote, labels)))
     return "\n".join(f"-- {line}".rstrip() for line in header.split("\n")) + "\n\n" + "\n".join(statements)
 
 
 def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[str | None]:
     """The verdicts of the query that is exported, tried with SQLite on rows of the mission: names of columns and cells."""
-    named = [atoms(rule.code.expression) for rule in mission.rules if isinstance(rule.code, RuleCode)]
+    named = [atoms(rule.code.expression) for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
     columns = list(dict.fromkeys(name for atoms_ in named for atom in atoms_ for name in atom.fields))
     quoted = [_quote_name(name) for name in ("", *columns)]  # a table has one column at least
     with closing(sqlite3.connect(":memory:")) as opened:
@@ -71,7 +70,7 @@ def _is_stable(letter: str) -> bool:
 def limit_to_sql(mission: CodedMission) -> CodedMission:
     """The mission with what SQL cannot say marked as out of reach."""
     rules = []
-    for rule in mission.rules:
+    for rule in mission.coded.each:
         named = list(atoms(rule.code.expression)) if isinstance(rule.code, RuleCode) else []
         limits = [parse_number(limit) for atom in named if (limit := _limit_of(atom))]
         if any(atom.relation == "mentions" for atom in named):
@@ -79,7 +78,7 @@ def limit_to_sql(mission: CodedMission) -> CodedMission:
         elif any(limit is None or math.isinf(limit) for limit in limits):
             rule = replace(rule, code=NO_LIMIT)
         rules.append(rule)
-    return replace(mission, rules=rules)
+    return replace(mission, coded=replace(mission.coded, each=rules))
 
 
 def _limit_of(atom: Atom | Arithmetic) -> str:
@@ -100,10 +99,12 @@ line break: PostgreSQL and Oracle call it CHR."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
-    verdicts, keys = _choose_first(mission) if mission.labels != PASS_FAIL else _choose_by_side(mission)
+    verdicts, keys = _choose_first(mission) if mission.coded.labels != PASS_FAIL else _choose_by_side(mission)
     lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}"]
     lines += [f"-- {note}" for note in mission.notes]
-    lines += [f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule in mission.rules]
+    lines += [
+        f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule in mission.coded.each
+    ]
     lines += [f"-- not written: {key}: {json.dumps(why)}" for key, why in mission.unreadable.items()]
     return "\n".join(
         [
@@ -159,12 +160,12 @@ def _choose_first(mission: CodedMission) -> tuple[list[str], list[str]]:
         keys += [f"WHEN {test} THEN {_quote(rule.key)}" for rule, test in tests if verdict]
         for cases in (verdicts, keys):
             cases.append(f"WHEN {held} IS NULL THEN NULL")
-    return [*verdicts, f"ELSE {_quote(mission.labels[0])}"], [*keys, f"ELSE {_quote(HEADLINE_KEY)}"]
+    return [*verdicts, f"ELSE {_quote(mission.coded.labels[0])}"], [*keys, f"ELSE {_quote(HEADLINE_KEY)}"]
 
 
 def _write_tests(mission: CodedMission) -> Iterator[tuple[CodedRule, str]]:
     writer = _Conditions(mission)
-    for rule in mission.rules:
+    for rule in mission.coded.each:
         code = rule.code
         yield rule, "NULL" if isinstance(code, OutOfReach) else f"({writer.write(code.expression)})"
 

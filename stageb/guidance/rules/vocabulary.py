@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from stageb.guidance.rules.cells import fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,
     MOST_PHRASE,
     find_mentioned,
-    fold_text,
-    fold_value,
     has_phrase,
-    parse_quantity,
     read_summaries,
     split_words,
 )
-from stageb.guidance.words.columns import Scale, order_values
 from stageb.guidance.words.types import Ticket
 
 
@@ -38,8 +35,8 @@ class Vocabulary:
     scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
 
     @classmethod
-    def of(cls, tickets: Iterable[Ticket], scales: Sequence[Scale] = ()) -> Vocabulary:
-        """What ``tickets`` hold; values are ordered by ``scales`` and the well-known ones."""
+    def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:
+        """What ``tickets`` hold."""
         names: dict[str, str] = {}
         values: dict[str, set[str]] = {}
         written: dict[str, dict[str, str]] = {}  # field -> its values, as they are compared and as they were first written
@@ -65,7 +62,7 @@ class Vocabulary:
         pieces |= {text for name, own in values.items() for text in (name, *own)}
         words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
         frozen = {name: frozenset(own) for name, own in values.items()}
-        ranked = {name: found for name, own in written.items() if (found := order_values(own.values(), scales))}
+        ranked = {name: found for name, own in written.items() if (found := order_values(own.values()))}
         text = "\n".join(dict.fromkeys(texts))
         return cls(
             names,
@@ -101,10 +98,6 @@ class Vocabulary:
             return False
         return any(has_phrase(piece, phrase) for piece in self.pieces if words[0] in piece)
 
-    def describe_scales(self) -> str:
-        """The fields whose values have an order; empty where there is none."""
-        return "; ".join(f"{name}: {' < '.join(scale)}" for name, scale in self.scales.items())
-
     def field(self, name: str) -> str | None:
         """A field as tickets write it, with an article before it or without; None where none has it."""
         folded = fold_text(name)
@@ -134,3 +127,44 @@ def is_mentionable(text: str) -> bool:
     if " " in text:
         return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
     return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
+
+
+# Values that have an order, by well-known scales.
+#
+# A field is ordered where all of its values, three or more, stand on one scale. "Is at least med" then says which of them a
+# ticket may have, and no more: a rule that ranks is the same as one that lists.
+
+
+FEWEST = 3  # values of an ordered field
+WELL_KNOWN = (
+    "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, vhigh, v-high < critical",
+    "very small, vsmall, tiny < small < medium, med, mid < large, big < very large, vlarge, very big, vbig, huge",
+    "very bad, vbad < bad, poor < fair, acceptable, average, ok < good < very good, vgood < excellent",
+    "none, no < slight, minor, low, small < moderate, medium, some < severe, major, high, large < critical, extreme",
+    "never < rarely, seldom < sometimes, occasionally < often, frequently < always",
+    "very slow < slow < medium, moderate, normal < fast < very fast",
+    "xs < s < m < l < xl < xxl",
+    "first < second < third < fourth < fifth",
+    "low < medium, mid < upper, high",
+)
+
+
+def _fold_name(name: str) -> str:
+    """A value as scales name it: in any case, with ``_`` or a space in it."""
+    return " ".join(name.casefold().replace("_", " ").split())
+
+
+_SCALES = [[{_fold_name(name) for name in rank.split(",")} for rank in scale.split("<")] for scale in WELL_KNOWN]
+
+
+def order_values(values: Iterable[str]) -> tuple[str, ...]:
+    """The values of a field, lowest first, by the first scale on which all of them stand, each on a rank of its own; none
+    where there is no such scale."""
+    names = {_fold_name(value): value for value in sorted({*values})}
+    if len(names) < FEWEST:
+        return ()
+    for scale in _SCALES:
+        ranks = {name: rank for rank, called in enumerate(scale) for name in called}
+        if len({ranks.get(name, -1) for name in names} - {-1}) == len(names):
+            return tuple(names[name] for name in sorted(names, key=ranks.__getitem__))
+    return ()

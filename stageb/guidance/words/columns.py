@@ -1,8 +1,8 @@
-"""What the columns of tickets say: the config of tables, and values that have an order."""
+"""What the columns of tickets say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,62 +61,3 @@ class ColumnsConfig(Section, at="columns"):
 def is_table(path: str) -> bool:
     """Whether a ticket file is a table, by its name."""
     return path.lower().endswith((".csv", ".tsv", *SHEETS, *PARQUET))
-
-
-# Values that have an order: of well-known scales, and of those that a config names.
-#
-# A field is ordered where all of its values, three or more, stand on one scale. "Is at least med" then says which of them a
-# ticket may have, and no more: a rule that ranks is the same as one that lists.
-
-
-FEWEST = 3  # values of an ordered field
-WELL_KNOWN = (
-    "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, vhigh, v-high < critical",
-    "very small, vsmall, tiny < small < medium, med, mid < large, big < very large, vlarge, very big, vbig, huge",
-    "very bad, vbad < bad, poor < fair, acceptable, average, ok < good < very good, vgood < excellent",
-    "none, no < slight, minor, low, small < moderate, medium, some < severe, major, high, large < critical, extreme",
-    "never < rarely, seldom < sometimes, occasionally < often, frequently < always",
-    "very slow < slow < medium, moderate, normal < fast < very fast",
-    "xs < s < m < l < xl < xxl",
-    "first < second < third < fourth < fifth",
-    "low < medium, mid < upper, high",
-)
-
-Scale = Sequence[frozenset[str]]
-"""Ranks, lowest first: what each is called, in small letters."""
-
-
-def is_scale(text: str) -> bool:
-    """Whether a text names two ranks or more, with ``<`` between them, and no name twice: ``low < med, medium < high``."""
-    names = [name for rank in _split_ranks(text) for name in rank]
-    return "<" in text and all(names) and len({*names}) == len(names)
-
-
-def parse_scales(texts: Iterable[str]) -> tuple[Scale, ...]:
-    """The scales that texts name."""
-    return tuple([frozenset(rank) for rank in _split_ranks(text)] for text in texts)
-
-
-def _split_ranks(text: str) -> list[list[str]]:
-    return [[_fold_name(name) for name in rank.split(",")] for rank in text.split("<")]
-
-
-def _fold_name(name: str) -> str:
-    """A value as scales name it: in any case, with ``_`` or a space in it."""
-    return " ".join(name.casefold().replace("_", " ").split())
-
-
-_WELL_KNOWN = parse_scales(WELL_KNOWN)
-
-
-def order_values(values: Iterable[str], scales: Sequence[Scale] = ()) -> tuple[str, ...]:
-    """The values of a field, lowest first, by the first of ``scales``, and else of the well-known ones, on which all of them
-    stand, each on a rank of its own; none where there is no such scale."""
-    names = {_fold_name(value): value for value in sorted({*values})}
-    if len(names) < FEWEST:
-        return ()
-    for scale in (*scales, *_WELL_KNOWN):
-        ranks = {name: rank for rank, called in enumerate(scale) for name in called}
-        if len({ranks.get(name, -1) for name in names} - {-1}) == len(names):
-            return tuple(names[name] for name in sorted(names, key=ranks.__getitem__))
-    return ()

@@ -10,7 +10,7 @@ from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.words.columns import ColumnsConfig, is_scale
+from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
 from stageb.settings import (
@@ -22,7 +22,6 @@ from stageb.settings import (
     SHARE,
     SHARE_ABOVE_0,
     UNIT,
-    WRITTEN,
     Check,
     Section,
     at_least,
@@ -31,7 +30,6 @@ from stageb.settings import (
 
 Language = Literal["en", "zh"]
 LIMIT = Check(lambda limit: limit is None or limit > 0, "above 0, or null for no limit")
-SCALES = Check(lambda scales: all(map(is_scale, scales or ())), "as 'low < med, medium < high'")
 SHARE_OR_FILE = Check(
     lambda given: bool(given) if isinstance(given, str) else 0 <= given <= 1, "a share from 0 to 1, or a file"
 )
@@ -104,8 +102,6 @@ class GuidanceConfig(Section, at="guidance"):
     """What to start from: guidance.json, rules as .txt, or a run's folder; a mission not in it starts with a neutral G0."""
     retention: int = setting(10, at_least(1))
     """Snapshots kept per mission, newest first."""
-    reset_on_rerun: bool = setting(False, trust=WRITTEN)
-    """If the folder already holds a run, set it aside and start a new one."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +188,6 @@ class ReflectionConfig(Section, at="reflection"):
     """Train tickets that evidence is counted over, at least; those not yet judged under the present guidance are judged."""
     arithmetic: bool = False
     """Whether evidence also computes with two numbers. Few models follow such rules; with runner.judge both, code does."""
-    scales: list[str] | None = setting(None, SCALES, trust=DATA)
-    """Orders of values, such as "low < med, medium < high", that evidence may rank by, besides well-known ones; null: no
-    ranking."""
     max_prompt_tokens: int = setting(8192, at_least(1))
     """Tokens of a reflection prompt, at most; an answer sees fewer cases if its prompt would be longer."""
     max_rules: int = setting(24, at_least(1))

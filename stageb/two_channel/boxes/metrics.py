@@ -4,8 +4,7 @@ COCO's mAP and AR, F1 at one IoU and over many, duplicates.
 
 - **mAP** is COCO's (IoU .50 to .95, at most 100 objects an image), by faster-coco-eval. A language model has no score for a
   box, so the score of an object is the probability of its own tokens (``score_objects``). A desc that no true object has is
-  left out, as in COCO. Boxes that the model named noise count with the likeliest other name and its probability, as in
-  Pix2Seq (Chen et al. 2022, section 2.3).
+  left out, as in COCO.
 - **By size** and **AR** are COCO's, too (pycocotools, ``cocoeval.Params.setDetParams``): small objects have an area of up to
   32^2 pixels, medium ones up to 96^2, large ones more, where an area is the box's; AR is recall at 1, 10 or 100 objects an
   image, mean over the same IoUs and over descs.
@@ -144,7 +143,7 @@ class Detections:
 
     objects: tuple[Detection, ...]
     scores: tuple[float, ...]  # one per object; higher is more confident
-    tail: tuple[tuple[Detection, float], ...] = ()  # boxes named noise, under the likeliest other name; for mAP only
+    tail: tuple[tuple[Detection, float], ...] = ()  # boxes that few views tell of; for mAP only
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ COCO results, Label Studio tasks, YOLO texts.
 
 ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
 
-Boxes are in bins, so that they are read back exactly. Boxes that were named noise are the ``tail``, in the same form, under
-the likeliest other name.
+Boxes are in bins, so that they are read back exactly. Boxes that few views tell of are the ``tail``, in the same
+form.
 """
 
 from __future__ import annotations

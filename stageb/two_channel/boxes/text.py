@@ -328,11 +328,6 @@ def _encode_desc(desc: str, spelling: Spelling) -> Ids:
     return _encode(spelling.tokenizer, json.dumps(desc, ensure_ascii=False)[1:-1])
 
 
-def find_first_token(desc: str, spelling: Spelling) -> int:
-    """The first id of ``desc`` in an answer."""
-    return _encode_desc(desc, spelling)[0]
-
-
 def _encode_piece(tokenizer: Any, piece: str) -> Ids:
     ids = _encode(tokenizer, piece)
     if (said := _decode(tokenizer, ids)) != piece:

@@ -160,7 +160,7 @@ class Answerer:
         return [rows[each.name] for each in group]
 
     def _answer(self, samples: Sequence[Sample]) -> list[Detections]:
-        return answer_images(self._writer, samples, self._spelling, self._config, ()) if samples else []
+        return answer_images(self._writer, samples, self._spelling, self._config) if samples else []
 
 
 class RowWriter:
@@ -191,7 +191,8 @@ class RowWriter:
             what = f"{self._path}: the first {done} pictures by name, which it is about, have changed"
             raise InputError(f"{what}; give --fresh to set it aside and start over, or another --to")
         if done < len(self._pictures):
-            lifetime.set_resume("" if done else None)
+            if done:
+                lifetime.set_resume()
             self._progress = ItemProgress(str(self._path), "pictures", len(self._pictures), done)
         return done
 
@@ -206,7 +207,7 @@ class RowWriter:
         done = self._output.done + len(rows)
         state = {"pictures": compute_digest(self._pictures[:done])}
         self._output.add(rows, len(rows), state, finished=done == len(self._pictures))
-        lifetime.set_resume("")
+        lifetime.set_resume()
         if self._progress:
             self._progress.advance(len(rows))
         return done

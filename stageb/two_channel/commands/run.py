@@ -13,7 +13,6 @@ from stageb.runs.logs import Curves, RowView
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel.boxes import metrics
-from stageb.two_channel.boxes.augmentation import NOISE
 from stageb.two_channel.boxes.data import DetectorData
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import evaluate
@@ -254,9 +253,7 @@ class DetectorRun(LearningRun):
             base = self.folder / stored.BASE
             stored.clear(base)
             with disk.reporting(base):
-                answer = self.config.answer
-                descs = [*self.inputs.descs, *([NOISE] if answer.object_budget else [])]
-                model.make_small(base, self.config.model.small, descs, answer.box_first)
+                model.make_small(base, self.config.model.small, self.inputs.descs, self.config.answer.box_first)
             named = str(base)
         return DetectorStart(done, named, str(path) if path else None, self._ends(done))
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from stageb.config import FabricConfig, require
@@ -18,14 +16,11 @@ from stageb.settings import READ
 from stageb.store import disk, trust
 from stageb.store.output import check_target
 from stageb.two_channel.boxes import data, metrics, predictions
-from stageb.two_channel.boxes.augmentation import NOISE
 from stageb.two_channel.boxes.metrics import Detections, match
 from stageb.two_channel.boxes.text import (
     Spelling,
     cut_before_special,
     fill_prompt,
-    find_boxes,
-    find_first_token,
     find_spelling,
     list_true_objects,
     parse,
@@ -106,8 +101,7 @@ def evaluate_on_ranks(
 ) -> list[Detections]:
     """Detections in all ``samples``, on every rank; each rank computes its share."""
     with world.at("evaluation"):
-        descs = sorted({each.desc for sample in samples for each in sample.objects})
-        mine = answer_images(writer, world.share(samples), spelling, config, descs)
+        mine = answer_images(writer, world.share(samples), spelling, config)
     plain: Json = [
         [
             [[each.desc, *each.bins] for each in detections.objects],
@@ -128,51 +122,27 @@ def evaluate_on_ranks(
 
 
 def answer_images(
-    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
+    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
 ) -> list[Detections]:
-    """Detections in each of ``samples``, fused over ``evaluation.views`` views. ``descs`` are the names that boxes named
-    noise may get instead (``rename_noise``)."""
+    """Detections in each of ``samples``, fused over ``evaluation.views`` views."""
     answers = []
     for view in rollout.list_views(config.augmentation, config.evaluation.views):
         shown = [rollout.show(sample, view) for sample in samples]
-        answers.append([rollout.restore(each, view) for each in answer_view(writer, shown, spelling, config, descs)])
+        answers.append([rollout.restore(each, view) for each in answer_view(writer, shown, spelling, config)])
     return answers[0] if len(answers) == 1 else [rollout.fuse(each) for each in zip(*answers, strict=True)]
 
 
-def answer_view(
-    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
-) -> list[Detections]:
+def answer_view(writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig) -> list[Detections]:
     """Detections in each of ``samples`` with greedy decoding, as far as the answers can be parsed."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
     answers = [cut_before_special(each.ids, spelling) for each in rollouts]
     found = []
-    for sample, ids, each in zip(samples, answers, writer.chances(samples, answers), strict=True):
+    for ids, each in zip(answers, writer.chances(samples, answers), strict=True):
         parsed = parse(ids, spelling)
         kept = ids[: parsed.tokens]
-        detections = Detections(parsed.objects, metrics.score_objects(kept, each, spelling))
-        if config.answer.object_budget:
-            numbers = [number for number, one in enumerate(parsed.objects) if one.desc == NOISE]
-            places = [find_boxes(kept, spelling)[number][-1] + 1 + len(spelling.middle) for number in numbers]
-            tokens = [find_first_token(desc, spelling) for desc in descs]
-            others = writer.chances_of(sample, ids, places, tokens) if places and tokens else []
-            gains = [[other - each[place] for other in row] for place, row in zip(places, others, strict=True)]
-            detections = rename_noise(detections, gains, descs)
-        found.append(detections)
+        found.append(Detections(parsed.objects, metrics.score_objects(kept, each, spelling)))
     return found
-
-
-def rename_noise(detections: Detections, gains: Sequence[Sequence[float]], descs: Sequence[str]) -> Detections:
-    """``detections`` with its boxes named noise moved into the tail, each under the most likely of ``descs``. ``gains``
-    holds, for each such box and each of ``descs``, log p(desc) - log p(noise); if it is empty, there is no tail."""
-    scored = list(zip(detections.objects, detections.scores, strict=True))
-    kept = [each for each in scored if each[0].desc != NOISE]
-    noise = [each for each in scored if each[0].desc == NOISE]
-    tail = []
-    for (one, score), gain in zip(noise, gains, strict=False):
-        best = max(range(len(descs)), key=gain.__getitem__)
-        tail.append((replace(one, desc=descs[best]), score * math.exp(gain[best])))
-    return Detections(tuple(one for one, _ in kept), tuple(score for _, score in kept), tuple(tail))
 
 
 def format_table(samples: Sequence[Sample], detections: Sequence[Detections], threshold: float | None) -> list[str]:

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb import seeds
 from stageb.config import require
 from stageb.job import heartbeat
 from stageb.job.world import World
@@ -132,8 +131,6 @@ class DetectorLearner:
 
     def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
         """Forward and backward passes over the packs of a step; raises as ``step`` does. ``finish`` must follow."""
-        if self.config.tuner.dropout:  # drawn from torch's global generator, whose state a resumed run does not have
-            torch.manual_seed(seeds.stream(self.config.seed, "two_channel", "dropout", step, self.world.rank) >> 1)
         plan, self._next = self._next, None
         if plan is None or plan.step != step:
             tally = self._tally()

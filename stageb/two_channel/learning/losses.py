@@ -51,7 +51,7 @@ class PackLabels:
 
 @dataclass(frozen=True, slots=True)
 class DetectionLosses:
-    """The terms of the loss, unweighted, and their weighted sum."""
+    """The terms of the loss, and their sum."""
 
     total: Tensor
     text: Tensor
@@ -62,7 +62,7 @@ class DetectionLosses:
 NAMES = tuple(field.name for field in fields(DetectionLosses))
 
 
-def compute_losses(states: Tensor, taught: PackLabels, head: Head, weights: LossConfig) -> DetectionLosses:
+def compute_losses(states: Tensor, taught: PackLabels, head: Head, config: LossConfig) -> DetectionLosses:
     """The losses of a pack, whose hidden states are ``states`` (rows, width)."""
 
     def text(states: Tensor, tokens: Tensor) -> Tensor:
@@ -72,15 +72,14 @@ def compute_losses(states: Tensor, taught: PackLabels, head: Head, weights: Loss
         """(rows, 2): cross-entropy, probability of all coordinate tokens together."""
         logits = head.logits(states).float()
         chances = logits[:, head.first : head.first + BINS] - logits.logsumexp(-1, keepdim=True)
-        return torch.stack([soft_cross_entropy(chances, bins, weights.soft_width), chances.detach().exp().sum(-1)], -1)
+        return torch.stack([soft_cross_entropy(chances, bins, config.soft_width), chances.detach().exp().sum(-1)], -1)
 
     places, bins = taught.slots.flatten(), taught.bins.flatten()
     entropies, masses = _apply_in_chunks(coordinates, head.rows, states[places], bins).unbind(-1)
     words = _apply_in_chunks(text, head.rows, states[taught.words], taught.tokens[taught.words]).sum()
     coordinate_share = taught.object_share / 4
-    terms = {"text": words * taught.word_share, "coordinates": entropies.sum() * coordinate_share}
-    total = torch.stack([getattr(weights, name) * term for name, term in terms.items() if getattr(weights, name)]).sum()
-    return DetectionLosses(total, **terms, mass=masses.detach().sum() * coordinate_share)
+    of_text, of_coordinates = words * taught.word_share, entropies.sum() * coordinate_share
+    return DetectionLosses(of_text + of_coordinates, of_text, of_coordinates, masses.detach().sum() * coordinate_share)
 
 
 def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tensor:

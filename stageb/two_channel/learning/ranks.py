@@ -22,10 +22,9 @@ from stageb.config import require
 from stageb.engines.protocol import Decode
 from stageb.errors import InputError, StagebError
 from stageb.job.world import World, decode, encode
-from stageb.seeds import stream
 from stageb.training import run
 from stageb.two_channel.boxes import text
-from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, make_view
+from stageb.two_channel.boxes.augmentation import make_view
 from stageb.two_channel.boxes.data import DetectorData, list_keys
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.config import TwoChannelConfig
@@ -88,8 +87,6 @@ class DetectorRanks:
         self.reader = model.load(folder, config.model, self._words, world.device, dtype)
         self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
         text.check_descs(inputs.train, self.spelling)
-        if config.answer.object_budget and NOISE in inputs.descs:
-            raise InputError(f"data.train has objects named {NOISE!r}: rename them, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
         self.reader.eyes.sources = [sample.image for sample in self.train]
         self.schedule = DetectorSchedule(config, len(self.train))
@@ -134,13 +131,10 @@ class DetectorRanks:
 
     def _truth(self, step: int) -> list[Example]:
         """Channel A: the true answers."""
-        numbered = enumerate(self.samples(step))
-        return [(sample, self._true(sample, self.schedule.answer_key(step, number))) for number, sample in numbered]
+        return [(sample, self._true(sample)) for sample in self.samples(step)]
 
-    def _true(self, sample: Sample, key: int) -> Target:
-        """The true answer to ``sample``; its noise is drawn from the stream ``key``."""
-        true = text.list_true_objects(sample)
-        return make_true_target(true, self.spelling, draw_noise(true, self.config.answer.object_budget - len(true), key))
+    def _true(self, sample: Sample) -> Target:
+        return make_true_target(text.list_true_objects(sample), self.spelling)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, DetectorRollout]]:
         """Channel B: the images of a step with the model's answers. Every rank writes its share, and gets all."""
@@ -172,8 +166,7 @@ class DetectorRanks:
         for sample, rollout in rollouts:
             with self._timed("parse_match_s"):
                 left = room - len(self.reader.prompt_ids(sample.image))
-                key = stream(self.config.seed, "two_channel", "noise", rollout.version, sample.key)
-                target, outcome = correct_rollout(sample, rollout, self.spelling, self.config, left, key)
+                target, outcome = correct_rollout(sample, rollout, self.spelling, self.config.channel_b.min_iou, left)
                 self._outcomes.append(outcome)
             yield sample, target
 
@@ -289,7 +282,7 @@ class DetectorRanks:
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
         fits, over = list[Sample](), list[Sample]()
         for sample, prompt in zip(samples, prompts, strict=True):
-            whole = prompt + len(self._true(replace(sample, objects=sample.objects + pasted), 0).ids)
+            whole = prompt + len(self._true(replace(sample, objects=sample.objects + pasted)).ids)
             (fits if whole <= packing.max_length else over).append(sample)
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(

@@ -20,10 +20,9 @@ from stageb.two_channel.boxes.augmentation import ImageView, note_view
 from stageb.two_channel.boxes.metrics import Detections, ious
 from stageb.two_channel.boxes.text import Spelling, expect
 from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
-from stageb.two_channel.learning import packing
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.model.stored import Learnt
-from stageb.two_channel.types import BINS, Bins, Detection, DetectorRollout, Sample, StepTotals, Target
+from stageb.two_channel.types import BINS, Bins, Detection, DetectorRollout, Sample
 
 
 class Writer:
@@ -75,15 +74,6 @@ class Writer:
         """For each of ``samples``, the log-probabilities of all tokens of its answer, at temperature 1."""
         prompts = (self._detector.prompt(sample.image) for sample in samples)
         return self._engine.chances(list(zip(prompts, answers, strict=True)))
-
-    @torch.no_grad()
-    def chances_of(self, sample: Sample, answer: Ids, places: Sequence[int], tokens: Sequence[int]) -> list[list[float]]:
-        """The log-probability of each of ``tokens`` at each of ``places`` of an ``answer``, given the tokens before it."""
-        line = packing.make_line(self._detector, sample, Target(answer, (False,) * len(answer), ()))
-        states = packing.forward(self._detector.model, packing.pack(self._detector, [line], StepTotals(0, 0)))
-        chances = self._detector.head().logits(states[list(places)]).float().log_softmax(-1)
-        found: list[list[float]] = chances[:, list(tokens)].tolist()
-        return found
 
     @property
     def _weights(self) -> dict[str, Tensor]:

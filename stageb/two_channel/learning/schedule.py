@@ -66,10 +66,6 @@ class DetectorSchedule:
         """The random stream of the view in which the image ``number`` of a step is shown."""
         return seeds.stream(self.config.seed, "two_channel", "view", step, number)
 
-    def answer_key(self, step: int, number: int) -> int:
-        """The random stream of the order and the noise of the true answer to the image ``number`` of a step."""
-        return seeds.stream(self.config.seed, "two_channel", "answer", step, number)
-
     def commits(self, step: int) -> bool:
         """Whether a commit follows a step. It does after every evaluation, whose weights may be the best."""
         return is_due(step, self.config.schedule.commit_every, self.steps) or self.evaluates(step)

@@ -5,19 +5,16 @@ the model is trained on continuations of its own prefixes, as at inference. In t
 boxes are pulled towards the truth.
 
 An answer is cut before its first false positive. Those that are kept teach the model to continue: after as many objects as
-the image has, some of them wrong, the target continues with the missed ones where the model would have ended. Only a model
-that learns to name noise keeps them, named so.
+the image has, some of them wrong, the target continues with the missed ones where the model would have ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from stageb.two_channel.boxes.augmentation import NOISE, draw_noise, drop_noise
 from stageb.two_channel.boxes.metrics import find_duplicates, match, match_prefix, prefer_first
 from stageb.two_channel.boxes.text import Spelling, find_boxes, list_true_objects, parse, write_answer
-from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import (
     CoordinateSlot,
     Detection,
@@ -30,11 +27,10 @@ from stageb.two_channel.types import (
 )
 
 
-def make_true_target(true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection] = ()) -> Target:
-    """Channel A: the answer that lists ``true`` and then ``noise``. All of it is trained on except the coordinates of
-    noise."""
-    made = write_answer((*true, *noise), spelling)
-    slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=False))
+def make_true_target(true: Sequence[Detection], spelling: Spelling) -> Target:
+    """Channel A: the answer that lists ``true``. All of it is trained on."""
+    made = write_answer(true, spelling)
+    slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
 
 
@@ -72,25 +68,6 @@ def make_corrected_target(
     )
 
 
-def make_renamed_target(
-    parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection]
-) -> Target:
-    """Channel B of a model that learns to name noise: the boxes of an answer, renamed, then the objects of ``true``
-    that they miss, then ``noise``.
-
-    ``matched`` pairs boxes with true objects regardless of names. Matched boxes get the names of their objects, and their
-    coordinates are trained on; the others are named noise, and theirs are not. All text is trained on.
-    """
-    pairs = dict(matched.pairs)
-    names = [true[pairs[number]].desc if number in pairs else NOISE for number in range(len(parsed.objects))]
-    boxes = [replace(each, desc=name) for each, name in zip(parsed.objects, names, strict=True)]
-    missed = [true[number] for number in matched.missed]
-    made = write_answer((*boxes, *missed, *noise), spelling)
-    slots = [CoordinateSlot(made.boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
-    slots += [CoordinateSlot(made.boxes[len(boxes) + at], each.bins) for at, each in enumerate(missed)]
-    return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), tuple(slots))
-
-
 @dataclass(frozen=True, slots=True)
 class Correction:
     """The figures of one rollout."""
@@ -115,50 +92,30 @@ class Correction:
 
 
 def correct_rollout(
-    sample: Sample, rollout: DetectorRollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
+    sample: Sample, rollout: DetectorRollout, spelling: Spelling, gate: float, room: int
 ) -> tuple[Target, Correction]:
-    """Channel B: the target that ``rollout`` is corrected to, of at most ``room`` tokens, and its figures. Noise is drawn
-    from the stream ``key``. If the corrected answer does not fit, the target is the true answer."""
-    true, parsed, gate = list_true_objects(sample), parse(rollout.ids, spelling), config.channel_b.min_iou
-    predicted = drop_noise(parsed.objects) if config.answer.object_budget else parsed.objects
-    matched = match(predicted, true, gate)
-    target = _make_target(rollout.ids, parsed, true, spelling, config, key)
+    """Channel B: the target that ``rollout``, matched from an IoU of ``gate`` on, is corrected to, of at most ``room``
+    tokens, and its figures. If the corrected answer does not fit, the target is the true answer."""
+    true, parsed = list_true_objects(sample), parse(rollout.ids, spelling)
+    matched = match(parsed.objects, true, gate)
+    target = make_corrected_target(rollout.ids, parsed, match_prefix(parsed.objects, true, gate), true, spelling)
     overlong = len(target.ids) > room
     if overlong:
-        target = make_true_target(true, spelling, draw_noise(true, config.answer.object_budget - len(true), key))
-    kept = 0 if overlong else parsed.tokens if config.answer.object_budget else target.taught.index(True)
+        target = make_true_target(true, spelling)
     return target, Correction(
         tokens=len(rollout.ids),
-        kept=kept,
+        kept=0 if overlong else target.taught.index(True),
         ended=rollout.ended,
         truncated=parsed.truncated,
         malformed=not (parsed.complete or parsed.truncated),
         unread=not (parsed.objects or parsed.complete),
         overlong=overlong,
-        predicted=len(predicted),
+        predicted=len(parsed.objects),
         true=len(true),
         matched=len(matched.pairs),
-        duplicates=len(find_duplicates(predicted)),
+        duplicates=len(find_duplicates(parsed.objects)),
         version=rollout.version,
     )
-
-
-def _make_target(
-    answer: Sequence[int],
-    parsed: ParsedAnswer,
-    true: Sequence[Detection],
-    spelling: Spelling,
-    config: TwoChannelConfig,
-    key: int,
-) -> Target:
-    """The target for ``answer``, whose parsed part is ``parsed``."""
-    gate = config.channel_b.min_iou
-    if config.answer.object_budget:
-        boxes = [replace(each, desc="") for each in parsed.objects]
-        matched = prefer_first(match(boxes, [replace(each, desc="") for each in true], gate), boxes)
-        missing = config.answer.object_budget - len(boxes) - len(matched.missed)
-        return make_renamed_target(parsed, matched, true, spelling, draw_noise(true, missing, key))
-    return make_corrected_target(answer, parsed, match_prefix(parsed.objects, true, gate), true, spelling)
 
 
 def summarise(outcomes: Sequence[Correction]) -> dict[str, float | None]:

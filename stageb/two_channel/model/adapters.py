@@ -35,7 +35,6 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
     options: dict[str, Any] = {
         "r": config.rank,
         "lora_alpha": config.alpha,
-        "lora_dropout": config.dropout,
         "target_modules": config.target_modules,
         "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
     }

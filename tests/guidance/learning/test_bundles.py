@@ -17,7 +17,16 @@ from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, 
 from stageb.guidance.learning.gate.exact import ExactTest
 from stageb.guidance.learning.reflect import case_of
 from stageb.guidance.learning.state import MissionState, State, mission_from_plain, mission_to_plain
-from stageb.guidance.learning.steps import Bundle, Tools, apply_result, draw_bundles, gate_edits, reflect_on
+from stageb.guidance.learning.steps import (
+    Bundle,
+    GateResult,
+    Tools,
+    apply_result,
+    draft_edits,
+    draw_bundles,
+    gate_edits,
+    reflect_on,
+)
 from stageb.guidance.learning.transitions import is_due
 from stageb.guidance.rules.edits import rebase
 from stageb.guidance.rules.prompts import rule_lines
@@ -81,6 +90,11 @@ class Mission:
             return self._says(question)
 
         return answer_all(steps, answered)
+
+    def gated(self, mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
+        """What the gate says of what is proposed."""
+        drafts = self.answer(draft_edits(mission, bundle, proposals, tools))
+        return self.answer(gate_edits(mission, bundle, drafts, tools))
 
     def _judged(self, question: JudgeTickets) -> list[list[Judgement]]:
         for guidance, positions in question.asked:
@@ -175,7 +189,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         assert len(mission.pending) == max(0, len(before.pending) - (0 if before.again else config.batch_size))
         # What is tested shares no group with it, nor with the race.
         (reflection,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-        learnt = world.answer(gate_edits(mission, bundle, reflection.proposals, tools))
+        learnt = world.gated(mission, bundle, reflection.proposals, tools)
         edits, gate = listening[-1]
         tested = groups(tickets, (i for group in gate.groups for i in group))
         assert tested.isdisjoint(groups(tickets, where) | groups(tickets, fold) | groups(tickets, gate.race_on))
@@ -210,7 +224,7 @@ def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> Non
         for _ in range(4):
             mission, (bundle,) = world.answer(draw_bundles(mission, tools))
             (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-            mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
+            mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
         accepted += len(mission.guidance.rules) - 1
     assert accepted >= 3
 
@@ -229,7 +243,7 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
             mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=15))
             mission, (bundle,) = world.answer(draw_bundles(mission, tools))
             (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-            mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
+            mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
             if committed:
                 mission = mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known)
             steps.append((mission, bundle))
@@ -321,9 +335,9 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
         draw_bundles(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied), tools)
     )
     proposals = world.answer(reflect_on([bundle], NEUTRAL, tools))[0].proposals
-    mission = apply_result(mission, world.answer(gate_edits(mission, bundle, proposals, tools)), tools)
+    mission = apply_result(mission, world.gated(mission, bundle, proposals, tools), tools)
     for number in range(3, 9):
-        world.answer(gate_edits(mission, replace(bundle, number=number), proposals, tools))
+        world.gated(mission, replace(bundle, number=number), proposals, tools)
     first, *later = offered
     assert first
     assert later == [first if number % FOLDS else [] for number in range(3, 9)]
@@ -359,7 +373,7 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
     for number in range(4):
         mission, (bundle,) = world.answer(draw_bundles(world.rolled_out(mission, tools.splits.studied[:20]), tools))
         (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-        mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
+        mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
         if number == 1:
             assert mission.left == Budget((0.2, 0.1, 0.1), 0.3)
             assert mission.guidance.spent.edits == pytest.approx((0.3, 0.1, 0.0))
@@ -387,7 +401,7 @@ def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_ta
         assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
         assert len(bundle.judged) > len(list(tools.pool.fold(0))) / FOLDS
         (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-        learnt = world.answer(gate_edits(mission, bundle, answered.proposals, tools))
+        learnt = world.gated(mission, bundle, answered.proposals, tools)
         assert learnt.decision.winner
         assert learnt.decision.winner.proposals[0] == answered.proposals[0]
         assert learnt.verdicts.judged == bundle.asked == world.asked.total() == 0
@@ -449,7 +463,7 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
         accepted = 0
         for bundle, reflection in zip(bundles, reflections, strict=True):
             proposals = rebase(reflection.proposals, snapshot, mission.guidance)
-            learnt = world.answer(gate_edits(mission, bundle, proposals, tools))
+            learnt = world.gated(mission, bundle, proposals, tools)
             edits, gate = listening[-1]
             assert groups(world.tickets, (i for group in gate.groups for i in group)).isdisjoint(
                 groups(world.tickets, tools.pool.fold(bundle.number))
@@ -473,7 +487,7 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied)
     mission, bundles = world.answer(draw_bundles(mission, tools))
     before, asked = dict(mission.seen), world.asked.total()
-    learnt = world.answer(gate_edits(mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools))
+    learnt = world.gated(mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools)
     mission = apply_result(mission, learnt, tools)
     after, new = world.answer(draw_bundles(mission, tools))
 
@@ -497,7 +511,7 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
     # What was judged anew stays too, as long as no edit touches it.
     text = "Fail if b is 1."
     monkeypatch.setattr(learning, "decide", accepting(text))
-    learnt = world.answer(gate_edits(after, new[1], proposing(text, new[1].judged[0].ticket.key), tools))
+    learnt = world.gated(after, new[1], proposing(text, new[1].judged[0].ticket.key), tools)
     later, last = world.answer(draw_bundles(apply_result(after, learnt, tools), tools))
     assert last[0].asked == sum("b: 1" in case.ticket.per_image[0][1] for case in judged.values())
     assert all(later.seen[key] == case for key, case in judged.items() if "b: 1" not in case.ticket.per_image[0][1])
@@ -510,7 +524,7 @@ def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monke
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied)
     mission, bundles = world.answer(draw_bundles(mission, tools))
     proposals = proposing("Fail if 5.", bundles[0].judged[0].ticket.key)
-    learnt = world.answer(gate_edits(mission, bundles[0], proposals, tools))
+    learnt = world.gated(mission, bundles[0], proposals, tools)
     mission = apply_result(mission, learnt, tools)
     assert set(mission.seen.values()) == {None}
     known = {ticket.key: ticket for ticket in world.tickets}
@@ -541,7 +555,7 @@ def test_without_a_gate_a_round_is_one_bundle_and_what_the_edit_may_touch_teache
     mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.studied)
     mission, (bundle,) = world.answer(draw_bundles(mission, tools))
     assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
-    learnt = world.answer(gate_edits(mission, bundle, proposing("Fail if a is 1.", bundle.judged[0].ticket.key), tools))
+    learnt = world.gated(mission, bundle, proposing("Fail if a is 1.", bundle.judged[0].ticket.key), tools)
     mission = apply_result(mission, learnt, tools)
     assert not mission.again
     _, (following,) = world.answer(draw_bundles(mission, tools))

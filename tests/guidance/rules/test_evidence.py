@@ -288,14 +288,3 @@ def test_what_only_a_product_tells_is_counted_where_arithmetic_is_asked_for() ->
     assert (condition.kind, condition.name) == ("above", "speed × torque")
     assert first.wrong > 0.8 * len(wrong)
     assert not any(each.is_computed for clue in find_evidence(wrong, right, MOST).clues for each in clue.conditions)
-
-
-def test_what_only_a_rank_tells_is_counted_where_scales_are_asked_for() -> None:
-    levels = ["low", "med", "high", "vhigh"]
-    made = [ticket(n, f"cost: {levels[n % 4]}; age: {n % 7}; size: {n % 3}") for n in range(84)]
-    wrong = [each for n, each in enumerate(made) if n % 4]
-    right = [each for each in made if each not in wrong]
-    first = find_evidence(wrong, right, MOST, forms=Forms(scales=())).clues[0]
-    assert first == Clue((Condition("least", "cost", "med"),), 63, 0)
-    clues = find_evidence(wrong, right, MOST).clues
-    assert not any(each.kind in ("least", "most") for clue in clues for each in clue.conditions)

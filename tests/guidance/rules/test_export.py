@@ -18,7 +18,7 @@ from stageb.guidance.rules.export import CodedMission, write_json, write_python
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
+from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.reading import Computed
@@ -55,7 +55,7 @@ TEXTS = [
 
 def test_rows_are_judged_alike_by_python_sql_and_the_rules_themselves() -> None:
     mission = coded(TEXTS, list(map(ticket, ROWS)))
-    by_rules, by_python = compile_rules(mission.rules), judge_by_python([mission])
+    by_rules, by_python = mission.coded.compile(), judge_by_python([mission])
     by_sql = judge_by_sql(mission, ROWS)
     for row, (verdict, rule) in zip(ROWS, by_sql, strict=True):
         ruling = by_rules(reading(ticket(row)))
@@ -78,8 +78,8 @@ NUMBERS = st.one_of(
 @given(st.lists(NUMBERS.map(str.strip).filter(bool), min_size=1, max_size=20))
 def test_sql_makes_a_number_of_the_same_values_as_the_rules_or_none(values: list[str]) -> None:
     for limit in ("2.5", "2.5 mm"):
-        rules = [CodedRule("G1", "high", RuleCode("fail", Atom("above", "A", (limit,))))]
-        judge, rows = compile_rules(rules), [{"A": value} for value in values]
+        rules = CodedRules([CodedRule("G1", "high", RuleCode("fail", Atom("above", "A", (limit,))))])
+        judge, rows = rules.compile(), [{"A": value} for value in values]
         expected = [judge(read_ticket(row)).verdict for row in rows]
         for value, one, (other, _) in zip(values, expected, judge_by_sql(CodedMission("m", 1, rules), rows), strict=True):
             assert other in (None, one), value
@@ -92,7 +92,7 @@ def test_a_power_of_ten_is_part_of_a_number_in_every_language() -> None:
     expected = ["pass", "fail", "fail", "pass", None, None]  # 1e5 may be a code
     for text in ("Fail if Leak is above 1.1e-05.", "Fail if Leak / Limit is above 4e-01."):
         mission = coded([text], list(map(ticket, rows)))
-        by_rules, by_python = compile_rules(mission.rules), judge_by_python([mission])
+        by_rules, by_python = mission.coded.compile(), judge_by_python([mission])
         assert [by_rules(reading(ticket(row))).verdict for row in rows] == expected
         assert [by_python(row).verdict for row in rows] == expected
         assert [verdict for verdict, _ in judge_by_sql(mission, rows)] == expected
@@ -102,7 +102,7 @@ def test_a_sign_behind_the_digits_makes_no_number_in_any_language() -> None:
     rows: list[Fields] = [{"Play": value} for value in ("0.2", "0.2-", "2.00-", "3 --", "3.-", "1e-05-", "3 mm-", "-3")]
     mission = coded(["Fail if Play is above 0.1."], list(map(ticket, rows)))
     expected = ["fail", None, None, "fail", None, None, "fail", "pass"]
-    by_rules, by_python = compile_rules(mission.rules), judge_by_python([mission])
+    by_rules, by_python = mission.coded.compile(), judge_by_python([mission])
     assert [by_rules(reading(ticket(row))).verdict for row in rows] == expected
     assert [by_python(row).verdict for row in rows] == expected
     assert [verdict for verdict, _ in judge_by_sql(mission, rows)] == ["fail", *[None] * 6, "pass"]
@@ -204,7 +204,7 @@ def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> No
     rules = [
         CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(st.one_of(codes, HOSTILE.map(OutOfReach)))) for n in range(1, 4)
     ]
-    mission = CodedMission(data.draw(HOSTILE), 0, rules)
+    mission = CodedMission(data.draw(HOSTILE), 0, CodedRules(rules))
     module: dict[str, Any] = {"__name__": "exported"}
     exec(compile(write_python([mission]), "exported.py", "exec"), module)
     assert [(rule.key, rule.text) for rule in module["RULES"][mission.name]] == [(rule.key, rule.text) for rule in rules]
@@ -212,7 +212,7 @@ def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> No
     names = [name for rule in rules if isinstance(rule.code, RuleCode) for atom in atoms(rule.code.expression)
              for name in atom.fields]  # fmt: skip
     row = {"per_image": {"1": "; ".join(f"{name}: 1" for name in names) or "x"}}
-    mine = compile_rules(rules)(read_ticket(row))
+    mine = mission.coded.compile()(read_ticket(row))
     its = module["judge"](row, mission.name)
     assert (its.verdict, its.rule, its.unknown) == (mine.verdict, mine.rule, mine.unknown)
     assert json.loads(write_json([mission]))["missions"][mission.name]["step"] == 0
@@ -224,7 +224,7 @@ def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> N
     names = st.sampled_from(data.draw(st.lists(printable, min_size=2, max_size=3, unique_by=str.casefold)))
     codes = st.builds(RuleCode, st.sampled_from(["pass", "fail"]), expressions(names, printable))
     rules = [CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(codes)) for n in range(1, 4)]
-    mission = limit_to_sql(CodedMission("m", 0, rules))
+    mission = limit_to_sql(CodedMission("m", 0, CodedRules(rules)))
     named = {name.casefold(): name for rule in rules if isinstance(rule.code, RuleCode)
              for atom in atoms(rule.code.expression) for name in atom.fields}  # fmt: skip
     cells = st.sampled_from(["1", "-2", "x y", "Fail", None])

@@ -20,13 +20,14 @@ from guidance.rules.made_rules import (
     tickets_of,
 )
 
+from stageb.guidance.rules.cells import parse_number
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import CodedRule, compile_rules, write_rule
+from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.reading import Computed, parse_number
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.sql import find_letters, limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
@@ -128,7 +129,7 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
     """Five rules a mission; tickets that have all fields, that lack some, and with words beside them."""
     draw, codes = Random(1), list(generate(language, RULES // 2))
     missions = [
-        CodedMission(f"m{n}", 0, [CodedRule(f"G{1 + i}", "", code) for i, code in enumerate(codes[n : n + 5])])
+        CodedMission(f"m{n}", 0, CodedRules([CodedRule(f"G{1 + i}", "", code) for i, code in enumerate(codes[n : n + 5])]))
         for n in range(0, len(codes), 5)
     ]
     fields = FIELDS[language]
@@ -141,17 +142,17 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
     by_python = judge_by_python(missions)
     given, undecided = set(), 0
     for number, mission in enumerate(missions):
-        judge = compile_rules(mission.rules)
+        judge = mission.coded.compile()
         rulings = [judge(each) for each in readings]
         given |= {ruling.verdict for ruling in rulings}
         assert [by_python({"per_image": dict(each.per_image)}, mission.name) for each in noted] == rulings
         if number % 10 == 0:
             limited = limit_to_sql(replace(mission, letters=find_letters(readings)))
-            judge = compile_rules(limited.rules)
+            judge = limited.coded.compile()
             said = [(ruling.verdict, ruling.rule or None) for ruling in map(judge, readings[: len(rows)])]
             by_sql = judge_by_sql(limited, rows)  # says nothing where it cannot know that a cell is no number
             for row, one, other in zip(rows, by_sql, said, strict=True):
-                assert one[0] in (other[0], None), (row, limited.rules)
+                assert one[0] in (other[0], None), (row, limited.coded)
             undecided += sum(one != other for one, other in zip(by_sql, said, strict=True))
     assert given == {"pass", "fail", None}
     assert undecided < 0.05 * len(rows) * len(missions) / 10

@@ -15,7 +15,7 @@ from guidance.rules.made_rules import judge_by_python, judge_by_sql
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import compile_rules, read_rules, write_rule
+from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.sql import find_letters, limit_to_sql
@@ -166,9 +166,9 @@ def test_a_table_is_judged_alike_by_code_by_python_and_by_sql_or_sql_says_nothin
         text = write_rule(RuleCode("fail", make_condition(draw, values, numbers)), WORDS["en"])
         rules = read_rules(Guidance("m", 0, (Rule("G1", text),), 2), vocabulary, WORDS["en"])
         mission = limit_to_sql(CodedMission("m", 0, rules, roles, False, letters))
-        if isinstance(mission.rules[0].code, OutOfReach):
+        if isinstance(mission.coded.each[0].code, OutOfReach):
             continue
-        judge, by_python = compile_rules(rules), judge_by_python([mission])
+        judge, by_python = rules.compile(), judge_by_python([mission])
         for row, read, (said, _) in zip(rows, readings, judge_by_sql(mission, rows), strict=True):
             expected = judge(read).verdict
             if any(row[name].strip() for name in NAMES):
@@ -188,7 +188,7 @@ def test_summaries_in_json_are_judged_alike_and_their_counts_tell_what_the_hidde
         Vocabulary.of(tickets),
         WORDS["zh"],
     )
-    judge, by_python = compile_rules(rules), judge_by_python([CodedMission("m", 0, rules, is_counted=True)])
+    judge, by_python = rules.compile(), judge_by_python([CodedMission("m", 0, rules, is_counted=True)])
     lines = [line for line in map(json.loads, STAGE_A.read_text(encoding="utf-8").splitlines()) if line["mission"] != "x"]
     verdicts = [judge(reading(ticket)).verdict for ticket in tickets]
     own = [line for line in lines if line["mission"] == tickets[0].mission]

@@ -113,8 +113,6 @@ CONDITIONS: dict[Kind, tuple[Condition, str, str]] = {
     "differs": (Condition("differs", "a", "b"), "a differs from b", "a不等于b"),
     "over": (Condition("over", "a", "b"), "a is above b", "a大于b"),
     "under": (Condition("under", "a", "b"), "a is below b", "a小于b"),
-    "least": (Condition("least", "a", "med"), "a is at least med", "a至少med"),
-    "most": (Condition("most", "a", "med"), "a is at most med", "a至多med"),
     "count": (
         Condition(
             "count", "", "2", parts=(Condition("is", "a", "v"), Condition("above", "b", "3"), Condition("is", "c", "w"))

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Decode
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
+from stageb.guidance.rules.cells import parse_number
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import check_proposal, compile_rules, find_unknown, read_rules, write_rule
+from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt, words_of
-from stageb.guidance.rules.reading import Computed, parse_number
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
@@ -290,7 +291,7 @@ def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(texts:
     answer = parse_answer(respond(rollout_prompt(one, guidance, EN), Decode(temperature=0.0), 0), EN)
     assert answer is not None
     coded = read_rules(guidance, vocabulary, EN)
-    ruling = compile_rules(coded)(reading(one))
+    ruling = coded.compile()(reading(one))
     assert ruling.verdict == answer[0]
     exported = CodedMission("m", 0, coded)
     assert judge_by_python([exported])(fields).verdict == answer[0]
@@ -326,7 +327,7 @@ def test_where_tickets_may_lack_a_value_it_is_taken_as_it_stands_if_that_is_all_
 ) -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
     guidance = Guidance("m", 0, (Rule("G0", EN.neutral_headline), Rule("G1", text)), 2)
-    (closed,), (opened,) = (read_rules(guidance, vocabulary, EN, is_whole) for is_whole in (True, False))
+    (closed,), (opened,) = (read_rules(guidance, vocabulary, EN, is_whole).each for is_whole in (True, False))
     assert isinstance(closed.code, OutOfReach)
     assert opened.code == (RuleCode("fail", condition) if condition else closed.code)
 
@@ -334,7 +335,7 @@ def test_where_tickets_may_lack_a_value_it_is_taken_as_it_stands_if_that_is_all_
 def test_a_rule_out_of_reach_leaves_open_what_hangs_on_it() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
     rules = (Rule("G0", EN.neutral_headline), Rule("G1", "Fail if anything looks odd."), Rule("G2", "Pass if Type is H."))
-    judge = compile_rules(read_rules(Guidance("m", 0, rules, 3), vocabulary, EN))
+    judge = read_rules(Guidance("m", 0, rules, 3), vocabulary, EN).compile()
     assert judge(reading(ticket({"Type": "H"}))).verdict == "pass"
     assert judge(reading(ticket({"Type": "L"}))).verdict is None
 

@@ -21,7 +21,6 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import check_prices, has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
@@ -170,8 +169,7 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
     """
     found: list[UnknownName] = []
     for name in sorted({ticket.mission for ticket in tickets} & seeds.keys()):
-        own = (ticket for ticket in tickets if ticket.mission == name)
-        vocabulary = Vocabulary.of(own, parse_scales(config.reflection.scales or ()))
+        vocabulary = Vocabulary.of(ticket for ticket in tickets if ticket.mission == name)
         found += find_unknown(seeds[name], vocabulary, words_of(config.prompt, config.model))
     remedy = "correct the rule, remove it, or give tickets that have it"
     bad = [BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field]
@@ -226,7 +224,6 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
     "columns.",
     *HOW_ASKED,
     "guidance.path",
-    "guidance.reset_on_rerun",
     "log_level",
     "loggers",
     "runner.log_every_s",
@@ -251,4 +248,4 @@ def check_folder(config: LoopConfig, inputs: Inputs, fresh: bool) -> None:
     """Raise ``InputError`` where the run's folder cannot be made, or is taken; what only the ranks can tell comes later."""
     ignored = (*NOT_SHAPING, "tickets") if config.sampler.use_images else NOT_SHAPING  # images count once they were read
     known = {key: value for key, value in flatten(shape(config, inputs)).items() if not key.startswith(ignored)}
-    commits.check_folder(config.output.folder, known, fresh or config.guidance.reset_on_rerun, LIMITS)
+    commits.check_folder(config.output.folder, known, fresh, LIMITS)

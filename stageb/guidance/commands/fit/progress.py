@@ -26,10 +26,8 @@ from stageb.guidance.learning.gate.budget import budget_per_mission
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
 from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, describe_learning
 from stageb.guidance.learning.state import State, Tally
-from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS, describe_labels
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, prices_of
 from stageb.guidance.words.types import NOWHERE, PROVISIONAL, Guidance, Place, Round
@@ -187,9 +185,6 @@ class FitProgress:
             self._say("info", forecast)
             for name, splits in inputs.splits.items():
                 self._say("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
-                if (own := self._config.reflection.scales) is not None:
-                    vocabulary = Vocabulary.of((inputs.tickets[i] for i in splits.train), parse_scales(own))
-                    self._say("info", f"{name}: values that have a rank: {vocabulary.describe_scales() or 'none'}")
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
                 for line in (*warn_of_labels(own_tickets, self._config), *warn_of_numbers(own_tickets)):
                     self._say("warning", f"{name}: {line}")

@@ -41,7 +41,6 @@ from stageb.guidance.learning.steps import Bundle, GateResult, Tools
 from stageb.guidance.learning.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed, why_ended
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
@@ -56,7 +55,7 @@ def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inp
     """The run's folder, new or to go on with, and the files that say what the run is. Where a limit that ended learning was
     raised, it is cut back to where learning ended."""
     shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
-    journal = open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh or config.guidance.reset_on_rerun)
+    journal = open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh)
     for limit in (*journal.raised, STOP) if journal.raised else ():
         journal.go_back(limit)
     describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
@@ -95,7 +94,7 @@ class FitRun(RecordedRun):
     def show_if_finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run and it is finished: then its table is shown again, without loading a model. A
         run that continues under a higher limit is not finished."""
-        if fresh or self.config.guidance.reset_on_rerun or not is_finished(self.config.output.folder):
+        if fresh or not is_finished(self.config.output.folder):
             return False
         self.journal = open_folder(self.config, self._yaml, False, self.inputs, self.ranks)
         state = self._take_up()
@@ -137,8 +136,7 @@ class FitRun(RecordedRun):
                 if why := why_ended(state, name, self.config):
                     other = f"for more, start a run with another {why}"
                     self.progress.print_line(f"{name}: {why} has ended its learning all the same; {other}", level="warning")
-        beside = "--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else ""
-        lifetime.set_resume(beside, commit=self.journal.commit_file)
+        lifetime.set_resume(commit=self.journal.commit_file)
         return state
 
     def finish(self, state: State) -> None:
@@ -194,7 +192,7 @@ class FitRun(RecordedRun):
         if name not in self._tools:
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
             pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
-            vocabulary = Vocabulary.of((tickets[i] for i in splits.train), parse_scales(config.reflection.scales or ()))
+            vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
             known = self.ranks.config, tickets, splits, pool, vocabulary, count_tokens, look

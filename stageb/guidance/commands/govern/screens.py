@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.use.source import code_rules, find_columns, find_scales, find_tickets
+from stageb.guidance.commands.use.source import code_rules, find_columns, find_tickets
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
@@ -20,7 +20,6 @@ from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_wo
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_past, split_step
-from stageb.guidance.rules.judge import compile_rules
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.sql import find_letters
 from stageb.guidance.tickets.tables import list_roles
@@ -271,7 +270,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
     if why:
         raise InputError(shown(f"{args.source}: {why}", 400))
-    rules = code_rules(guidance, tickets, words, find_scales(args.source))
+    rules = code_rules(guidance, tickets, words)
     roles = list_roles(columns or find_columns(args.source))
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
     readings = {mission: list(map(reading, mine)) for mission, mine in known.items()}
@@ -285,7 +284,6 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
             find_letters(readings[mission]),
             describe_provisional(each.rules),
             known[mission],
-            each.labels,
         )
         for mission, each in guidance.items()
     ]
@@ -307,7 +305,7 @@ def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[s
 def _describe_untold(mission: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
     good as they are."""
-    judge, known = compile_rules(mission.rules, mission.labels), mission.tickets[:TRIED]
+    judge, known = mission.coded.compile(), mission.tickets[:TRIED]
     read = [(ticket, reading(ticket)) for ticket in known]
     rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
     by_sql = sql.judge_rows(mission, rows)

@@ -27,7 +27,6 @@ from stageb.guidance.rules.guidance_file import from_json
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import read_same_tickets
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import measure_interval, measure_ratio
 from stageb.guidance.words.types import PROVISIONAL, Guidance, Operation, Rule, Ticket
@@ -354,9 +353,6 @@ def read_letter(
             if ticket and (row["split"], row["epoch"]) in held_out:
                 yield row, ticket
 
-    scales = parse_scales(config.reflection.scales or ())
-    coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model), scales)
-    letter: Mapping[str, Any] = compare_with_letter(
-        judged_tickets, coded, config.runner.judge == "model", {name: guidance.labels}
-    ).get(name, {})
+    coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model))
+    letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
     return letter

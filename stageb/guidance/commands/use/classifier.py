@@ -17,10 +17,8 @@ from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.new import FAILS, PASSES
 from stageb.guidance.commands.use.source import NO_RULE, code_rules, find_tickets
 from stageb.guidance.rules.fields import read_ticket
-from stageb.guidance.rules.judge import compile_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.texts import labels_fault
 
 try:
@@ -179,13 +177,12 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if len(self.rules_) == 1:
             warn(SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})), stacklevel=3)
         tickets, _ = find_tickets(str(self.run_.folder), config.tickets, config.columns, "")
-        scales, words = parse_scales(config.reflection.scales or ()), words_of(config.prompt, config.model)
-        self._coded = code_rules(guidance, tickets, words, scales)[MISSION]
+        self._coded = code_rules(guidance, tickets, words_of(config.prompt, config.model))[MISSION]
         if self.folder is None:
             del self.run_
 
     def _judge(self, rows: Sequence[Mapping[str, str]]) -> list[Ruling]:
-        judge = compile_rules(self._coded, self.guidance_.labels)
+        judge = self._coded.compile()
         return [judge(read_ticket(row)) for row in rows]
 
     def _weigh(self, ruling: Ruling) -> Any:

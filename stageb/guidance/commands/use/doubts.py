@@ -17,7 +17,6 @@ from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.columns import Scale
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.texts import find_nearest
 from stageb.guidance.words.types import Guidance, Ticket
@@ -31,14 +30,12 @@ NamedFields = Mapping[str, Sequence[str]]
 """Fields as rules name them, each with the keys of these rules."""
 
 
-def find_named_fields(
-    guidance: Guidance, known: Sequence[Ticket], words: Words, scales: Sequence[Scale], taught: bool
-) -> dict[str, list[str]]:
+def find_named_fields(guidance: Guidance, known: Sequence[Ticket], words: Words, taught: bool) -> dict[str, list[str]]:
     """The fields that rules name, with the keys of these. ``known`` are tickets of the mission: those that ``taught`` the
-    rules, or else some that are to be judged; what those that taught lack often is left out. Rules rank by ``scales``."""
-    vocabulary = Vocabulary.of(known, scales)
+    rules, or else some that are to be judged; what those that taught lack often is left out."""
+    vocabulary = Vocabulary.of(known)
     found: dict[str, list[str]] = {}
-    for rule in read_rules(guidance, vocabulary, words):
+    for rule in read_rules(guidance, vocabulary, words).each:
         for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):
             found.setdefault(name, []).append(rule.key)
     if taught and known:

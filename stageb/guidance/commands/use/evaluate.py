@@ -26,7 +26,6 @@ from stageb.guidance.commands.use.rows import ALL, PairedComparison, count_verdi
 from stageb.guidance.commands.use.source import (
     TicketLine,
     code_rules,
-    find_scales,
     find_tickets,
     fingerprint_guidance,
     labels_of,
@@ -200,12 +199,11 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
     rules = next((each.judged.rules for by, each in sides.items() if by != "compare" and each.judged.rules), None)
     if not rules:
         known = (line.ticket for line in tickets.items())
-        rules = code_rules(side.guidance, known, words_of(config.prompt, config.model), find_scales(config.guidance))
+        rules = code_rules(side.guidance, known, words_of(config.prompt, config.model))
     return compare_with_letter(
         lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True),
         rules,
         side.by == "model",
-        labels_of(side.guidance),
     )
 
 

@@ -24,7 +24,6 @@ from stageb.guidance.commands.use.source import (
     TicketLine,
     code_rules,
     find_prices,
-    find_scales,
     find_tickets,
     fingerprint_guidance,
     labels_of,
@@ -34,7 +33,7 @@ from stageb.guidance.commands.use.source import (
 from stageb.guidance.judging.answers import check_readable, find_cited_rule
 from stageb.guidance.judging.selection import load_selection_rule
 from stageb.guidance.rules.guidance_file import split_step
-from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.columns import ColumnsConfig
@@ -95,7 +94,7 @@ class JudgedRounds:
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
 
     @property
-    def rules(self) -> Mapping[str, Sequence[CodedRule]] | None:
+    def rules(self) -> Mapping[str, CodedRules] | None:
         """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
         return self._code.rules if self._code and self._by != "model" else None
 
@@ -202,10 +201,10 @@ class JudgedRounds:
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        fields, scales = {}, find_scales(self._source) if guidance else ()
+        fields = {}
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
-            fields[mission] = find_named_fields(each, mine, words, scales, taught=not why)
+            fields[mission] = find_named_fields(each, mine, words, taught=not why)
         return Doubts(fields, records)
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
@@ -221,6 +220,5 @@ class JudgedRounds:
         if why:
             console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
-        scales = find_scales(self._source)
-        rules = code_rules(self._guidance, known, words_of(config.prompt, config.model), scales, is_whole=not why)
-        return CodeJudge(rules, labels_of(self._guidance))
+        words = words_of(config.prompt, config.model)
+        return CodeJudge(code_rules(self._guidance, known, words, is_whole=not why))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
@@ -17,13 +17,12 @@ from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import split_step
-from stageb.guidance.rules.judge import CodedRule, compile_rules
+from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.columns import parse_scales
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, Prices
-from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket
 from stageb.runs.folder import RunFolder, RunRow
 
 LOUD = 0.9  # share of a rule's tickets judged as it says, below which a person should know
@@ -34,9 +33,8 @@ Judged = Callable[[], Iterable[tuple[Mapping[str, Any], Ticket]]]
 
 def compare_with_letter(
     judged: Judged,
-    coded: Mapping[str, Sequence[CodedRule]],
+    coded: Mapping[str, CodedRules],
     by_model: bool = True,
-    labels: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """By mission: ``decided`` tickets, those of which the rules' letter alone tells a verdict, how many of them are
     ``right`` by that, and if the rows are ``by_model``, how many the model judged so (``followed``), and how many rightly
@@ -46,12 +44,11 @@ def compare_with_letter(
     Leaving a rule out changes the verdicts on tickets that it decides, and no others: of these, ``won`` are right with it
     alone, and ``lost`` without it alone; those of which the other rules tell no verdict are not right without it."""
     names = ("decided", "right", "won", "lost", *(("followed", "model_right") if by_model else ()))
-    of = {mission: labels.get(mission, PASS_FAIL) for mission in coded}
-    judges = {mission: compile_rules(rules, of[mission]) for mission, rules in coded.items()}
+    judges = {mission: rules.compile() for mission, rules in coded.items()}
     without = {
-        (mission, left_out.key): compile_rules([rule for rule in rules if rule is not left_out], of[mission])
+        (mission, left_out.key): replace(rules, each=[rule for rule in rules.each if rule is not left_out]).compile()
         for mission, rules in coded.items()
-        for left_out in rules
+        for left_out in rules.each
     }
     tickets: Counter[str] = Counter()
     counts: dict[str, dict[str, dict[str, int]]] = {mission: {} for mission in coded}
@@ -70,7 +67,7 @@ def compare_with_letter(
             for name, holds in zip(names, facts, strict=False):
                 count[name] += holds
     return {
-        mission: _describe(rules, counts[mission], names) | {"tickets": tickets[mission]}
+        mission: _describe(rules.each, counts[mission], names) | {"tickets": tickets[mission]}
         for mission, rules in coded.items()
         if tickets[mission]
     }
@@ -255,9 +252,8 @@ def _make_finder(
         if _is_of(row, guidance) and row["decode"] != BY_RULES and row["tokens"] >= limits[row["decode"]]
     }
     mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
-    scales = parse_scales(config.reflection.scales or ())
-    coded = code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model), scales)
-    judge = CodeJudge(coded, {guidance.mission: guidance.labels})
+    coded = code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model))
+    judge = CodeJudge(coded)
 
     def find(row: RunRow) -> str | None:
         key = find_cited_rule(row["reason"])

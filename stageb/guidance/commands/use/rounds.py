@@ -166,7 +166,7 @@ class Rounds(Generic[Item]):
     def _tell_interrupters(self) -> None:
         """Set the last message of an interrupted process: how many tickets are done and kept."""
         total, done = self.state["tickets"], self.done + sum(map(len, self.answered))
-        lifetime.set_resume("", f"{done:,} of {total:,} tickets are done and kept")
+        lifetime.set_resume(f"{done:,} of {total:,} tickets are done and kept")
 
     @property
     def _open(self) -> Output:

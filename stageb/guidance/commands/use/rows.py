@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import sqrt
-from types import MappingProxyType
 from typing import Any
 
 from stageb.engines.protocol import Scorer
@@ -20,7 +19,7 @@ from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, rollout_prompt
 from stageb.guidance.words.costs import EQUAL, Prices, has_labels, measure_classes, measure_interval, measure_ratio
 from stageb.guidance.words.texts import TAKEN, one_line
-from stageb.guidance.words.types import PASS_FAIL, Answers, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
 from stageb.runs.figures import Z
 
 ANSWER = 200  # characters, at most, of an answer that could not be used
@@ -125,7 +124,7 @@ ALL = ""  # stands for all missions together; none has an empty name
 class ConfusionCounts:
     """Labelled tickets, by what was answered."""
 
-    labels: Sequence[Verdict] = PASS_FAIL
+    labels: Sequence[Verdict]
     answered: dict[str, dict[str, int]] = field(init=False)  # label -> verdict, or none -> tickets
     kept: dict[str, dict[str, int]] = field(init=False)  # the same of those that no person needs to see
     taught: int = 0  # that the guidance was learnt from
@@ -151,17 +150,14 @@ class ConfusionCounts:
 
 
 def count_verdicts(
-    rows: Iterable[PredictionRow],
-    taught: Mapping[str, Set[str]],
-    labels: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({}),
+    rows: Iterable[PredictionRow], taught: Mapping[str, Set[str]], labels: Mapping[str, Sequence[Verdict]]
 ) -> dict[str, ConfusionCounts]:
     """The tickets of each mission, and of all. ``taught`` holds, by mission, the keys of those that taught or chose its
-    guidance, ``labels`` those of missions that have others than pass and fail."""
-    every = dict.fromkeys(label for of in labels.values() for label in of)
-    counts = {ALL: ConfusionCounts(list(every) or PASS_FAIL)}
+    guidance, ``labels`` those of each mission."""
+    counts = {ALL: ConfusionCounts(list(dict.fromkeys(label for of in labels.values() for label in of)))}
     for row in rows:
         mission = row["mission"]
-        for count in (counts[ALL], counts.setdefault(mission, ConfusionCounts(labels.get(mission, PASS_FAIL)))):
+        for count in (counts[ALL], counts.setdefault(mission, ConfusionCounts(labels[mission]))):
             verdict = row["verdict"] or "none"
             count.answered[row["label"]][verdict] += 1
             count.kept[row["label"]][verdict] += not row["review"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from stageb.cli.draft import defaults
@@ -15,7 +14,7 @@ from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, Us
 from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
-from stageb.guidance.rules.judge import CodedRule, compile_rules, explain_unknown, read_rules
+from stageb.guidance.rules.judge import CodedRules, explain_unknown, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, words_of
 from stageb.guidance.rules.rules_file import history_path
@@ -29,7 +28,7 @@ from stageb.guidance.tickets.tickets import (
     read_entries,
     read_same_tickets,
 )
-from stageb.guidance.words.columns import ColumnsConfig, Scale, parse_scales
+from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.costs import EQUAL, Prices, prices_of
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
@@ -68,13 +67,6 @@ def list_read_files(source: str) -> dict[str, list[str]]:
     return {"tickets": config.files if config else [], "guidance": list(map(str, own))}
 
 
-def find_scales(source: str) -> tuple[Scale, ...]:
-    """Orders beside the well-known ones by which the rules of ``source`` rank values: ``reflection.scales`` of a run; none
-    of a file."""
-    config = read_run_config(source)
-    return parse_scales(config.reflection.scales or ()) if config else ()
-
-
 def find_columns(source: str) -> ColumnsConfig:
     """What the columns of tables say in the run that ``source`` names; the usual of a file."""
     config = read_run_config(source)
@@ -88,35 +80,25 @@ def find_prices(source: str) -> Prices:
 
 
 def code_rules(
-    guidance: Mapping[str, Guidance],
-    tickets: Iterable[Ticket],
-    words: Words,
-    scales: Sequence[Scale] = (),
-    is_whole: bool = True,
-) -> dict[str, list[CodedRule]]:
-    """The rules of each mission, read by what ``tickets`` of it hold and by ``scales`` beside the well-known ones;
-    ``is_whole`` as ``read_rules`` takes it."""
+    guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words, is_whole: bool = True
+) -> dict[str, CodedRules]:
+    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as ``read_rules`` takes it."""
     of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
     for ticket in tickets:
         of.get(ticket.mission, []).append(ticket)
-    return {
-        mission: read_rules(guidance[mission], Vocabulary.of(mine, scales), words, is_whole) for mission, mine in of.items()
-    }
+    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words, is_whole) for mission, mine in of.items()}
 
 
 class CodeJudge:
     """Judges the tickets of missions by their rules as code."""
 
-    def __init__(
-        self, rules: Mapping[str, Sequence[CodedRule]], labels: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({})
-    ) -> None:
-        """``labels`` of the missions that have others than pass and fail."""
+    def __init__(self, rules: Mapping[str, CodedRules]) -> None:
         self.rules = rules
         self._told = {
-            mission: {rule.key: f"{' (provisional)' * rule.is_provisional}: {rule.text}" for rule in of}
+            mission: {rule.key: f"{' (provisional)' * rule.is_provisional}: {rule.text}" for rule in of.each}
             for mission, of in rules.items()
         }
-        self.judges = {mission: compile_rules(of, labels.get(mission, PASS_FAIL)) for mission, of in rules.items()}
+        self.judges = {mission: of.compile() for mission, of in rules.items()}
 
     @property
     def digest(self) -> str:
@@ -130,7 +112,7 @@ class CodeJudge:
     def explain(self, ruling: Ruling, ticket: Ticket) -> str:
         """The rule that gives a verdict; or why there is none."""
         if ruling.verdict is None:
-            return explain_unknown(self.rules[ticket.mission], ruling, reading(ticket))
+            return explain_unknown(self.rules[ticket.mission].each, ruling, reading(ticket))
         return f"{ruling.rule}{self._told[ticket.mission].get(ruling.rule, f': {NO_RULE}')}"
 
 

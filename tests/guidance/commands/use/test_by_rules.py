@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guidance.commands.use.made import guidance, options, rows, run_folder, tickets
+from guidance.commands.use.made import guidance, options, rows, tickets
 from programs import forks, small
 
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.record import RuleFigures
 from stageb.guidance.commands.use.source import CodeJudge
-from stageb.guidance.words.config import LoopConfig, ReflectionConfig
 
 RULES = {"valves": "Fail if state is torn.", "pumps": "Fail if it looks odd."}
 NEARLY_RIGHT = RuleFigures(20, 0.95, "fail", 20, 1)
@@ -113,24 +112,6 @@ def test_a_run_is_used_as_it_judged_unless_the_user_says_otherwise(job: Job) -> 
     for by, flags in (("rules", []), ("model", ["--by", "model"])):
         assert main([*options("predict", given), "--output", str(job.folder / f"{by}.jsonl"), *flags]) == 0
         assert {row["by"] for row in rows(job.folder / f"{by}.jsonl")} == {by}
-
-
-def test_rules_rank_by_the_orders_of_their_run(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    known = tickets(job.folder / "in.jsonl", "valves")
-    config = LoopConfig(tickets=[known], reflection=ReflectionConfig(scales=["new < worn < torn"]))
-    run = run_folder(job.folder / "run", config, {"valves": "Fail if state is at least worn."})
-    given: dict[str, Any] = {"guidance": run, "vocabulary": known, "by": "rules"}
-    said = ["pass" if "state: new" in row["per_image"]["image_2"] else "fail" for row in rows(Path(known))]
-    assert job(**given) == 0
-    assert [row["verdict"] for row in rows(job.out)] == said
-    for by in ("rules", "model"):
-        assert job("evaluate", **{**given, "by": by, "output": str(job.folder / by)}) == 0
-        letter = json.loads((job.folder / by / "evaluation.json").read_text())["letter"]
-        assert letter["valves"]["decided"] == len(said)
-    capsys.readouterr()
-    assert main(["guidance", "export", run, "--format", "json", "--tickets", known]) == 0
-    (rule,) = json.loads(capsys.readouterr().out)["missions"]["valves"]["rules"]
-    assert rule["if"] == {"field": "state", "is": ["worn", "torn"]}
 
 
 def test_what_a_ticket_does_not_tell_is_named(job: Job) -> None:

@@ -109,13 +109,13 @@ def ticket(**fields: str) -> Ticket:
 def test_what_the_tickets_that_taught_lack_often_is_an_empty_cell() -> None:
     rules = Guidance("valves", 1, (Rule("G0", "Look."), Rule("G1", "Fail if seal is torn and note is loud.")), 2)
     known = [ticket(seal="torn", note="loud"), *[ticket(seal="new", tag=str(n)) for n in range(9)]]
-    assert find_named_fields(rules, known, WORDS["en"], (), taught=True) == {"seal": ["G1"]}
-    named = find_named_fields(rules, known, WORDS["en"], (), taught=False)
+    assert find_named_fields(rules, known, WORDS["en"], taught=True) == {"seal": ["G1"]}
+    named = find_named_fields(rules, known, WORDS["en"], taught=False)
     assert named == {"seal": ["G1"], "note": ["G1"]}
     assert explain_missing(named, ticket(Seal="new")) == "no note, which G1 names"
     for count, fields in ((20, {"seal"}), (21, {"seal", "note"})):  # one in 20 is often, one in 21 is not
         known = [ticket(seal="new"), *[ticket(seal="torn", note=str(n)) for n in range(1, count)]]
-        assert find_named_fields(rules, known, WORDS["en"], (), taught=True).keys() == fields
+        assert find_named_fields(rules, known, WORDS["en"], taught=True).keys() == fields
 
 
 def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_to_review(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.commands.use.rows import ALL, PairedComparison, compare_gains, count_verdicts
 
+LABELS = dict.fromkeys("ab", ("pass", "fail"))
 VERDICT = st.sampled_from(["pass", "fail", None])
 ROW = st.fixed_dictionaries(
     {
@@ -29,7 +30,7 @@ ROW = st.fixed_dictionaries(
 
 @given(st.lists(ROW, min_size=1, max_size=30))
 def test_counts_are_those_of_a_table(rows: list[dict[str, Any]]) -> None:
-    counts = count_verdicts(rows, {"a": frozenset({"1::pass"})})
+    counts = count_verdicts(rows, {"a": frozenset({"1::pass"})}, LABELS)
     for mission, count in counts.items():
         of = [row for row in rows if mission in (ALL, row["mission"])]
         figures = count.figures({"pass": 1.0, "fail": 20.0})
@@ -92,7 +93,7 @@ def test_the_difference_of_costs_is_that_of_the_mean_costs_of_a_ticket(
     paired, sides = PairedComparison(prices), ([one for one, _ in pairs], [{**one, "verdict": said} for one, said in pairs])
     for one, other in zip(*sides, strict=True):
         paired.add(one, other)
-    first, second = (count_verdicts(rows, {})[ALL].figures(prices)["cost"] for rows in sides)
+    first, second = (count_verdicts(rows, {}, LABELS)[ALL].figures(prices)["cost"] for rows in sides)
     found = paired.figures()[ALL]
     low, high = found["cost_difference_interval"]
     assert found["cost_difference"] == pytest.approx(first - second, abs=2e-6)

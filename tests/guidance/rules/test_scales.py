@@ -1,18 +1,15 @@
-"""Values that have an order: guessed or given, and rules that rank by them."""
+"""Values that have an order, and rules that rank by them."""
 
 from __future__ import annotations
 
 import pytest
 from guidance.rules.made_rules import ticket
 
-from stageb.errors import ConfigError
 from stageb.guidance.rules.expression import Atom
 from stageb.guidance.rules.judge import check_proposal
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.columns import order_values, parse_scales
-from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.rules.vocabulary import Vocabulary, order_values
 from stageb.guidance.words.types import Operation, Proposal
 
 EN = WORDS["en"]
@@ -37,18 +34,6 @@ def test_an_order_is_guessed_where_all_values_stand_on_a_well_known_scale(
     values: list[str], ordered: tuple[str, ...]
 ) -> None:
     assert order_values(values) == ordered
-
-
-def test_an_order_that_is_given_comes_first() -> None:
-    scales = parse_scales(["green < amber, yellow < red", "high < med < low"])
-    assert order_values(["red", "Yellow", "green"], scales) == ("green", "Yellow", "red")
-    assert order_values(["low", "med", "high"], scales) == ("high", "med", "low")
-
-
-@pytest.mark.parametrize("scale", ["", "low", "low <", "low < med < Low", "low, med"])
-def test_what_is_no_order_is_refused(scale: str) -> None:
-    with pytest.raises(ConfigError, match="scales"):
-        ReflectionConfig(scales=[scale])
 
 
 @pytest.mark.parametrize(
