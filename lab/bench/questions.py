@@ -58,7 +58,7 @@ ENGLISH = WORDS["en"]
 SIDES: tuple[Verdict, Verdict] = ("fail", "pass")
 DRAWS, CASES, CHARS = 24, 8, 500  # answers that propose; tickets of each label that one sees; characters of each
 MOST_PROPOSED, WEIGHED = 64, 128  # questions that are looked at, and the tickets that choose among them
-CUT_ON = 400  # tickets that cuts of conditions are fitted on
+CUT_ON, PASSES = 400, 3  # tickets that cuts of conditions are fitted on, and how often each is sought
 TENTHS = np.arange(1, 10) / 10
 MOST_CHARS = 1200  # of a ticket
 ASK = "You read one ticket ({mission}) and answer one question about it with Yes or No.\n\nQuestion: {question}"
@@ -67,9 +67,10 @@ PROPOSE = (
     "single ticket, one a line, and nothing else."
 )
 WANTED = (
-    "Write six different questions, one a line. Each asks what one ticket means or says, begins with Is, Are, Does, Do, "
-    "Has, Was or Were, and ends with a question mark. Its answer is yes for tickets like those of list A and no for those "
-    "like list B. Never speak of the lists."
+    "Write six different questions, one a line, each about what many entries of list A have in common and those of list B "
+    "have not, in general words, never about the particulars of one entry. Each question is about a single entry, begins "
+    "with Is, Are, Does, Do, Has, Was or Were, and ends with a question mark, such as: Is the writer unhappy? Never speak "
+    "of lists."
 )
 _QUESTION = re.compile(r"[\W\d]*((?:Is|Are|Does|Do|Did|Has|Have|Was|Were|Can|Could|Will|Would|Should)\b[^?]{8,160}\?)\W*")
 _BARRED = re.compile(r"\b(?:lists?|pass(?:es)?|fails?|tickets)\b", re.IGNORECASE)
@@ -96,17 +97,19 @@ class Oracle:
             columns.append([yes - no for yes, no in scores])
         return np.array(columns, float).reshape(len(questions), len(tickets)).T
 
-    def propose(self, tickets: Sequence[Ticket], seed: int) -> tuple[list[str], int]:
-        """Questions, those first that were asked most often, and how many answers held one."""
+    def propose(self, tickets: Sequence[Ticket], seed: int) -> tuple[list[str], dict[str, Any]]:
+        """Questions, those first that were asked most often, and what the answers were like."""
         decode = Decode(temperature=1.0, top_p=0.95, max_new_tokens=200, seed=seed)
         keys = [stream(seed, "questions", draw) for draw in range(DRAWS)]
         prompts = [Prompt(PROPOSE, f"{_cases(tickets, self.mission, key)}\n\n{WANTED}") for key in keys]
         requests = [Request(prompt, decode, (key,)) for prompt, key in zip(prompts, keys, strict=True)]
-        found = [list(dict.fromkeys(parse_questions(answer.text))) for (answer,) in self.engine.generate(requests)]
+        answers = [answer.text for (answer,) in self.engine.generate(requests)]
+        found = [list(dict.fromkeys(parse_questions(text))) for text in answers]
         spelt: dict[str, list[str]] = {}
         for question in (question for some in found for question in some):
             spelt.setdefault(" ".join(re.findall(r"\w+", question.lower())), []).append(question)
-        return [same[0] for same in sorted(spelt.values(), key=len, reverse=True)][:MOST_PROPOSED], sum(map(bool, found))
+        told = {"answers": len(found), "readable": sum(map(bool, found)), "questions": len(spelt), "first": answers[0][:600]}
+        return [same[0] for same in sorted(spelt.values(), key=len, reverse=True)][:MOST_PROPOSED], told
 
 
 def parse_questions(text: str) -> list[str]:
@@ -145,19 +148,22 @@ class Trial:
         if not card:
             return {"conditions": 0}
         asked = [f"Is this literally true of the ticket: {_spell(write_condition(part))}?" for _, part in card.parts]
-        some = self.train[:CUT_ON]
-        taught, judged = (self.oracle.ask(asked, tickets) for tickets in (some, self.test))
-        fails, wanted = _fails(some), _fails(self.test)
+        parts = (self.train[:CUT_ON], self.test)
+        taught, judged = (self.oracle.ask(asked, tickets) for tickets in parts)
+        fails, wanted = map(_fails, parts)
         holds = [compile_expression(part) for _, part in card.parts]
-        code = np.array([[bool(each(reading(ticket))) for each in holds] for ticket in self.test])
+        said, code = (np.array([[bool(each(reading(ticket))) for each in holds] for ticket in tickets]) for tickets in parts)
         points = np.array([each for each, _ in card.parts], float)
-        cuts = fit_cuts(taught, points, card, fails)
+        as_code = find_cuts(taught, said)
+        cuts = fit_cuts(taught, as_code, points, card, fails)
         return {
             "conditions": len(asked),
             "code": _share(card.judge(code * points) == wanted),
             "at_half": _share(card.judge((judged > 0) * points) == wanted),
+            "at_cuts_of_code": _share(card.judge((judged >= as_code) * points) == wanted),
             "at_cuts": _share(card.judge((judged >= cuts) * points) == wanted),
             "logistic": _share(classify(taught, fails, judged) == wanted),
+            "conditions_as_code_at_cuts": _share(((judged >= as_code) == code).ravel()),
             "conditions_as_code_at_half": _share(((judged > 0) == code).ravel()),
             "conditions_auc_of_code": [_auc(judged[:, n], code[:, n]) for n in range(len(asked))],
             "asked": asked,
@@ -166,22 +172,20 @@ class Trial:
     def use_questions(self) -> Iterator[tuple[str, Any]]:
         """What questions of the model's own give."""
         shown = find_first_block(self.train)
-        proposed, readable = self.oracle.propose(shown, self.seed)
+        proposed, told = self.oracle.propose(shown, self.seed)
         weighed = self.oracle.ask(proposed, shown[:WEIGHED])
-        tells = [abs(_auc(column, _fails(shown[:WEIGHED])) - 0.5) for column in weighed.T]
-        chosen = sorted(range(len(proposed)), key=lambda n: -tells[n])[: self.most]
+        worth = [abs(_auc(column, _fails(shown[:WEIGHED])) - 0.5) for column in weighed.T]
+        chosen = sorted(range(len(proposed)), key=lambda n: -worth[n])[: self.most]
         asked = [proposed[n] for n in chosen]
-        yield "proposed", {"answers": DRAWS, "readable": readable, "questions": len(proposed), "kept": len(asked)}
+        yield "proposed", {**told, "kept": len(asked)}
         if not asked:
             return
         parts = (self.train, self.test)
         taught, judged = (self.oracle.ask(asked, tickets) for tickets in parts)
         fails, wanted = map(_fails, parts)
-        told = [(_auc(taught[:, n], fails), _auc(judged[:, n], wanted)) for n in range(len(asked))]
-        yield (
-            "questions",
-            [{"text": text, "auc_train": auc[0], "auc_test": auc[1]} for text, auc in zip(asked, told, strict=True)],
-        )
+        tells = [(_auc(taught[:, n], fails), _auc(judged[:, n], wanted)) for n in range(len(asked))]
+        rows = zip(asked, tells, strict=True)
+        yield "questions", [{"text": text, "auc_train": before, "auc_test": after} for text, (before, after) in rows]
         yield "answers_logistic", _share(classify(taught, fails, judged) == wanted)
         cuts = np.quantile(taught, TENTHS, axis=0)
         for name, has_words in (("answers", False), ("both", True)):
@@ -226,20 +230,27 @@ def write_condition(part: Expression) -> str:
     return write_rule(RuleCode("fail", part), ENGLISH).removeprefix("Fail if ").removesuffix(".")
 
 
-def fit_cuts(log_odds: Numbers, points: Numbers, card: Card, fails: NDArray[np.bool_]) -> Numbers:
-    """The cut of each condition by which fewest of these tickets are judged wrong, sought in turn from even odds on."""
-    cuts = np.zeros(log_odds.shape[1])
-    choices = [np.unique([0.0, np.inf, *np.quantile(column, np.arange(1, 40) / 40)]) for column in log_odds.T]
-    for _ in range(3):
-        for n, some in enumerate(choices):
+def find_cuts(log_odds: Numbers, code: NDArray[np.bool_]) -> Numbers:
+    """From where on each condition's answers are a yes, so that fewest are not what ``code`` says."""
+
+    def find(column: Numbers, truth: NDArray[np.bool_]) -> float:
+        choices: list[float] = [np.inf, *np.unique(column)[::-1].tolist()]
+        return choices[int(np.argmin([((column >= cut) != truth).sum() for cut in choices]))]
+
+    return np.array([find(column, truth) for column, truth in zip(log_odds.T, code.T, strict=True)])
+
+
+def fit_cuts(log_odds: Numbers, first: Numbers, points: Numbers, card: Card, fails: NDArray[np.bool_]) -> Numbers:
+    """The cut of each condition by which fewest of these tickets are judged wrong, sought in turn, from ``first`` ones on:
+    from even odds on no single step may help, where a model says yes to all."""
+    cuts = first.copy()
+    for _ in range(PASSES):
+        for n, column in enumerate(log_odds.T):
             others = (log_odds >= cuts) * points
             others[:, n] = 0
-            wrong = []
-            for cut in some:
-                own = np.zeros_like(others)
-                own[:, n] = (log_odds[:, n] >= cut) * points[n]
-                wrong.append((card.judge(others + own) != fails).sum())
-            cuts[n] = some[int(np.argmin(wrong))]
+            choices = [cuts[n], *np.unique(column), np.inf]
+            rows = [np.c_[others, (column >= cut) * points[n]] for cut in choices]
+            cuts[n] = choices[int(np.argmin([(card.judge(each) != fails).sum() for each in rows]))]
     return cuts
 
 

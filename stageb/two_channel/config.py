@@ -77,13 +77,12 @@ class TunerConfig(Section, at="tuner"):
     """Which weights are trained: all of them, or adapters (peft)."""
 
     kind: Literal["full", "lora"] = "full"
-    """full: all weights; lora: low-rank adapters (Hu et al. 2021) and the embeddings of the coordinate tokens."""
+    """full: all weights; lora: low-rank adapters (Hu et al. 2021) of all linear layers, and the embeddings of the coordinate
+    tokens."""
     rank: int = setting(16, at_least(1))
     """Rank of an adapter."""
     alpha: float = setting(32.0, ABOVE_0)
     """The output of an adapter is scaled by alpha / rank."""
-    target_modules: str = setting("all-linear", trust=DATA)
-    """The layers that get an adapter: all-linear, or a regular expression over their names."""
 
 
 FACTORS = Check(

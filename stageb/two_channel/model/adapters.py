@@ -17,17 +17,13 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 
 from stageb import seeds
-from stageb.errors import ConfigError
 from stageb.two_channel.config import TunerConfig
 from stageb.two_channel.types import BINS
 
 
 def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
     """Add adapters to ``model``, in place, and freeze everything else but the embeddings of the coordinate tokens, whose ids
-    begin at ``first``. ``seed`` determines the initial adapters, which are the same on every rank.
-
-    Raises ``ConfigError`` if ``target_modules`` matches no layer.
-    """
+    begin at ``first``. ``seed`` determines the initial adapters, which are the same on every rank."""
     names = {id(layer): name for name, layer in model.named_modules()}
     tables = [model.get_input_embeddings()]
     if model.get_output_embeddings().weight is not tables[0].weight:
@@ -35,17 +31,12 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
     options: dict[str, Any] = {
         "r": config.rank,
         "lora_alpha": config.alpha,
-        "target_modules": config.target_modules,
+        "target_modules": "all-linear",
         "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
     }
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seeds.stream(seed, "two_channel", "adapters") >> 1)
-            get_peft_model(model, LoraConfig(**options))  # puts them into the model itself; the wrapper is not needed
-    except ValueError as error:
-        raise ConfigError(
-            "tuner.target_modules", config.target_modules, f"all-linear, or layers of the model: {error}"
-        ) from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeds.stream(seed, "two_channel", "adapters") >> 1)
+        get_peft_model(model, LoraConfig(**options))  # puts them into the model itself; the wrapper is not needed
 
 
 def find_token_embeddings(model: Any) -> Iterator[Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lab.bench.questions import Card, deal_anew, fit_cuts, measure, parse_questions
+from lab.bench.questions import Card, deal_anew, find_cuts, fit_cuts, measure, parse_questions
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.guidance.words.types import Ticket
 from stageb.seeds import shuffled, stream, uniform
@@ -54,7 +54,12 @@ def test_what_the_model_reads_is_learnt_beside_words_and_proven() -> None:
         assert found[name]["questions"] == [ANGRY]
         assert found[name]["test"] == 1
     assert found["answers_logistic"] == 1
-    assert found["proposed"] == {"answers": 24, "readable": 24, "questions": 2, "kept": 2}
+    assert {name: found["proposed"][name] for name in ("answers", "readable", "questions", "kept")} == {
+        "answers": 24,
+        "readable": 24,
+        "questions": 2,
+        "kept": 2,
+    }
 
 
 def test_labels_dealt_anew_prove_nothing() -> None:
@@ -89,12 +94,15 @@ def test_lines_that_are_questions(line: str, question: str | None) -> None:
     assert parse_questions(f"\n{line}\n") == ([question] if question else [])
 
 
-def test_cuts_are_those_that_judge_most_tickets_right() -> None:
-    log_odds = np.array([[-3.0, 9.0], [-2.0, 9.0], [1.0, 9.0], [2.0, 9.0]])
-    fails = np.array([False, True, True, True])
-    card = Card("fail", 1, [])
-    points = (log_odds >= fit_cuts(log_odds, np.ones(2), card, fails)).astype(float)
-    assert card.judge(points).tolist() == fails.tolist()
+def test_cuts_are_found_of_a_model_that_says_yes_to_all() -> None:
+    log_odds = np.array([[1.0, 7.0], [5.0, 7.0], [1.0, 9.0], [2.0, 7.5]])
+    code = np.array([[False, False], [True, False], [False, True], [False, False]])
+    assert ((log_odds >= find_cuts(log_odds, code)) == code).all()
+
+
+def test_a_cut_moves_where_labels_say_so() -> None:
+    log_odds, fails = np.array([[1.0], [2.0], [3.0]]), np.array([False, True, True])
+    assert fit_cuts(log_odds, np.array([3.0]), np.ones(1), Card("fail", 1, []), fails).tolist() == [2.0]
 
 
 def test_labels_are_dealt_to_train_half_of_each() -> None:
