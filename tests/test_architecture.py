@@ -159,7 +159,7 @@ LIGHT = {
     "stageb/guidance/words/config",
     "stageb/guidance/rules/wordings",
     "stageb/guidance/rules/prompts",
-    "stageb/guidance/rules/forms",
+    "stageb/guidance/rules/conditions",
     "stageb/guidance/rules/evidence",
     "stageb/guidance/rules/__init__",
     "stageb/guidance/rules/fields",
@@ -191,7 +191,7 @@ LIGHT = {
 STAGES = {
     "guidance": (
         "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/steps "
-        "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/forms "
+        "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/conditions "
         "rules/evidence rules/fields rules/cells rules/reading rules/expression rules/vocabulary rules/parse rules/judge "
         "learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
         "learning/gate/decide learning/gate/pruning commands/use/rows"

@@ -40,8 +40,8 @@ from stageb.errors import EngineError, InputError
 from stageb.guidance.commands.use.black_box import classify_by_words
 from stageb.guidance.learning.calibration import fit_logistic
 from stageb.guidance.learning.gate.prequential import block_ends
+from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.expression import Expression, Points, compile_expression
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS

@@ -1,7 +1,6 @@
 """The config of the two-channel loop: one frozen dataclass per section, keys as users write them.
 
 Nothing here is ever mutated; what changes over a run (channel, learning rate) is a function of the step: ``schedule.py``.
-The sections on the model are in ``config.py``.
 """
 
 from __future__ import annotations

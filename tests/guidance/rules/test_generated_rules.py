@@ -21,9 +21,9 @@ from guidance.rules.made_rules import (
 )
 
 from stageb.guidance.rules.cells import parse_number
+from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
