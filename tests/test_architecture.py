@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 253
-LINES = {"stageb": 45_890, "stageb/guidance": 20130}
+FILES = 254
+LINES = {"stageb": 46_031, "stageb/guidance": 20130}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -199,7 +199,7 @@ STAGES = {
     "two_channel": (
         "boxes/text boxes/metrics boxes/augmentation learning/targets learning/losses learning/packing learning/schedule"
     ).split(),
-    "ppo": "envs/snake/game envs/snake/agent actions agents environment normalise rollout schedule".split(),
+    "ppo": "envs/snake/game envs/snake/agent envs/twenty48 actions agents environment normalise rollout schedule".split(),
     "growth": ("blueprints kinds hosts blocks lifecycle training tasks observation views policy schedule").split(),
 }
 TENSORS = ("ppo", "growth", "two_channel")  # loops that learn weights: their stages are functions of tensors

@@ -205,9 +205,10 @@ class Draft:
             return self._checked(scalar(value, choices(annotation)), path)
         except ValueError:
             given = value if isinstance(value, str | list | dict) else json.dumps(value)
-            # YAML takes yes, no, on and off for true and false.
-            is_word = isinstance(value, bool) and str in choices(annotation)
-            quoted = f"; put yes, no, on and off in quotes: '{'yes' if value else 'no'}'" if is_word else ""
+            # YAML takes yes, no, on and off for true and false, and 2048 for a number.
+            is_text = isinstance(value, bool | int | float) and str in choices(annotation)
+            what, text = ("yes, no, on and off", "yes" if value else "no") if isinstance(value, bool) else ("it", value)
+            quoted = f"; put {what} in quotes: '{text}'" if is_text else ""
             ratio = RATIO.fullmatch(value) if isinstance(value, str) and {int, float} & {*choices(annotation)} else None
             whole = f"; write {ratio[1]}" if ratio else ""
             raise self._wrong(path, given, f"expected {in_words(annotation)}{quoted}{whole}") from None

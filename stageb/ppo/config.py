@@ -14,8 +14,8 @@ from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 SMALLEST, LARGEST = 4, 30  # sides of a board
 START_LENGTH = 3
 MOST_STEPS = 4096  # of a rollout
-SNAKE = "snake"
-GYM_ID = Check(lambda name: ":" not in name, "snake, or an id of Gymnasium's; name code of your own in env.make")
+SNAKE, TWENTY48 = "snake", "2048"
+GYM_ID = Check(lambda name: ":" not in name, "snake, 2048, or an id of Gymnasium's; name code of your own in env.make")
 OPTIONS = Check(
     lambda options: all(value is None or isinstance(value, bool | int | float) for value in options.values()),
     "numbers, booleans and nulls by name; what else an environment needs, a function of your own in env.make can give it",
@@ -29,7 +29,7 @@ class EnvConfig(Section, at="env"):
     """The environment."""
 
     name: str = setting(SNAKE, GYM_ID, trust=DATA)
-    """snake, or the id of one of Gymnasium's environments, such as CartPole-v1."""
+    """snake, 2048, or the id of one of Gymnasium's environments, such as CartPole-v1."""
     make: str | None = setting(None, trust=CODE)
     """Your own, in place of env.name: package.module:function, which makes one of Gymnasium's environments, a vector of them
     if it takes num_envs, or a stageb.ppo.environment.Environment if it takes seed, numbers and device; see

@@ -12,7 +12,7 @@ import torch
 from stageb.config import require
 from stageb.errors import ConfigError, shown
 from stageb.ppo.agents import ActorCritic, VectorAgent
-from stageb.ppo.config import SNAKE, PpoLoopConfig
+from stageb.ppo.config import SNAKE, TWENTY48, PpoLoopConfig
 from stageb.ppo.environment import Environment
 from stageb.settings import function_named
 
@@ -24,6 +24,10 @@ def make_environment(config: PpoLoopConfig, seed: int, numbers: Sequence[int], d
         from stageb.ppo.envs.snake.batched import SnakeEnvironment
 
         return SnakeEnvironment(config.game, seed, numbers, device)
+    if env.make is None and env.name == TWENTY48:
+        from stageb.ppo.envs.twenty48 import Twenty48
+
+        return Twenty48(seed, numbers, device)
     if env.make is None:
         return _vector("env.name", partial(_registered, env.name, env.options), seed, numbers, device)
     function = function_named("env.make", env.make)
@@ -57,7 +61,8 @@ def _registered(name: str, options: dict[str, Any]) -> Any:
     try:
         return gymnasium.make(name, disable_env_checker=True, **options)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ConfigError("env.name", name, f"{error}; name snake, or an id of Gymnasium's that is installed") from error
+        remedy = "name snake, 2048, or an id of Gymnasium's that is installed"
+        raise ConfigError("env.name", name, f"{error}; {remedy}") from error
 
 
 def _vector(key: str, make: partial[Any], seed: int, numbers: Sequence[int], device: str) -> Environment:

@@ -314,13 +314,16 @@ def test_a_wrong_value_of_a_file_is_told_with_its_place_unless_an_option_replace
     assert main(["fit", *TICKETS, "--config", "range.yaml", "--gate.alpha", "0.1"]) == 0
 
 
-def test_a_word_that_yaml_takes_for_true_or_false_wants_quotes(
+def test_a_text_that_yaml_takes_for_something_else_wants_quotes(
     fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "c.yaml").write_text("columns: {passes: [no], fails: [yes]}\n")
     told = wrong(capsys, *TICKETS, "--config", "c.yaml")
     assert "columns.passes: 'false'; expected text; put yes, no, on and off in quotes: 'no'" in told
     assert "columns.fails: 'true'; expected text; put yes, no, on and off in quotes: 'yes'" in told
+    (tmp_path / "c.yaml").write_text("output: {run_name: 2048}\n")
+    told = wrong(capsys, *TICKETS, "--config", "c.yaml")
+    assert "output.run_name: '2048': expected text; put it in quotes: '2048' (c.yaml:1)" in told
     (tmp_path / "c.yaml").write_text("columns: {passes: ['no'], fails: ['yes']}\n")
     assert main(["fit", *TICKETS, "--config", "c.yaml"]) == 0
     assert "quotes" not in wrong(capsys, "--config", "c.yaml", "--columns.passes", "{a: 1}")

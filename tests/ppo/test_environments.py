@@ -50,9 +50,9 @@ def last_row(root: Path) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_killed_run_of_gymnasiums_goes_on_to_the_very_bytes(tmp_path: Path, ranks: int) -> None:
-    keys = {"env__name": "CartPole-v1"}
+@pytest.mark.parametrize(("name", "ranks"), [("CartPole-v1", 1), ("CartPole-v1", 2), ("2048", 2)])
+def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int) -> None:
+    keys = {"env__name": name}
     whole = forks.run(line(tmp_path / "whole", ranks, **keys), ranks, tmp_path / "job")
     assert set(whole.codes) == {0}, whole.err
     told = (
