@@ -84,6 +84,18 @@ def test_episodes_are_the_same_however_they_are_dealt() -> None:
     assert len({tuple(row) for row in whole.observe().tolist()}) == 6
 
 
+@pytest.mark.parametrize("name", ["snake", "2048"])
+def test_no_step_of_those_that_a_gpu_records_waits_for_the_device(name: str) -> None:
+    games = make_environment(PpoLoopConfig(env=EnvConfig(name=name)), 7, range(4), "meta")  # what asks a tensor fails there
+    assert games.recordable
+    for _ in range(2):
+        seen, masks = games.observe(), games.masks()
+        outcome = games.step(torch.zeros(4, dtype=torch.int64, device="meta"))
+        games.restart(outcome.terminated | outcome.truncated)
+        for each in (seen, *([] if masks is None else [masks]), *outcome.measures, outcome.rewards):
+            assert each.device.type == "meta" and len(each) == 4
+
+
 def test_what_only_a_mask_tells_is_played_without_a_fault_and_without_it_never_learnt(tmp_path: Path) -> None:
     for told, wanted in ((True, 8.0), (False, 2.0)):
         options: dict[str, Any] = {

@@ -76,7 +76,7 @@ class Twenty48(Environment):
         self.score += points
         self.moves += moved
         self._lay(moved, self.moves + 1)
-        over, highest = ~self.masks().any(1), 1 << self.board.amax(1).long()
+        over, highest = ~self.masks().any(1), torch.ones_like(self.moves) << self.board.amax(1)
         measures = (self.score, highest, highest >= GOAL, self.moves)
         return Outcome(points / POINTS, over, torch.zeros_like(over), measures)
 
