@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.ppo.actions import Discrete
-from stageb.ppo.environment import Environment, Outcome
+from stageb.ppo.environment import Environment, Transition
 
 ROWS, COLUMNS = 8, 5
 
@@ -33,13 +33,13 @@ class Catch(Environment):
         """How far the ball has come, and how far it is aside: float32 (N, 2)."""
         return torch.stack([self.row / ROWS, (self.ball - self.paddle) / COLUMNS], dim=1)
 
-    def step(self, actions: Tensor) -> Outcome:
+    def step(self, actions: Tensor) -> Transition:
         """Move the paddle; the ball falls by a row."""
         self.paddle.add_(actions - 1).clamp_(0, COLUMNS - 1)
         self.row += 1
         landed = self.row == ROWS - 1
         caught = landed & (self.ball == self.paddle)
-        return Outcome(caught.float() - (landed & ~caught).float(), landed, torch.zeros_like(landed), (caught,))
+        return Transition(caught.float() - (landed & ~caught).float(), landed, torch.zeros_like(landed), (caught,))
 
     def restart(self, done: Tensor) -> None:
         """A new ball, where the last one landed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ class Discrete:
     """One of so many actions, int64 (N,). Outputs of an agent are their logits."""
 
     count: int
-    deviations: int = 0
+    deviations: ClassVar[int] = 0  # outputs that follow the others
 
     @property
     def means(self) -> int:

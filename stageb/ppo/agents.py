@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from stageb import seeds
 from stageb.ppo.actions import Actions, mask
 from stageb.ppo.config import AgentConfig
-from stageb.ppo.normalise import Normaliser
+from stageb.ppo.normalise import RunningNorm
 
 
 class ActorCritic(nn.Module):
@@ -55,7 +55,7 @@ class VectorAgent(ActorCritic):
         """For observations of a ``shape``; weights are drawn from the stream that ``seed`` names."""
         super().__init__(actions)
         size = math.prod(shape)
-        self.normaliser = Normaliser(size) if config.normalize else nn.Identity()
+        self.normaliser = RunningNorm(size) if config.normalize else nn.Identity()
         self.trunk = _layers(size, config)
         self.critic = nn.Identity() if config.shared else _layers(size, config)
         width = config.hidden if config.layers else size
@@ -75,6 +75,5 @@ class VectorAgent(ActorCritic):
 
 
 def _layers(size: int, config: AgentConfig) -> nn.Sequential:
-    widths = [size, *[config.hidden] * config.layers]
-    pairs = itertools.pairwise(widths)
+    pairs = itertools.pairwise([size, *[config.hidden] * config.layers])
     return nn.Sequential(*(part for wide, next_wide in pairs for part in (nn.Linear(wide, next_wide), nn.Tanh())))

@@ -98,7 +98,7 @@ class AgentConfig(Section, at="agent"):
 
 
 @dataclass(frozen=True)
-class RunnerConfig(Section, at="runner"):
+class PpoRunnerConfig(Section, at="runner"):
     """Rollouts, batches and commits."""
 
     total_steps: int = setting(3_000_000_000, at_least(1))
@@ -141,7 +141,7 @@ class PpoLoopConfig(LearningConfig):
     game: GameConfig = field(default_factory=GameConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     ppo: PpoConfig = field(default_factory=PpoConfig)
-    runner: RunnerConfig = field(default_factory=RunnerConfig)
+    runner: PpoRunnerConfig = field(default_factory=PpoRunnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

@@ -17,7 +17,7 @@ from stageb.ppo.actions import Actions
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Transition:
     """What a step of N episodes brought, before those that ended begin anew."""
 
     rewards: Tensor  # float32 (N,)
@@ -44,7 +44,7 @@ class Environment(ABC):
         return None
 
     @abstractmethod
-    def step(self, actions: Tensor) -> Outcome:
+    def step(self, actions: Tensor) -> Transition:
         """Take a step in every episode. ``observe`` then shows the last of those that ended, until ``restart``."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ LEAST_VARIANCE = 1e-8
 SumOverRanks = Callable[[Tensor], Tensor]
 
 
-class Normaliser(nn.Module):
+class RunningNorm(nn.Module):
     """Makes numbers of a shape have mean 0 and deviation 1; leaves them as they are before the first update. Its moments are
     part of an agent's weights, so that they are stored and compared with these."""
 

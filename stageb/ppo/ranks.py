@@ -21,7 +21,7 @@ from stageb.ppo import evaluate
 from stageb.ppo.config import ACCELERATORS, PpoLoopConfig
 from stageb.ppo.environment import Environment
 from stageb.ppo.make import make_agent, make_environment
-from stageb.ppo.normalise import Normaliser, RewardScale
+from stageb.ppo.normalise import RewardScale, RunningNorm
 from stageb.ppo.rollout import Player, Rollout, Totals
 from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 from stageb.training import ppo, run
@@ -194,7 +194,7 @@ class Ranks:
         """One update of the agent, the same on all ranks."""
         figures = self.learner.learn(rollout, update)
         for module in self.agent.modules():
-            if isinstance(module, Normaliser):
+            if isinstance(module, RunningNorm):
                 with self.world.together(f"moments of update {update}"):
                     module.take(rollout.observations.flatten(0, 1).flatten(1), self.world.sum)
         return figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stageb.config import require
-from stageb.ppo.config import PpoLoopConfig, RunnerConfig
+from stageb.ppo.config import PpoLoopConfig, PpoRunnerConfig
 from stageb.training import schedules
 from stageb.training.schedules import is_due
 
@@ -88,7 +88,7 @@ class Schedule:
         return is_due(update, self.config.runner.divergence_every, self.updates)
 
 
-def fit_games(memory: int, runner: RunnerConfig, kind: str, numbers: int) -> int:
+def fit_games(memory: int, runner: PpoRunnerConfig, kind: str, numbers: int) -> int:
     """How many games all ranks play at a time, of which a step shows so many ``numbers``: a power of two, the same whatever
     the world size.
 

@@ -231,8 +231,8 @@ class DetectorEvaluationConfig(Section, at="evaluation"):
     """Test images to draw at the end with their true and predicted boxes."""
     views: int = setting(1, Check(lambda views: views >= 1, "1 or more"))
     """Views of each image to answer and fuse (test-time augmentation), also in `stageb predict`: the image as it is, and as
-    ``augmentation`` mirrors, upends and turns training images. Boxes found in at least half of the views count
-   . Every view costs as much time as the first."""
+    ``augmentation`` mirrors, upends and turns training images. Boxes found in at least half of the views
+    count. Every view costs as much time as the first."""
 
     def check(self) -> None:
         self.require(not self.patience or self.every > 0, "patience", "0, or evaluation.every above 0")

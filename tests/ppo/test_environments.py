@@ -18,7 +18,7 @@ from stageb.__main__ import main
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
 from stageb.ppo.make import make_environment
-from stageb.ppo.normalise import Normaliser, RewardScale
+from stageb.ppo.normalise import RewardScale, RunningNorm
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {
@@ -165,7 +165,7 @@ def test_moments_are_those_of_all_that_ranks_saw() -> None:
 
     def act(world: World) -> tuple[list[list[float]], list[float]]:
         mine = rows.chunk(world.world_size)[world.rank]
-        normaliser, scale = Normaliser(3), RewardScale(0.9, 3, "cpu")
+        normaliser, scale = RunningNorm(3), RewardScale(0.9, 3, "cpu")
         assert torch.equal(normaliser(mine), mine)
         normaliser.take(mine, world.sum)
         scale.scale(mine, torch.zeros(mine.shape, dtype=torch.bool), world.sum)

@@ -16,7 +16,7 @@ from programs.snakes import GAMES, arguments, brief
 from torch import Tensor
 
 from stageb.job.world import World
-from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, RunnerConfig
+from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.ranks import Ranks, make_batch
 from stageb.ppo.schedule import Schedule
 
@@ -35,7 +35,7 @@ def test_a_recorded_step_is_the_step_itself(precision: Literal["32-true", "bf16-
     config = PpoLoopConfig(
         game=GameConfig(size=5),
         agent=AgentConfig(channels=4, blocks=1, hidden=16),
-        runner=RunnerConfig(rollout_steps=8, global_batch=GAMES * 2, envs=GAMES),
+        runner=PpoRunnerConfig(rollout_steps=8, global_batch=GAMES * 2, envs=GAMES),
     )
     world = World(Fabric(accelerator="cuda", devices=1, precision=precision))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stageb.config import PpoConfig
 from stageb.job.world import World
-from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, RunnerConfig
+from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.envs.snake.agent import Agent
 from stageb.ppo.ranks import Ranks, make_batch
 from stageb.ppo.rollout import Rollout
@@ -30,7 +30,7 @@ CONFIG = PpoLoopConfig(
     game=GameConfig(size=5),
     agent=AgentConfig(channels=4, blocks=1, hidden=16),
     ppo=PpoConfig(epochs=2, learning_rate=0.01),
-    runner=RunnerConfig(total_steps=GAMES * 8 * 100, rollout_steps=8, global_batch=GAMES * 4, envs=GAMES),
+    runner=PpoRunnerConfig(total_steps=GAMES * 8 * 100, rollout_steps=8, global_batch=GAMES * 4, envs=GAMES),
 )
 
 
@@ -261,13 +261,13 @@ LEARN = """
 import resource, torch
 from lightning.fabric import Fabric
 from stageb.config import PpoConfig
-from stageb.ppo.config import AgentConfig, PpoLoopConfig, RunnerConfig
+from stageb.ppo.config import AgentConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.ranks import Ranks
 from stageb.ppo.schedule import Schedule
 from stageb.job.world import World
 
 torch.set_num_threads(1)
-runner = RunnerConfig(envs=128, rollout_steps=8, global_batch=1024, total_steps=1024)
+runner = PpoRunnerConfig(envs=128, rollout_steps=8, global_batch=1024, total_steps=1024)
 config = PpoLoopConfig(agent=AgentConfig(16, 1, 64), ppo=PpoConfig(epochs=2), runner=runner)
 ranks = Ranks(config, Schedule.of(config, 1, 128), World(Fabric(accelerator="cpu", devices=1)))
 ranks.take_up(None)

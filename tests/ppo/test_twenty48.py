@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from stageb.ppo.config import EnvConfig, PpoLoopConfig
-from stageb.ppo.environment import Outcome
+from stageb.ppo.environment import Transition
 from stageb.ppo.envs.twenty48 import Twenty48
 from stageb.ppo.make import make_environment
 
@@ -54,7 +54,7 @@ def random_boards(seed: int) -> Tensor:
     return torch.cat(parts).to(torch.uint8)
 
 
-def play(games: Twenty48, turn: int, numbers: range) -> Outcome:
+def play(games: Twenty48, turn: int, numbers: range) -> Transition:
     """A turn of allowed moves, the same for games of the same numbers."""
     chances = torch.rand((max(numbers) + 1, 4), generator=torch.Generator().manual_seed(turn))[numbers.start :]
     outcome = games.step((chances * games.masks()).argmax(1))

@@ -20,7 +20,7 @@ from torch import Tensor
 from stageb import seeds
 from stageb.config import require
 from stageb.ppo.actions import Actions, Box, Discrete
-from stageb.ppo.environment import Environment, Outcome
+from stageb.ppo.environment import Environment, Transition
 
 MASK = "action_mask"  # in what environments tell beside observations: as Gymnasium's own Taxi has it
 
@@ -61,7 +61,7 @@ class GymEnvironment(Environment):
         """See ``Environment``."""
         return None if self._masks is None else torch.tensor(self._masks, device=self.device)
 
-    def step(self, actions: Tensor) -> Outcome:
+    def step(self, actions: Tensor) -> Transition:
         """See ``Environment``."""
         self._seen, rewards, terminated, truncated, told = self._envs.step(self._native(actions.cpu().numpy()))
         self._note_masks(told)
@@ -70,7 +70,7 @@ class GymEnvironment(Environment):
         truncated = truncated & ~terminated
         found = (rewards.astype(np.float32), terminated, truncated, self._returns.copy(), self._lengths.copy())
         first, ended, cut, returns, lengths = (torch.from_numpy(each).to(self.device) for each in found)
-        return Outcome(first, ended, cut, (returns, cut, lengths))
+        return Transition(first, ended, cut, (returns, cut, lengths))
 
     def restart(self, done: Tensor) -> None:
         """See ``Environment``."""

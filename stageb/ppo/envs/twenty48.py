@@ -21,7 +21,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.ppo.actions import Actions, Discrete
-from stageb.ppo.environment import Environment, Outcome
+from stageb.ppo.environment import Environment, Transition
 
 SIDE, CELLS = 4, 16
 EXPONENTS = 16  # of a tile, that of a free cell included
@@ -65,7 +65,7 @@ class Twenty48(Environment):
         rows = self.board[:, self._places].view(-1, 4, SIDE, SIDE)
         return (self._slid[self._numbers(rows)] != rows).flatten(2).any(2)
 
-    def step(self, actions: Tensor) -> Outcome:
+    def step(self, actions: Tensor) -> Transition:
         """See ``Environment``."""
         places = self._places[actions]
         rows = self._numbers(self.board.gather(1, places).view(-1, SIDE, SIDE))
@@ -78,7 +78,7 @@ class Twenty48(Environment):
         self._lay(moved, self.moves + 1)
         over, highest = ~self.masks().any(1), torch.ones_like(self.moves) << self.board.amax(1)
         measures = (self.score, highest, highest >= GOAL, self.moves)
-        return Outcome(points / POINTS, over, torch.zeros_like(over), measures)
+        return Transition(points / POINTS, over, torch.zeros_like(over), measures)
 
     def restart(self, done: Tensor) -> None:
         """See ``Environment``."""

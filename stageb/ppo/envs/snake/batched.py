@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stageb.ppo.actions import Actions, Discrete
 from stageb.ppo.config import START_LENGTH, GameConfig
-from stageb.ppo.environment import Environment, Outcome
+from stageb.ppo.environment import Environment, Transition
 from stageb.ppo.envs.snake.game import ACTIONS, Game
 
 
@@ -37,13 +37,13 @@ class SnakeEnvironment(Environment):
         """Grids: (N, cells)."""
         return self.game.grids()
 
-    def step(self, actions: Tensor) -> Outcome:
+    def step(self, actions: Tensor) -> Transition:
         """See ``Environment``."""
         game, moved = self.game, self.game.move(actions)
         self._ate = moved.ate
         died = moved.terminated & ~moved.won
         measures = (game.score, game.length / game.cells, moved.won, died, moved.truncated, game.steps)
-        return Outcome(moved.rewards, moved.terminated, moved.truncated, measures)
+        return Transition(moved.rewards, moved.terminated, moved.truncated, measures)
 
     def restart(self, done: Tensor) -> None:
         """See ``Environment``."""
