@@ -15,6 +15,7 @@ from typing import Any
 from stageb.guidance.words.columns import PARQUET, SHEETS
 from stageb.untrusted.strict_json import FaultError, lines, short
 
+UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
 MOST = 1 << 30  # bytes of a workbook, unpacked
 AS_CSV = "save it as CSV (UTF-8), and name that file"
 INSTALL = f"python -m pip install 'stageb[tables]', or {AS_CSV}"
@@ -38,12 +39,12 @@ def _read_sheet(path: str) -> Iterator[Iterable[Any]]:
             raise FaultError(f"a workbook of more than {MOST >> 20} MiB, unpacked", AS_CSV)
         with python_calamine.CalamineWorkbook.from_path(path) as book:
             sheets = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
-    except (OSError, ValueError, zipfile.BadZipFile, python_calamine.CalamineError) as error:
+    except (*UNREADABLE, zipfile.BadZipFile, python_calamine.CalamineError) as error:
         raise FaultError(f"cannot be read as a spreadsheet: {error}", AS_CSV) from error
     filled = [name for name, rows in sheets.items() if rows]
     if len(filled) > 1:
-        named = ", ".join(map(short, filled))
-        raise FaultError(f"{len(filled)} sheets with something in them: {named}", f"keep one, or {AS_CSV}")
+        what = f"{len(filled)} sheets with something in them: {', '.join(map(short, filled))}"
+        raise FaultError(what, f"keep one, or {AS_CSV}")
     return iter(sheets[filled[0]] if filled else [])
 
 
@@ -67,7 +68,7 @@ def _read_parquet(path: str) -> Iterator[Iterable[Any]]:
             yield names
             for batch in opened.iter_batches():
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    except (OSError, pyarrow.ArrowException) as error:
+    except (*UNREADABLE, pyarrow.ArrowException) as error:
         raise FaultError(f"cannot be read as Parquet: {error}", AS_CSV) from error
 
 

@@ -91,3 +91,13 @@ def test_of_several_sheets_none_is_guessed(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match='2 sheets with something in them: "S1", "S2"'):
         read_tickets([path], "error", COLUMNS)
     assert len(read_tickets([write_xlsx(path, [HEADER, *ROWS], [])], "error", COLUMNS)[0]) == 3
+
+
+def test_what_its_reader_stumbles_over_is_refused(tmp_path: Path) -> None:
+    book = write_xlsx(tmp_path / "zip.xlsx", [HEADER, *ROWS])
+    book.write_bytes(book.read_bytes().replace(b"PK\1\2\x14\3\x14", b"PK\1\2\x14\3\xe9"))  # of a later kind of archive
+    text = write_parquet(tmp_path / "text.parquet")
+    text.write_bytes(text.read_bytes().replace(b"as new", b"as \xff\xff\xff"))
+    for path in (book, text):
+        with pytest.raises(BadInputError, match="cannot be read as"):
+            read_tickets([path], "error", COLUMNS)
