@@ -42,7 +42,7 @@ ROOMS = {
 FILES = 254
 LINES = {"stageb": 46_033, "stageb/guidance": 20_131}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
-REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
+REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
@@ -172,7 +172,7 @@ LIGHT = {
     "stageb/job/process",
     "stageb/job/devices",
     "stageb/job/lifetime",
-    "stageb/cli/registry",
+    "stageb/cli/loops",
     "stageb/job/heartbeat",
     "stageb/seeds",
     "stageb/ppo/__init__",

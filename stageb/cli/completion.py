@@ -18,9 +18,9 @@ import shtab
 from jsonargparse import ArgumentParser
 
 from stageb import __version__
-from stageb.cli import registry
+from stageb.cli import loops
 from stageb.cli.draft import dotted
-from stageb.cli.registry import Loop, Tool
+from stageb.cli.loops import Loop, Tool
 from stageb.engines import ENGINES
 from stageb.errors import InputError
 from stageb.settings import choices
@@ -44,18 +44,18 @@ def _parser(summaries: Mapping[str, str]) -> ArgumentParser:
     """A parser with every command and key; it parses nothing."""
     parser = ArgumentParser(prog="stageb", version=__version__)
     table = parser.add_subcommands()
-    tools = registry.tools()
+    tools = loops.tools()
     for name, summary in summaries.items():
         command = ArgumentParser()
         if name == "completion":
             command.add_argument("shell", choices=SHELLS)
         elif name in ("fit", "validate"):
-            _add_keys(command, list(registry.LOOPS.values()), fresh=True)
+            _add_keys(command, list(loops.LOOPS.values()), fresh=True)
         elif name in tools and tools[name].config:
             _add_keys(command, [tools[name]], tools[name].fresh)
         if name in tools and tools[name].words:
             command.add_argument("command", choices=tools[name].words)
-        if name in registry.run_commands() or (name in tools and not tools[name].config):
+        if name in loops.run_commands() or (name in tools and not tools[name].config):
             _files(command.add_argument("run", nargs="*"))
         table.add_subcommand(name, command, help=summary.replace("%", "%%"))
     return parser
@@ -65,7 +65,7 @@ def _add_keys(command: ArgumentParser, entries: Sequence[Loop | Tool], fresh: bo
     """Every key of the configs of ``entries`` as an option, but for sections, of which no value is written on a line."""
     annotations: dict[str, list[Any]] = {}
     for entry in entries:
-        for key, annotation in dotted(registry.config_of(entry)):
+        for key, annotation in dotted(loops.config_of(entry)):
             annotations.setdefault(key, []).extend(each for each in choices(annotation) if not is_dataclass(each))
     _files(command.add_argument("--config"))
     for flag in ["print_config", *["fresh"] * fresh]:

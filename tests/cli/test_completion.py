@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stageb.__main__ import COMMANDS, main
-from stageb.cli import registry
+from stageb.cli import loops
 from stageb.cli.completion import SHELLS
 from stageb.cli.draft import dotted
 from stageb.guidance.words.config import LoopConfig
@@ -44,7 +44,7 @@ def offered(script: Path, *words: str) -> list[str]:
 
 def test_bash_offers_commands_keys_values_and_files(script: Path) -> None:
     (script.parent / "tickets.jsonl").touch()
-    assert set(offered(script, "")) >= {*COMMANDS, *registry.tools(), *registry.run_commands()}
+    assert set(offered(script, "")) >= {*COMMANDS, *loops.tools(), *loops.run_commands()}
     keys = set(offered(script, "fit", "--"))
     assert keys >= {"--config", "--fresh", "--print_config", "--gate"}
     assert keys >= {f"--{key}" for key, _ in dotted(LoopConfig) if "." in key}
@@ -102,9 +102,9 @@ class Zsh:
             seen += os.read(self._master, 4096).decode(errors="replace")
 
 
-@pytest.mark.parametrize("name", [name for name, tool in registry.tools().items() if not tool.config])
+@pytest.mark.parametrize("name", [name for name, tool in loops.tools().items() if not tool.config])
 def test_the_commands_of_a_tool_are_those_that_it_reads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    tool = registry.tools()[name]
+    tool = loops.tools()[name]
     with pytest.raises(SystemExit):
         main([name, "--help"])
     listed = re.findall(r"^    (\w+)(?:  |$)", capsys.readouterr().out, re.MULTILINE)
