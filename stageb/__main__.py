@@ -153,19 +153,6 @@ def of_tool(name: str, arguments: Sequence[str]) -> int:
     return loops.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
 
 
-def completion(arguments: Sequence[str]) -> int:
-    """Print the script that completes this command line in a shell."""
-    from stageb.cli.completion import script
-
-    if arguments and arguments[0] in ("-h", "--help"):
-        print(
-            'usage: stageb completion SHELL; such as: eval "$(stageb completion bash)", in ~/.bashrc; zsh: behind compinit'
-        )
-        return 0
-    sys.stdout.write(script(arguments, summaries()))
-    return 0
-
-
 def doctor(arguments: Sequence[str]) -> int:
     """Say what can run here, and what to install for what cannot."""
     from stageb.cli.doctor import main
@@ -185,7 +172,6 @@ COMMANDS = {
     "fit": Command("Learn rules from labelled tickets, or what the loop learns that --loop names.", fit),
     "validate": Command("Check tickets and keys for fit, and estimate its cost; nothing is started.", validate),
     "doctor": Command("Say what can run on this machine, and what to install for what cannot.", doctor),
-    "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),
 }
 
 

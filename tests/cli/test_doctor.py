@@ -41,10 +41,10 @@ def test_every_loop_and_engine_has_a_line(versions: dict[str, str | None], capsy
 def test_a_missing_package_is_named_with_what_to_install(
     versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    versions["peft"] = None
+    versions["scipy"] = None
     assert main(["doctor"]) == 0
     lines = lines_of(capsys)
-    assert lines["loop two_channel"].endswith("peft is missing: python -m pip install 'stageb[two-channel]'")
+    assert lines["loop two_channel"].endswith("scipy is missing: python -m pip install 'stageb[two-channel]'")
     assert lines["loop guidance"].startswith("yes")
 
 

@@ -281,10 +281,6 @@ def load_judge(
 
 def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
     """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
-    if world.world_size > 1 and model.device_map is not None:
-        if world.is_global_zero:
-            print(f"model.device_map {model.device_map!r} is ignored: every rank holds the whole model on its own device")
-        model = replace(model, device_map=None)
     model = with_follower(model)
     with heartbeat.at("loading the model", "quiet"):
         engine = engines.build(model, world.device)

@@ -337,7 +337,7 @@ class LoopConfig(Section, at=""):
     model that nobody can read reaches on the same tickets, where scikit-learn is installed."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive the figures, each a class path, or class_path and init_args: CSV, TensorBoard, ..."""
+    """Lightning loggers that receive the figures, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed: info: progress; warning, error: less; debug: every round, and everything that libraries log."""
 
