@@ -121,7 +121,6 @@ THIRD_PARTY = {
     "lab/bench/__main__": set[str](),
     "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
-    "lab/bench/two_channel_fcos": {"torch", "torchvision"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/models/*": {"transformers"},
     "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
