@@ -244,7 +244,6 @@ gate: {pool_size: 64, race_size: 9, alpha: 1e-2, judge_by: answer, fp_weight: 2.
 early_stop: {patience: 1}
 budget: {rollouts: 1000, tokens: null, seconds: 1e3}
 distill: {size: 3, temperature: 0.0}
-jump_reflection: false
 fabric: {devices: auto, timeout_s: 60.0}
 """
 YAMLS = [
@@ -319,7 +318,7 @@ OPTIONS = [
     "model.engine", "model.chat_template_kwargs", "model.chat_template_kwargs.a", "model.trust_remote_code", "guidance.path",
     "output.root", "output.run_name", "sampler.grid", "sampler.grid+", "runner.tickets_per_epoch", "reflection.model",
     "reflection.model.engine", "gate", "gate.alpha", "gate.judge_by", "early_stop.patience", "budget", "budget.rollouts",
-    "budget.seconds", "distill.size", "jump_reflection", "fabric.devices", "fabric.timeout_s", "config", "print_config",
+    "budget.seconds", "distill.size", "fabric.devices", "fabric.timeout_s", "config", "print_config",
     "fresh", "help", "loop", "nothing",
 ]  # fmt: skip
 

@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 252
-LINES = {"stageb": 45_726, "stageb/guidance": 20_127}
+LINES = {"stageb": 45_679, "stageb/guidance": 20_080}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 

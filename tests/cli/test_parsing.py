@@ -149,10 +149,9 @@ def test_several_keys_of_a_section_can_be_given_at_once(
 
 
 def test_limits_can_be_set_and_lifted(fit: Fit) -> None:
-    on = ["--budget.rollouts", "500", "--budget.seconds", "1.5", "--early_stop.patience", "3", "--jump_reflection", "true"]
+    on = ["--budget.rollouts", "500", "--budget.seconds", "1.5", "--early_stop.patience", "3"]
     assert main(["fit", *TICKETS, *on]) == 0
     assert (fit.config.budget, fit.config.early_stop.patience) == (BudgetConfig(rollouts=500, seconds=1.5), 3)
-    assert fit.config.jump_reflection is True
     assert main(["fit", *TICKETS, *on, "--budget.rollouts", "null", "--early_stop.patience", "null"]) == 0
     assert (fit.config.budget, fit.config.early_stop.patience) == (BudgetConfig(seconds=1.5), None)
 

@@ -329,8 +329,6 @@ class LoopConfig(Section, at=""):
     early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
-    jump_reflection: bool = False
-    """Only audit: judge all tickets under the given guidance, list what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     report: bool = True
     """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time. And measure what a

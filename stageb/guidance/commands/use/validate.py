@@ -264,7 +264,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     if aside:
         notices.append(f"{aside:,} tickets are longer than sampler.max_prompt_tokens, {limit:,}, and would be set aside")
     longest = reflection.max_prompt_tokens + reflection.max_new_tokens
-    if reflecting.window is not None and longest > reflecting.window and not config.jump_reflection:
+    if reflecting.window is not None and longest > reflecting.window and config.runner.epochs:
         notices.append(
             f"reflection.max_prompt_tokens and max_new_tokens, {longest:,} together, are more than the "
             f"{reflecting.window:,} that the model was made for"
