@@ -39,6 +39,10 @@ class EnvConfig(Section, at="env"):
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of discounted returns."""
 
+    def check(self) -> None:
+        takes = bool(self.make) or self.name not in (SNAKE, TWENTY48)
+        self.require(takes or not self.options, "options", f"none for env.name {self.name}; Snake has the section game")
+
     @property
     def title(self) -> str:
         """What it is called."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stageb.job.world import World
 from stageb.ppo.config import PpoLoopConfig
-from stageb.ppo.make import make_environment
+from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import Ranks, count_games
 from stageb.ppo.run import PpoRun, UpdateResult
 from stageb.training.run import launch
@@ -23,6 +23,7 @@ def fit(config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
 def main(world: World, config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
     sample = make_environment(config, config.seed, [0], "cpu")
+    make_agent(config, sample)  # what cannot be is refused before anything is written
     games = count_games(config, sample, world)
     with PpoRun(config, resolved_yaml, world.facts(), sample) as run:
         start = world.lead(run.begin, fresh, games, world.world_size)
@@ -47,7 +48,7 @@ def updates(world: World, run: PpoRun, ranks: Ranks, done: int) -> None:
         evaluation = ranks.evaluate(update) if schedule.evaluates(update) else None
         if schedule.logs(update) or evaluation:
             result = UpdateResult(figures, ranks.gather_totals(), divergence, evaluation)
-            world.lead(run.record, update, result)
+            world.lead(run.record, update, result, ranks.agent.state_dict())
         if schedule.commits(update):
             checkpoint = ranks.checkpoint(update)
             world.lead(run.commit, update, checkpoint)
