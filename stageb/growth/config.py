@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import (
+    FabricConfig,
+    LearningConfig,
+    Level,
+    LogConfig,
+    LoggerConfig,
+    OutputConfig,
+    PpoConfig,
+    TimeConfig,
+    require,
+)
 from stageb.growth.types import SLOTS
 from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
 
@@ -176,6 +186,7 @@ class GrowthConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
     evaluation: GrowthEvaluationConfig = field(default_factory=GrowthEvaluationConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)

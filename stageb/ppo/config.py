@@ -8,7 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import (
+    FabricConfig,
+    LearningConfig,
+    Level,
+    LogConfig,
+    LoggerConfig,
+    OutputConfig,
+    PpoConfig,
+    TimeConfig,
+    require,
+)
 from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 30  # sides of a board
@@ -147,6 +157,7 @@ class PpoLoopConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=PpoConfig)
     runner: PpoRunnerConfig = field(default_factory=PpoRunnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)

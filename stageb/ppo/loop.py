@@ -12,7 +12,7 @@ from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import Ranks, count_games
 from stageb.ppo.run import PpoRun, UpdateResult
-from stageb.training.run import launch
+from stageb.training.run import is_out_of_time, launch
 
 
 def fit(config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -45,10 +45,13 @@ def updates(world: World, run: PpoRun, ranks: Ranks, done: int) -> None:
         rollout = ranks.roll_out(update)
         figures = ranks.learn(rollout, update)
         divergence = ranks.compare(update) if schedule.compares(update) else None
-        evaluation = ranks.evaluate(update) if schedule.evaluates(update) else None
+        ends = is_out_of_time(world, run)
+        evaluation = ranks.evaluate(update) if schedule.evaluates(update) or ends else None
         if schedule.logs(update) or evaluation:
             result = UpdateResult(figures, ranks.gather_totals(), divergence, evaluation)
             world.lead(run.record, update, result, ranks.agent.state_dict())
-        if schedule.commits(update):
+        if schedule.commits(update) or ends:
             checkpoint = ranks.checkpoint(update)
             world.lead(run.commit, update, checkpoint)
+        if ends:
+            break

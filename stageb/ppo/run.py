@@ -137,7 +137,7 @@ class PpoRun(LearningRun):
         seconds, updates, self._recorded = self._lap(), update + 1 - self._recorded, update + 1
         fps = updates * self.schedule.steps / seconds
         times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
-        self._add(row, times, {"seconds": round(seconds, 3), **times})
+        self._add(row, times, times)
         said = f"{self.figures(row)}, {short(times['time/global_fps'])} steps/s"
         self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
