@@ -147,8 +147,8 @@ class Table:
         texts = self._decode(lines)
         first = next(texts, "")
         by_tabs = path.lower().endswith((".tsv", *SHEETS, *PARQUET))
-        parted_by = "\t" if by_tabs else ";" if ";" in first and "," not in first else ","
-        self._reader = csv.reader(chain([first] if first else [], texts), delimiter=parted_by, strict=True)
+        self.delimiter = "\t" if by_tabs else ";" if ";" in first and "," not in first else ","
+        self._reader = csv.reader(chain([first] if first else [], texts), delimiter=self.delimiter, strict=True)
         header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
