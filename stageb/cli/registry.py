@@ -106,7 +106,7 @@ LOOPS = {
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",
                 run="stageb.guidance.commands.govern.main:main",
-                words=("show", "diff", "history", "export", "promote", "rollback"),
+                words=("show", "diff", "history", "export", "promote", "review", "rollback"),
             ),
         },
     ),
