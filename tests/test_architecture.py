@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 252
-LINES = {"stageb": 45_768, "stageb/guidance": 20_078}
+FILES = 253
+LINES = {"stageb": 46_191, "stageb/guidance": 20_496}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
