@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 253
-LINES = {"stageb": 46_191, "stageb/guidance": 20_496}
+LINES = {"stageb": 46_194, "stageb/guidance": 20_499}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
