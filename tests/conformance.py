@@ -44,6 +44,7 @@ class Loop:
     refused: str  # what is said of that then
     tolerance: float | None = None  # by which weights may differ between world sizes; None: all bytes are equal there
     stride: int = 1  # a loop whose runs take longer is killed at so many times fewer places
+    learns_weights: bool = True  # by which a run may end when its time is up, and go on
     starts_slowly: bool = False  # its real command is left to the slow tests
 
 
@@ -145,6 +146,21 @@ def check_another_call(bench: Bench) -> None:
     other = forks.run([*line, bench.loop.another], 1, bench.place())
     assert other.codes == (2,) and bench.loop.refused in other.err, other.err
     assert differing(content(root / "run", frozenset({LOCK})), before) == []
+
+
+def check_out_of_time(bench: Bench, world_size: int) -> None:
+    """A run whose time is up ends in good order, is shown again, and goes on to its end with more."""
+    line = bench.loop.arguments(root := bench.place(), world_size)
+    for number, said in enumerate(
+        ("budget.seconds, 0.01, ended it: more go on", "already finished", "resuming after 1 of ")
+    ):
+        limit = ["--budget.seconds=0.01"] if number < 2 else []
+        ended = forks.run([*line, *limit], world_size, root / f"job-{number}")
+        assert set(ended.codes) == {0} and said in ended.err, ended.err
+        assert ("budget.seconds" in ended.err) == bool(limit)
+    bench.whole(world_size)
+    found, wanted = ((place / "run" / "metrics.jsonl").read_text() for place in (root, bench.root(world_size)))
+    assert found.count("\n") == wanted.count("\n")
 
 
 def check_killed_before_an_operation(bench: Bench, number: int, world_size: int, resumed_at: int) -> None:

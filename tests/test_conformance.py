@@ -31,6 +31,7 @@ LOOPS = [
         says=r"rank {rank} failed at ticket g-\d+::(pass|fail) of mission valves: ValueError: the lamp went out",
         another="--gate.alpha=0.2",
         refused="gate.alpha: 0.05 there, 0.2 now",
+        learns_weights=False,
     ),
     Loop(
         name="regression",
@@ -40,6 +41,7 @@ LOOPS = [
         says="rank {rank} failed at step 3: ValueError: the slope is gone",
         another="--seed=18",
         refused="seed: 0 there, 18 now",
+        learns_weights=False,
         tolerance=1e-5,
         starts_slowly=True,
     ),
@@ -112,6 +114,13 @@ def test_a_raise_ends_every_rank(bench: Bench, world_size: int, rank: int) -> No
 
 def test_a_finished_run_is_shown_again_and_another_config_refused(bench: Bench) -> None:
     conformance.check_another_call(bench)
+
+
+@pytest.mark.parametrize("world_size", [pytest.param(1, marks=slow), 2])
+def test_a_run_whose_time_is_up_goes_on_with_more(bench: Bench, world_size: int) -> None:
+    if not bench.loop.learns_weights:
+        pytest.skip("what ends its learning, it tests itself")
+    conformance.check_out_of_time(bench, world_size)
 
 
 @pytest.mark.parametrize("step", [pytest.param(43, id="some"), pytest.param(1, id="all", marks=slow)])

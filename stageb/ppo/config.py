@@ -8,7 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import (
+    FabricConfig,
+    LearningConfig,
+    Level,
+    LoggerConfig,
+    OutputConfig,
+    PpoConfig,
+    TimeConfig,
+    require,
+)
 from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 30  # sides of a board
@@ -38,6 +47,10 @@ class EnvConfig(Section, at="env"):
     """What it is made with, besides; Snake has its own section, game."""
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of discounted returns."""
+
+    def check(self) -> None:
+        takes = bool(self.make) or self.name not in (SNAKE, TWENTY48)
+        self.require(takes or not self.options, "options", f"none for env.name {self.name}; Snake has the section game")
 
     @property
     def title(self) -> str:
@@ -143,6 +156,7 @@ class PpoLoopConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=PpoConfig)
     runner: PpoRunnerConfig = field(default_factory=PpoRunnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
     curves: bool = True
     """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)

@@ -12,6 +12,7 @@ import torch
 import yaml
 from conformance import check_equal_bytes, content
 from programs.ranks import on_ranks
+from safetensors.torch import load_file
 
 from stageb.__main__ import main
 from stageb.job.world import World
@@ -29,6 +30,7 @@ SMALL = {
     "runner.global_batch": 48,
     "runner.total_steps": 6 * 16 * 8,
     "runner.commit_every": 2,
+    "evaluation.every": 1,
     "evaluation.episodes": 5,
     "curves": False,
     "fabric.accelerator": "cpu",
@@ -60,6 +62,27 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks
     )
     assert (told in whole.err) == (ranks == 2)
     assert "resuming after" in resumed.err
+
+
+def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rates that do not fall make a shorter run the beginning of a longer one; one as high forgets what it has learnt."""
+    keys: dict[str, Any] = {"env__name": "CartPole-v1", "ppo__learning_rate": 0.05, "ppo__learning_rate_end": 0.05}
+    keys |= {"ppo__entropy_weight_end": 0.01, "runner__commit_every": 3}
+    assert main(line(tmp_path / "whole", **keys)) == 0
+    assert "; the run offers its best agent, of update" in capsys.readouterr().err
+    whole = tmp_path / "whole" / "run"
+    found = [json.loads(row)["eval/return"] for row in (whole / "metrics.jsonl").read_text().splitlines()]
+    best = max(range(8), key=lambda update: (found[update], update)) + 1
+    assert best < 8
+    keys["runner__total_steps"] = 6 * 16 * best
+    assert main(line(tmp_path / "part", **keys)) == 0
+    (offered,), (last,) = whole.glob("weights/*"), (tmp_path / "part" / "run").glob("checkpoint-*.pt")
+    weights = torch.load(last, weights_only=True)["agent"]
+    assert all(torch.equal(each, weights[name]) for name, each in load_file(offered).items())
+    assert main(["evaluate", str(whole), "--episodes", "2", "--accelerator", "cpu"]) == 0
+    assert f"run, best agent, of update {best} of 8" in capsys.readouterr().out
 
 
 def test_episodes_are_the_same_however_they_are_dealt() -> None:
@@ -143,6 +166,8 @@ def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_so
         ({"env__name": "os:CartPole-v1"}, "name code of your own in env.make"),
         ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": "yes"}}, "env.options: "),
         ({"env__name": "CartPole-v1", "env__options": {"wheels": 4}}, "env.name: 'CartPole-v1': "),
+        ({"env__name": "snake", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name snake"),
+        ({"env__name": "2048", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name 2048"),
         ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
         ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
         ({"env__name": "CartPole-v1", "agent__make": "programs.toys:Doors"}, "agent.make: 'programs.toys:Doors': "),
@@ -153,6 +178,7 @@ def test_what_cannot_be_played_is_told_with_its_key(
 ) -> None:
     assert main(line(tmp_path, **keys)) == 2
     assert told in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_moments_are_those_of_all_that_ranks_saw() -> None:

@@ -58,6 +58,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     place = Path(given.out) if given.out else folder / "play.gif"
     check_target(place, {})
     stored = load_agent(folder, config)
+    print(f"{folder}, {stored.told}")
     replay = play_best(stored.agent, config, given.seed, given.best_of)
     show(replay, config.game, given.delay)
     if not given.no_pictures:
