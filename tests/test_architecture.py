@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 252
-LINES = {"stageb": 45_768, "stageb/guidance": 20_078}
+LINES = {"stageb": 45_725, "stageb/guidance": 20_068}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 

@@ -43,10 +43,7 @@ def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(
     assert f"Rules as code spared the model {spent['saved']:,} more rollouts and verdicts." in told
     for row in rows(run, "trajectories.jsonl"):
         assert (row["decode"], row["tokens"], row["format_ok"]) == (-1, 0, True)
-    assert {row["reason"] for row in judged} == {
-        "G0: A ticket passes unless a rule fails it.",
-        "G1: Fail if state is torn.",
-    }
+    assert {row["reason"] for row in judged} == {"G0: A ticket passes unless a rule fails it.", "G1: Fail if state is torn."}
     metrics = rows(run, "metrics.jsonl")
     assert all(row["by_rules"] == row["n"] and row["rollouts"] == 0 for row in metrics)
     assert [row["acc"] for row in metrics if row["split"] == "test"][-1] == 1.0
