@@ -12,7 +12,6 @@ from stageb.config import (
     FabricConfig,
     LearningConfig,
     Level,
-    LogConfig,
     LoggerConfig,
     OutputConfig,
     PpoConfig,
@@ -160,11 +159,12 @@ class PpoLoopConfig(LearningConfig):
     runner: PpoRunnerConfig = field(default_factory=PpoRunnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     budget: TimeConfig = field(default_factory=TimeConfig)
-    log: LogConfig = field(default_factory=LogConfig)
+    curves: bool = True
+    """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 

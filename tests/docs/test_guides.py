@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import re
 import shlex
@@ -19,15 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages import GUIDES, PAGES, ROOT, Block, blocks, commands
+from docs.pages import DOCS, GUIDES, PAGES, ROOT, Block, blocks, commands
 from programs.processes import clean_environment
 from programs.shell import Shell
 
 from stageb.__main__ import COMMANDS
-from stageb.cli import registry
+from stageb.cli import loops
 from stageb.cli.draft import LOOP, ConfigFile, Draft
 from stageb.cli.parsing import FLAGS, chosen_loop, read_file, split
 from stageb.errors import StagebError
+from stageb.guidance.rules.guidance_file import read_guidance
 
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
 NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it
@@ -135,6 +137,27 @@ def test_the_cells_of_the_page_on_python_run(tmp_path: Path, monkeypatch: pytest
     assert names["found"].figures["figures"]["guidance"]["all"]["acc"] > 0.97
 
 
+def test_the_notebook_goes_from_a_table_to_rules_that_others_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"shell": shell_of_a_notebook}
+    for cell in json.loads((DOCS / "examples" / "racks.ipynb").read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            exec(re.sub("^!(.*)", r'shell("""\1""")', "".join(cell["source"]), flags=re.MULTILINE), names)
+    said = capfd.readouterr().out
+    assert "round: test" in said and "edit: A ticket passes unless a rule fails it. Fail if seal is worn" in said
+    assert set(read_guidance("shared.json")["racks"].rules[-1].metadata) >= {"fixed"}
+    assert list(names["told"]["verdict"]) == ["fail", "pass"]
+    assert "<iframe" in names["run"].report()._repr_html_()
+
+
+def shell_of_a_notebook(line: str) -> None:
+    """What a line that begins with ! runs."""
+    subprocess.run([sys.executable, "-m", *shlex.split(line)], check=True, timeout=SECONDS)
+
+
 def files_of_a_reader() -> set[str]:
     """What the README tells a reader to bring and to make, which a guide must leave alone."""
     told = (block.text for block in blocks(ROOT / "README.md") if block.info == "console")
@@ -179,8 +202,8 @@ def assert_exists(words: Sequence[str]) -> None:
 def assert_parses(words: Sequence[str]) -> None:
     """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
     name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
-    tools = registry.tools()
-    assert name in {*COMMANDS, *tools, *registry.run_commands()} or name.startswith("--"), f"stageb {name}"
+    tools = loops.tools()
+    assert name in {*COMMANDS, *tools, *loops.run_commands()} or name.startswith("--"), f"stageb {name}"
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
         return
@@ -189,8 +212,8 @@ def assert_parses(words: Sequence[str]) -> None:
         for option, text in split(rest)
         if option != "config" or is_here(text)
     ]
-    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(options)]
-    draft = Draft(registry.config_of(entry))
+    entry = tools[name] if name in tools else loops.LOOPS[chosen_loop(options)]
+    draft = Draft(loops.config_of(entry))
     for option, value in options:
         if isinstance(value, ConfigFile):
             draft.add_file(value)

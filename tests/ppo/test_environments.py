@@ -36,8 +36,7 @@ SMALL = {
     "runner.commit_every": 2,
     "evaluation.every": 3,
     "evaluation.episodes": 5,
-    "log.tensorboard": False,
-    "log.curves": False,
+    "curves": False,
     "fabric.accelerator": "cpu",
 }
 

@@ -113,7 +113,7 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
     labels: dict[str, set[str]] = {}
     for ticket in tickets:
         labels.setdefault(ticket.mission, set()).add(ticket.label)
-    if config.jump_reflection or not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
+    if not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
         return
     bad = []
     for mission, (label,) in labels.items():
@@ -126,7 +126,7 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
 def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
     """Raise ``ConfigError`` where a mission's labels are its own, and the config asks for what pass and fail alone have."""
     check_prices(config.gating, mission, labels)
-    if not has_labels(labels) or config.jump_reflection or not config.runner.epochs:
+    if not has_labels(labels) or not config.runner.epochs:
         return
     what = (
         f"of mission {shown(mission, 60)!r}, which has the labels {shown(', '.join(labels), 200)}, code alone learns rules"
@@ -145,9 +145,9 @@ def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...
     lacking = sorted({*labels} - {*seed.labels})
     fixed = [rule.key for rule in seed.rules if rule.is_fixed and rule.key != HEADLINE_KEY]
     what = remedy = ""
-    if fixed and has_labels(labels) and config.runner.epochs and not config.jump_reflection:
+    if fixed and has_labels(labels) and config.runner.epochs:
         what = f"{', '.join(fixed)} fixed, beside which code learns rules for pass and fail alone"
-        remedy = "take the mark away, or learn nothing: --jump_reflection true"
+        remedy = "take the mark away, or learn nothing: --runner.epochs 0"
     elif lacking and seed.labels != PASS_FAIL:
         what = f"its labels lack {', '.join(map(repr, lacking))}, which tickets have"
         remedy = "add them to its labels"
