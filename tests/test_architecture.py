@@ -16,7 +16,7 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "ppo", "growth")
-ROOT_FILES = 254
+ROOT_FILES = 255
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
 FLOORS = (
@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 253
-LINES = {"stageb": 46_151, "stageb/guidance": 20_489}
+LINES = {"stageb": 46_250, "stageb/guidance": 20_489}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 

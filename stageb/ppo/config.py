@@ -106,6 +106,8 @@ class AgentConfig(Section, at="agent"):
     """Whether policy and value share these layers."""
     normalize: bool = False
     """Whether what they read has mean 0 and deviation 1, by running moments of all that was seen."""
+    recurrent: int = setting(0, at_least(0))
+    """Units of a GRU before these layers, which remembers what it saw earlier in an episode; 0: none."""
     make: str | None = setting(None, trust=CODE)
     """Your own: package.module:class, which inherits stageb.ppo.agents.ActorCritic."""
 
@@ -167,6 +169,9 @@ class PpoLoopConfig(LearningConfig):
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def check(self) -> None:
+        plain = self.env.title == SNAKE and not self.agent.make
+        remedy = "0 for Snake, whose board tells all that there is to know"
+        require(not (plain and self.agent.recurrent), "agent.recurrent", self.agent.recurrent, remedy)
         fine = self.fabric.accelerator in ("auto", "cpu", "cuda", "gpu")
         require(fine, "fabric.accelerator", self.fabric.accelerator, ACCELERATORS)
         precisions = (None, "32-true", "32", "bf16-mixed")

@@ -143,10 +143,10 @@ def play_out(agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequ
     environment = make_environment(config, seed, numbers or [0], str(device))
     over = torch.zeros(max(1, len(numbers)), dtype=torch.bool, device=device)
     found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=device)
-    step = 0
+    memory, step = torch.zeros((len(over), agent.memory), device=device), 0
     while step % LOOK or not bool(over.all()):
         with autocast():
-            outputs, _ = agent.decide(environment.observe())
+            outputs, _, memory = agent.advance(environment.observe(), memory)
         outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
         done = outcome.terminated | outcome.truncated
         came_to = torch.stack([each.double() for each in (done, *outcome.measures)], dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from safetensors.torch import load_file
 from stageb.__main__ import main
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
-from stageb.ppo.make import make_environment
+from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.normalise import RewardScale, RunningNorm
+from stageb.ppo.ranks import make_batch
+from stageb.ppo.rollout import Player
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {
@@ -30,7 +33,7 @@ SMALL = {
     "runner.global_batch": 48,
     "runner.total_steps": 6 * 16 * 8,
     "runner.commit_every": 2,
-    "evaluation.every": 1,
+    "evaluation.every": 3,
     "evaluation.episodes": 5,
     "curves": False,
     "fabric.accelerator": "cpu",
@@ -50,10 +53,14 @@ def last_row(root: Path) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("CartPole-v1", 1), ("CartPole-v1", 2), ("2048", 2)])
-def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "ranks", "units"), [("CartPole-v1", 1, 0), ("CartPole-v1", 2, 4), ("2048", 2, 0), ("2048", 1, 4)]
+)
+def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int, units: int) -> None:
+    """What it remembers of games, which outlast commits but for Gymnasium's, included."""
+
     def line_of(part: str, size: int) -> list[str]:
-        return line(tmp_path / part, size, env__name=name)
+        return line(tmp_path / part, size, env__name=name, agent__recurrent=units)
 
     kills = [(0.5, ranks, ranks)]
     whole, resumed = check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (ranks,), kills)
@@ -69,7 +76,7 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
 ) -> None:
     """Rates that do not fall make a shorter run the beginning of a longer one; one as high forgets what it has learnt."""
     keys: dict[str, Any] = {"env__name": "CartPole-v1", "ppo__learning_rate": 0.05, "ppo__learning_rate_end": 0.05}
-    keys |= {"ppo__entropy_weight_end": 0.01, "runner__commit_every": 3}
+    keys |= {"ppo__entropy_weight_end": 0.01, "runner__commit_every": 3, "evaluation__every": 1}
     assert main(line(tmp_path / "whole", **keys)) == 0
     assert "; the run offers its best agent, of update" in capsys.readouterr().err
     whole = tmp_path / "whole" / "run"
@@ -127,6 +134,60 @@ def test_what_only_a_mask_tells_is_played_without_a_fault_and_without_it_never_l
         assert row["entropy"] == 0 if told else row["entropy"] > 1  # of what is learnt from: one door is no choice
 
 
+REMEMBERS: dict[str, Any] = {
+    "env__make": "programs.toys:Cue",
+    "agent__recurrent": 16,
+    "runner__envs": 32,
+    "runner__global_batch": 256,
+    "ppo__learning_rate": 0.01,
+    "runner__total_steps": 15_000,
+    "runner__commit_every": 99,
+    "evaluation__every": 0,
+    "evaluation__episodes": 64,
+}
+
+
+def test_what_was_seen_at_first_is_remembered_to_the_last_and_without_a_memory_never(tmp_path: Path) -> None:
+    for units in (16, 0):
+        assert main(line(tmp_path / str(units), **REMEMBERS | {"agent__recurrent": units})) == 0
+        row = last_row(tmp_path / str(units))
+        assert row["eval/return"] == 1.0 if units else row["eval/return"] < 0.8
+        words = ["evaluate", str(tmp_path / str(units) / "run"), "--make", "programs.toys:Cue", "--accelerator", "cpu"]
+        assert main([*words, "--episodes", "50"]) == 0
+
+
+def test_an_agent_with_a_memory_learns_alike_on_two_ranks(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"env__name": "CartPole-v1", "agent__recurrent": 4, "runner__commit_every": 99}
+    for ranks in (1, 2):
+        ended = forks.run(line(tmp_path / str(ranks), ranks, **keys), ranks, tmp_path / f"job-{ranks}")
+        assert set(ended.codes) == {0}, ended.err
+    one, two = (load_file(next(tmp_path.glob(f"{ranks}/run/weights/*"))) for ranks in (1, 2))
+    assert all(torch.allclose(each, two[name], rtol=1e-4, atol=1e-4) for name, each in one.items())
+
+
+def test_sequences_are_learnt_from_as_they_were_played() -> None:
+    """A game of 8 steps is truncated, and the next one begins amid a sequence of 6."""
+    config = PpoLoopConfig(env=EnvConfig(make="programs.toys:Mirror"), agent=AgentConfig(recurrent=3, hidden=8))
+    environment = make_environment(config, 0, range(5), "cpu")
+    agent = make_agent(config, environment)
+    player = Player(agent, environment, 12, range(5), 0, contextlib.nullcontext)
+    for turn in range(2):
+        memory = player.memory.clone()
+        rollout, _ = player.play(12 * turn)
+        assert rollout.truncated.sum() == 5 * (1 + (turn > 0))
+        for step, cut in enumerate(rollout.truncated):
+            assert torch.equal(cut, cut[:1].expand(5))
+            _, values, memory = agent.advance(rollout.observations[step], memory)
+            assert torch.allclose(values, rollout.values[step], atol=1e-6)
+            shown = player.buffers["finals"][step] if step == 11 or cut[0] else rollout.observations[step + 1]
+            assert torch.allclose(agent.advance(shown, memory)[1], rollout.next_values[step], atol=1e-6)
+            memory = memory.masked_fill(cut[:, None], 0.0)
+        batch = make_batch(rollout, rollout.rewards, rollout.values, 2)
+        log_probs, _, values = agent(*batch.inputs)
+        assert batch.returns.shape == (2 * 5, 6)
+        assert torch.allclose(values, batch.returns, atol=1e-6) and torch.allclose(log_probs, batch.log_probs, atol=1e-5)
+
+
 def test_numbers_are_learnt_to_be_chosen_from_observations_and_rewards_of_any_scale(tmp_path: Path) -> None:
     keys: dict[str, Any] = {
         "env__make": "programs.toys:Mirror",
@@ -167,6 +228,7 @@ def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_so
         ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": "yes"}}, "env.options: "),
         ({"env__name": "CartPole-v1", "env__options": {"wheels": 4}}, "env.name: 'CartPole-v1': "),
         ({"env__name": "snake", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name snake"),
+        ({"env__name": "snake", "agent__recurrent": 8}, "agent.recurrent: 8: 0 for Snake"),
         ({"env__name": "2048", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name 2048"),
         ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
         ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
