@@ -225,10 +225,10 @@ class _Teacher:
 
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
-    """Whether the rules as code, under which a ticket passes of which they say nothing, give tickets their labels."""
+    """Whether the rules as code, under which a ticket of which they say nothing has the first label, give tickets theirs."""
     judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
     tickets = [tools.tickets[i] for i in positions]
-    return [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in tickets]
+    return [(judge(reading(ticket)).verdict or guidance.labels[0]) == ticket.label for ticket in tickets]
 
 
 def _takes_rules(edit: Edit) -> bool:
