@@ -20,6 +20,7 @@ from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words, name_labels
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.texts import labels_fault
 from stageb.guidance.words.types import (
     ESTIMATE,
@@ -272,14 +273,14 @@ def _unreadable(path: str | Path, what: str, remedy: str, line: int = 0) -> BadI
 
 def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     """One mission's guidance from a body without faults."""
-    metadata = body.get("metadata", {})
-    rules = sorted((Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()), key=number)
+    metadata, labels = body.get("metadata", {}), tuple(body.get("labels", PASS_FAIL))
+    rules = [Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()]
+    rules.sort(key=(lambda rule: rule.key != HEADLINE_KEY) if has_labels(labels) else number)  # there the order decides
     spent = Budget.of(body["spent"]) if "spent" in body else NOTHING
     demonstrations = tuple(
         Demonstration(**{**each, "per_image": tuple(each["per_image"].items())}) for each in body.get("demonstrations", ())
     )
-    next_number = body.get("next_number", number(rules[-1]) + 1)
-    labels = tuple(body.get("labels", PASS_FAIL))
+    next_number = body.get("next_number", max(map(number, rules)) + 1)
     taught_by, chosen_by = (frozenset(re.findall(rf".{{{NAME_LENGTH}}}", body.get(name, ""))) for name in SEEN)
     return Guidance(
         mission,

@@ -195,7 +195,7 @@ class Guidance:
 
     mission: str  # whose guidance this is
     step: int  # grows by one with every accepted edit
-    rules: tuple[Rule, ...]  # in ascending number; the first is G0, the headline
+    rules: tuple[Rule, ...]  # in ascending number, of labels of its own in the order that decides; the first is G0
     next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
     spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
     taught_by: frozenset[str] = frozenset()  # what the tickets say (``groups.name_content``) that it was learnt, raced or
