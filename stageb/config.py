@@ -44,23 +44,11 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 @dataclass(frozen=True)
-class LogConfig:
-    """What is written beside metrics.jsonl."""
-
-    csv: bool = True
-    """csv/metrics.csv."""
-    tensorboard: bool = True
-    """Event files under tensorboard/."""
-    curves: bool = True
-    """curves.png, at the end."""
-
-
-@dataclass(frozen=True)
 class LoggerConfig(Section, at="loggers"):
     """A logger of Lightning's."""
 
     class_path: str = setting("lightning.fabric.loggers.CSVLogger", trust=CODE)
-    """Its class, with its module. It is imported, so a config is trusted as code is."""
+    """Its class, with its module unless it is Lightning's. It is imported, so a config is trusted as code is."""
     init_args: dict[str, Any] = setting(dict, trust=CODE)
     """What it is made with. Where it is to write, it is told: logs.d/ in the run's folder."""
 
@@ -91,7 +79,7 @@ class LearningConfig(Section, at=""):
 
     output: OutputConfig
     fabric: FabricConfig
-    log: LogConfig
+    curves: bool
     loggers: list[str | LoggerConfig]
     log_level: Level
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import FabricConfig, LearningConfig, Level, LoggerConfig, OutputConfig, PpoConfig, require
 from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 30  # sides of a board
@@ -143,11 +143,12 @@ class PpoLoopConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=PpoConfig)
     runner: PpoRunnerConfig = field(default_factory=PpoRunnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    log: LogConfig = field(default_factory=LogConfig)
+    curves: bool = True
+    """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 

@@ -14,25 +14,23 @@ from stageb.ppo.evaluate import WEIGHTS
 from stageb.ppo.ranks import Checkpoint
 from stageb.ppo.rollout import Totals
 from stageb.ppo.schedule import Schedule
+from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded, short
-from stageb.runs.logs import Curves, RowView
 from stageb.store.commits import read_commit
 from stageb.training import ppo
 from stageb.training.run import NOT_SHAPING, LearningRun
 
 
-def view_of(sample: Environment) -> RowView:
-    """How rows are shown of an environment like ``sample``."""
+def curves_of(sample: Environment) -> Curves:
+    """What is drawn of an environment like ``sample``."""
     shown = {name: title for name, title in sample.measures.items() if title}
-    groups = {**dict.fromkeys((*sample.measures, "games"), "games"), "skipped_so_far": "ppo", **ppo.GROUPS}
-    curves = Curves(
+    return Curves(
         step="steps",
         axis="steps of all environments",
         panels=(*shown.items(), *ppo.PANELS),
         tested={name: f"eval/{name}" for name in shown},
         apart="most probable actions",
     )
-    return RowView(curves, groups)
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class PpoRun(LearningRun):
         """``facts`` describe the machine, ``sample`` is an environment of one."""
         super().__init__(resolved_yaml, facts)
         self.config, self._sample = config, sample
-        self.view = view_of(sample)
+        self.curves = curves_of(sample)
         self._games = 0  # of all ranks; from ``begin`` on
         self._skipped = 0  # steps of the optimiser, since the run began
         self._recorded = 0  # updates, up to the last row

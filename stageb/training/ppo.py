@@ -109,11 +109,6 @@ class Figures:
         return cls(policy, value, entropy, approx_kl, clip_frac, explained_variance, norm, skipped, epochs)
 
 
-GROUPS = {  # how TensorBoard groups these figures, and what else is recorded of an update
-    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
-    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs", "skipped"), "ppo"),
-    **dict.fromkeys(("learning_rate", "entropy_weight"), "ppo"),
-}
 PANELS = (  # of learning curves
     ("entropy", "entropy (nats)"),
     ("explained_variance", "explained variance"),

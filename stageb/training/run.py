@@ -23,10 +23,11 @@ from stageb.job import lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import loggers
+from stageb.runs.curves import Curves, draw
 from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
-from stageb.runs.logs import Logs, RowView
 from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level
+from stageb.store import disk
 
 # Keeps freed CPU memory in the process for the next allocation.
 #
@@ -80,7 +81,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 CHECKPOINT = "checkpoint.pt"
-NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that do not affect results
+NOT_SHAPING = ("output.", "fabric.", "curves", "log_level", "loggers")  # keys that do not affect results
 MIXED = ("bf16-mixed", "16-mixed")
 
 
@@ -96,8 +97,7 @@ class LearningRun(RecordedRun):
 
     config: LearningConfig
     progress: Progress  # set once the run has begun, as are these
-    logs: Logs
-    view: RowView  # how its rows are shown; defined by the loop, as are these
+    curves: Curves  # defined by the loop, as are these
     unit: ClassVar[str]  # what it counts: "update" or "step"; the column and the key of a commit that count it
     not_shaping: ClassVar[tuple[str, ...]] = NOT_SHAPING
     limits: ClassVar[tuple[str, ...]] = ()  # keys of numbers that may be higher when a run resumes
@@ -143,7 +143,8 @@ class LearningRun(RecordedRun):
         """Finish the run: draw the curves, commit that nothing is left to do, and print the result."""
         self.progress.close()
         rows = self.journal.rows(METRICS)
-        self.logs.end(rows)
+        if self.config.curves:
+            disk.place(self.journal.folder / "curves.png", lambda path: draw(rows, self.curves, path))
         self.loggers.close("success")
         self.journal.commit({**self.journal.state, "finished": True})
         self.progress.tells(self.result(rows[-1]))
@@ -170,11 +171,10 @@ class LearningRun(RecordedRun):
         describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
 
     def _show(self, total: int, done: int, opening: str, also: Sequence[str] = ()) -> None:
-        """Start the logs and the display, whose first lines are ``opening``, or where the run resumes, and ``also``."""
+        """Start the loggers and the display, whose first lines are ``opening``, or where the run resumes, and ``also``."""
         folder, rows = self.journal.folder, self.journal.rows(METRICS)
         if done:
             opening = ", ".join(filter(None, (f"resuming after {done} of {total} {self.unit}s", self.figures(rows[-1]))))
-        self.logs = Logs(self.config.log, self.view, folder, rows)
         self.progress = Progress(
             f"{self.config.output}: {opening}", RunLength(self.unit, total, done), self.config.log_level
         )
@@ -196,13 +196,11 @@ class LearningRun(RecordedRun):
         only."""
         self.journal.append(METRICS, [row])
         self.journal.note(TIMINGS, [{self.unit: row[self.unit], **timing}])
-        self.logs.add(row, times)
-        self.loggers.log({**row, **times}, row[self.view.curves.step])
+        self.loggers.log({**row, **times}, row[self.curves.step])
 
     def _commit(self, done: int, checkpoint: Any, **state: Any) -> None:
         """Commit what was written, and ``checkpoint`` if there is one, after ``done`` updates (or steps)."""
         if checkpoint is not None:
             self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint, path))
-        self.logs.save()
         self.loggers.save()
         self.journal.commit({self.unit: done, **state, "finished": False})

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -322,12 +321,6 @@ def test_a_checkpoint_that_brings_code(folders: dict[str, str], tmp_path: Path) 
 def test_an_attention_that_is_not_there(folders: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"model\.attn_implementation"):
         load(folders["qwen3"], attn_implementation="no_such_attention")
-
-
-@pytest.mark.skipif(importlib.util.find_spec("accelerate") is not None, reason="accelerate is installed")
-def test_a_device_map_without_what_it_needs(folders: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"model\.device_map.*accelerate"):
-        load(folders["qwen3"], device_map="auto")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -31,8 +31,7 @@ SMALL = {
     "runner.total_steps": 6 * 16 * 8,
     "runner.commit_every": 2,
     "evaluation.episodes": 5,
-    "log.tensorboard": False,
-    "log.curves": False,
+    "curves": False,
     "fabric.accelerator": "cpu",
 }
 

@@ -329,15 +329,13 @@ class LoopConfig(Section, at=""):
     early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
-    jump_reflection: bool = False
-    """Only audit: judge all tickets under the given guidance, list what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     report: bool = True
     """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time. And measure what a
     model that nobody can read reaches on the same tickets, where scikit-learn is installed."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive the figures, each a class path, or class_path and init_args: CSV, TensorBoard, ..."""
+    """Lightning loggers that receive the figures, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed: info: progress; warning, error: less; debug: every round, and everything that libraries log."""
 

@@ -249,16 +249,6 @@ def test_every_world_size_and_every_kill_leaves_the_same_bytes(tmp_path: Path) -
         assert differing(content(tmp_path / name / "run"), expected) == []
 
 
-def test_an_audit_says_why_what_is_wrong_was_judged_so(tmp_path: Path) -> None:
-    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=40)
-    for reasons in ("all", "wrong"):
-        keys = {"sampler.reasons": reasons, "jump_reflection": True, "output.run_name": reasons}
-        assert main(small.arguments(tickets, tmp_path, keys=keys)) == 0
-    wrong = rows(tmp_path / "wrong", "wrong_pass")
-    assert wrong == rows(tmp_path / "all", "wrong_pass")
-    assert all(row["reason"] for row in wrong)
-
-
 # Use
 
 

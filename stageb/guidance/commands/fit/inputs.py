@@ -113,7 +113,7 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
     labels: dict[str, set[str]] = {}
     for ticket in tickets:
         labels.setdefault(ticket.mission, set()).add(ticket.label)
-    if config.jump_reflection or not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
+    if not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
         return
     bad = []
     for mission, (label,) in labels.items():

@@ -55,7 +55,7 @@ def test_rollouts_with_images_are_the_same_on_one_rank_and_two(tmp_path: Path) -
     tickets = photos.write(tmp_path, 30)
     rows = [{**row, "per_image": {"image_1": "not seen"}} for row in lines(tickets)]
     tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    keys = {**SEEING, "jump_reflection": True}
+    keys = {**SEEING, "runner.epochs": 0}
     for size in (1, 2):
         ended = forks.run(small.arguments(tickets, tmp_path / f"out{size}", size, keys), size, tmp_path / f"ranks{size}")
         assert ended.codes == (0,) * size, ended.err
