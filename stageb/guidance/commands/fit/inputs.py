@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import BadInputError, BadLine, ConfigError, shown
+from stageb.errors import BadInputError, BadLine, ConfigError
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
@@ -23,7 +23,7 @@ from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, rank
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import check_prices, has_labels
-from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
+from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
@@ -74,7 +74,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     _check_labels(config, tickets)
     labels = {name: rank_labels(tickets, splits[name]) for name in missions}
     for name, own in labels.items():
-        _check_use(config, name, own)
+        check_prices(config.gating, name, own)
         if name in seeds:
             seeds[name] = _match_labels(config, seeds[name], own, words)
     check_sealed(config, tickets, splits, seeds)
@@ -123,36 +123,13 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
     raise BadInputError("missions", bad)
 
 
-def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
-    """Raise ``ConfigError`` where a mission's labels are its own, and the config asks for what pass and fail alone have."""
-    check_prices(config.gating, mission, labels)
-    if not has_labels(labels) or not config.runner.epochs:
-        return
-    what = (
-        f"of mission {shown(mission, 60)!r}, which has the labels {shown(', '.join(labels), 200)}, code alone learns rules"
-    )
-    for key, value, wanted in (
-        ("runner.judge", config.runner.judge, "both"),
-        ("reflection.scope", config.reflection.scope, "all"),
-    ):
-        if value != wanted:
-            raise ConfigError(key, value, f"{what}: --config frugal, which sets it to {wanted}")
-
-
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:
     """The guidance to start from, with the labels of the tickets where it names none. Raises ``BadInputError`` where it
-    lacks one that tickets have, or has fixed rules beside which none would be learnt."""
+    lacks one that tickets have."""
     lacking = sorted({*labels} - {*seed.labels})
-    fixed = [rule.key for rule in seed.rules if rule.is_fixed and rule.key != HEADLINE_KEY]
-    what = remedy = ""
-    if fixed and has_labels(labels) and config.runner.epochs:
-        what = f"{', '.join(fixed)} fixed, beside which code learns rules for pass and fail alone"
-        remedy = "take the mark away, or learn nothing: --runner.epochs 0"
-    elif lacking and seed.labels != PASS_FAIL:
-        what = f"its labels lack {', '.join(map(repr, lacking))}, which tickets have"
-        remedy = "add them to its labels"
-    if what:
-        line = BadLine(str(config.guidance.path), 0, f"mission {seed.mission!r}: {what}", remedy)
+    if lacking and seed.labels != PASS_FAIL:
+        what = f"mission {seed.mission!r}: its labels lack {', '.join(map(repr, lacking))}, which tickets have"
+        line = BadLine(str(config.guidance.path), 0, what, "add them to its labels")
         raise BadInputError("places in the guidance", [line])
     if not lacking or not has_labels(labels):
         return seed
