@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 253
-LINES = {"stageb": 46_250, "stageb/guidance": 20_489}
+FILES = 254
+LINES = {"stageb": 46_414, "stageb/guidance": 20_653}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 

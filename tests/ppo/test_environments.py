@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from conformance import check_equal_bytes, content
+from programs import forks
 from programs.ranks import on_ranks
 from safetensors.torch import load_file
 
