@@ -161,6 +161,7 @@ LIGHT = {
     "stageb/guidance/rules/reading",
     "stageb/guidance/commands/use/config",
     "stageb/guidance/words/texts",
+    "stageb/guidance/words/calibration",
     "stageb/guidance/words/types",
     "stageb/guidance/commands/use/__init__",
     "stageb/job/process",
