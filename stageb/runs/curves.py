@@ -25,12 +25,10 @@ class Curves:
 
 def draw(rows: Rows, curves: Curves, path: Path) -> None:
     """Draw a panel for each of ``curves``, as a PNG file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     down = -(-len(curves.panels) // ACROSS)
     figure = Figure(figsize=(12, 3.25 * down), layout="constrained")
-    FigureCanvasAgg(figure)
     for place, (name, label) in enumerate(curves.panels, start=1):
         axes = figure.add_subplot(down, ACROSS, place)
         axes.plot(*_points(rows, curves.step, name), linewidth=1, label="while learning")
