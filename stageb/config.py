@@ -71,12 +71,21 @@ class OutputConfig(Section, at="output"):
         return Path(self.root, self.run_name)
 
 
+@dataclass(frozen=True)
+class TimeConfig(Section, at="budget"):
+    """What may be spent before learning ends. A higher limit goes on from there."""
+
+    seconds: float | None = setting(None, ABOVE_0.or_null())
+    """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
+
+
 class LearningConfig(Section, at=""):
     """What the configs of loops that learn weights have in common; each declares these keys among its own."""
 
     if TYPE_CHECKING:  # as each is a dataclass
         __dataclass_fields__: ClassVar[dict[str, Any]]
 
+    budget: TimeConfig
     output: OutputConfig
     fabric: FabricConfig
     curves: bool

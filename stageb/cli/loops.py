@@ -97,6 +97,10 @@ LOOPS = {
                 summary="Write a config for a table of your tickets: which columns say what, and which words mean pass.",
                 run="stageb.guidance.commands.use.new:main",
             ),
+            "tickets": Tool(
+                summary="Have people correct labels that a run doubts: list them, and write a ticket file with their words.",
+                run="stageb.guidance.commands.use.relabel:main",
+            ),
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",
                 run="stageb.guidance.commands.govern.main:main",

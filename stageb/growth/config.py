@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import (
+    FabricConfig,
+    LearningConfig,
+    Level,
+    LoggerConfig,
+    OutputConfig,
+    PpoConfig,
+    TimeConfig,
+    require,
+)
 from stageb.growth.types import SLOTS
 from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
 
@@ -166,6 +175,7 @@ class GrowthConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
     evaluation: GrowthEvaluationConfig = field(default_factory=GrowthEvaluationConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
     curves: bool = True
     """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)

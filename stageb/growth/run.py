@@ -202,8 +202,7 @@ class GrowthRun(LearningRun):
         self.journal.append(EPISODES, [make_episode_row(update, each, blueprints) for each in result.results])
         seconds = self._lap()
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
-        took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}
-        self._add(row, times, {**took, **times, "ranks": result.ranks})
+        self._add(row, times, {"learn_s": self._learn_s, **times, "ranks": result.ranks})
         said = f"{self.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
 

@@ -38,13 +38,14 @@ class RunFolder:
         """The content of commit.json, as of the first look. Raises ``JournalError``."""
         return read_commit(self.path)
 
-    def read_committed(self, file: str) -> Iterator[RunRow]:
-        """The rows of a file of JSON Lines that the last commit covers; none of one that was never written. Rows after it
-        will be written again. Raises ``JournalError`` where the file is cut or no JSON."""
-        left, path = self.commit["lengths"].get(file, 0), self._place(file)
+    def read_committed(self, file: str, start: int = 0) -> Iterator[RunRow]:
+        """The rows of a file of JSON Lines that the last commit covers, from byte ``start`` on; none of one that was never
+        written. Rows after it will be written again. Raises ``JournalError`` where the file is cut or no JSON."""
+        left, path = self.commit["lengths"].get(file, 0) - start, self._place(file)
         try:
-            if left:
+            if left > 0:
                 with path.open("rb") as opened:
+                    opened.seek(start)
                     while left > 0:
                         line = opened.readline()
                         left -= len(line) or left

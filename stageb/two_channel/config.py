@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, LearningConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.settings import ABOVE_0, CHECKPOINT, DATA, READ, SHARE_ABOVE_0, SHARE_BELOW_1, Check, Section, at_least, setting
 
 WHOLE = Check(lambda number: number >= 1, "a whole number above 0")
@@ -239,6 +239,7 @@ class TwoChannelConfig(LearningConfig):
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     evaluation: DetectorEvaluationConfig = field(default_factory=DetectorEvaluationConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
     curves: bool = True
     """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import re
 import shlex
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages import GUIDES, PAGES, ROOT, Block, blocks, commands
+from docs.pages import DOCS, GUIDES, PAGES, ROOT, Block, blocks, commands
 from programs.processes import clean_environment
 from programs.shell import Shell
 
@@ -28,6 +29,7 @@ from stageb.cli import loops
 from stageb.cli.draft import LOOP, ConfigFile, Draft
 from stageb.cli.parsing import FLAGS, chosen_loop, read_file, split
 from stageb.errors import StagebError
+from stageb.guidance.rules.guidance_file import read_guidance
 
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
 NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it
@@ -133,6 +135,27 @@ def test_the_cells_of_the_page_on_python_run(tmp_path: Path, monkeypatch: pytest
     assert names["learnt"].score(names["rows"], names["checked"]) > 0.97
     assert [row["verdict"] for row in names["told"]] == ["pass"] * 3
     assert names["found"].figures["figures"]["guidance"]["all"]["acc"] > 0.97
+
+
+def test_the_notebook_goes_from_a_table_to_rules_that_others_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"shell": shell_of_a_notebook}
+    for cell in json.loads((DOCS / "examples" / "racks.ipynb").read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            exec(re.sub("^!(.*)", r'shell("""\1""")', "".join(cell["source"]), flags=re.MULTILINE), names)
+    said = capfd.readouterr().out
+    assert "round: test" in said and "edit: A ticket passes unless a rule fails it. Fail if seal is worn" in said
+    assert set(read_guidance("shared.json")["racks"].rules[-1].metadata) >= {"fixed"}
+    assert list(names["told"]["verdict"]) == ["fail", "pass"]
+    assert "<iframe" in names["run"].report()._repr_html_()
+
+
+def shell_of_a_notebook(line: str) -> None:
+    """What a line that begins with ! runs."""
+    subprocess.run([sys.executable, "-m", *shlex.split(line)], check=True, timeout=SECONDS)
 
 
 def files_of_a_reader() -> set[str]:

@@ -117,7 +117,7 @@ def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_p
 
 def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None:
     cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8}
-    for world_size in (2, 3, 4):
+    for world_size in (2, 4):
         line = arguments(tmp_path / str(world_size), world_size, runner__envs="auto", **cut)
         ended = forks.run(line, world_size, tmp_path / f"job-{world_size}")
         assert set(ended.codes) == {0}, ended.err
@@ -174,7 +174,7 @@ def test_evaluate_says_how_good_a_run_is_and_the_same_on_two_ranks(finished: Pat
     before = content(finished)
     one, two = (forks.run([*line, str(count)], count, tmp_path / str(count)).out for count in (1, 2))
     assert one == two
-    assert "after 24 updates" in one
+    assert re.search("best agent, of update (12|24) of 24", one)
     assert "games       33 with the most probable actions" in one
     shares = [float(re.search(rf"^{end} +([0-9.]+)%", one, re.M)[1]) for end in ("win_rate", "death_rate", "cut_rate")]  # type: ignore[index]
     assert sum(shares) == pytest.approx(100, abs=0.2)

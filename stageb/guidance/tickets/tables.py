@@ -146,8 +146,8 @@ class Table:
         self._repeats: Counter[tuple[str, ...]] = Counter()
         texts = self._decode(lines)
         first = next(texts, "")
-        parted_by = "\t" if path.lower().endswith(TABBED) else ";" if ";" in first and "," not in first else ","
-        self._reader = csv.reader(chain([first] if first else [], texts), delimiter=parted_by, strict=True)
+        self.delimiter = "	" if path.lower().endswith(TABBED) else ";" if ";" in first and "," not in first else ","
+        self._reader = csv.reader(chain([first] if first else [], texts), delimiter=self.delimiter, strict=True)
         header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.texts import verdict_words_fault
@@ -269,7 +269,7 @@ class EarlyStopConfig(Section, at="early_stop"):
 
 
 @dataclass(frozen=True)
-class BudgetConfig(Section, at="budget"):
+class BudgetConfig(TimeConfig, at="budget"):
     """What may be spent, over all missions and from the start, before learning ends.
 
     The step that reaches a limit is the last and is completed; judging val and test comes on top.
@@ -279,8 +279,6 @@ class BudgetConfig(Section, at="budget"):
     """Sampled answers and verdicts for the gate, together; judging val and test counts before learning, but not after."""
     tokens: int | None = setting(None, LIMIT)
     """Tokens read and written, of rollouts, gate and reflection."""
-    seconds: float | None = setting(None, LIMIT)
-    """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
 
 
 @dataclass(frozen=True)

@@ -300,7 +300,7 @@ class DetectorRun(LearningRun):
         if test and self.config.evaluation.pictures:
             shown = test.samples[: self.config.evaluation.pictures]
             evaluate.draw(shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE)
-        if self._ends(step + 1) and step + 1 < self.schedule.steps:
+        if self._ends(step + 1) and not self._is_over and step + 1 < self.schedule.steps:
             patience = self.config.evaluation.patience
             self.progress.tells(f"val F1 has not risen for {patience} evaluations: ended after step {step + 1}")
 
@@ -329,4 +329,5 @@ class DetectorRun(LearningRun):
     def _ends(self, done: int) -> bool:
         """Whether the run ends when ``done`` steps are done."""
         patience = self.config.evaluation.patience
-        return done >= self.config.schedule.steps or bool(patience and self._best and self._best["since"] >= patience)
+        stops = bool(patience and self._best and self._best["since"] >= patience)
+        return done >= self.config.schedule.steps or self._is_over or stops

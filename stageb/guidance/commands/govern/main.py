@@ -7,6 +7,8 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,10 +16,12 @@ from stageb.cli.parsing import WordParser, parse_run
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.govern import screens, shared
 from stageb.guidance.commands.govern.screens import add_provenance
-from stageb.guidance.commands.use.source import list_read_files
+from stageb.guidance.commands.use.source import find_tickets, list_read_files
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.guidance_file import keep_origins, load_seed, read_guidance, split_step
+from stageb.guidance.rules.edits import compare_rules
+from stageb.guidance.rules.edits import number as number_of
+from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_neutral, read_guidance, split_step
 from stageb.guidance.rules.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
 from stageb.guidance.words.config import Language, LoopConfig
 from stageb.guidance.words.types import Guidance, Ticket
@@ -54,22 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(
-        name: str, summary: str, run: Callable[[Any], int], *sources: str, more: str = ""
-    ) -> argparse.ArgumentParser:
-        added = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary}\n\n{more}".rstrip(),
-            epilog=SOURCE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for source in sources:
-            added.add_argument(source, metavar=source.upper(), help=OPERANDS[source])
-        added.add_argument("--mission", metavar="M", help="only this mission, named as in its tickets")
-        added.set_defaults(run=run)
-        return added
-
+    command = partial(_add_command, commands)
     shows = command("show", "Every rule, and where it comes from.", show, "source")
     shows.add_argument("--step", type=_parse_step, metavar="N", help="the guidance of this step; the same as SOURCE@N")
     shows.add_argument("--all-tickets", action="store_true", help="list every ticket that taught a rule, not only five")
@@ -90,11 +79,19 @@ def make_parser() -> argparse.ArgumentParser:
         "--to", required=True, metavar="FILE", help="the shared file, such as shared.json; created if it does not exist"
     )
     promotes.add_argument("--base", metavar="SOURCE", help=BASE)
+    reviews = command(
+        "review", "Approve what a run has learnt rule by rule, into a shared file.", review, "source", more=REVIEWS
+    )
+    reviews.add_argument("--to", required=True, metavar="FILE", help="the shared file; created if it does not exist")
+    reviews.add_argument(
+        "--accept", nargs="*", metavar="KEY", help="the rules to say yes to, without being asked (for scripts)"
+    )
+    reviews.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help="its ticket files, where they were moved")
     rolls = command("rollback", "Put a mission's guidance in a shared file back to an earlier step.", roll_back, "file")
     rolls.add_argument(
         "--to", required=True, type=_parse_step, metavar="STEP", help="the step; stageb guidance history FILE lists them"
     )
-    for each in (shows, exports):
+    for each in (shows, exports, reviews):
         each.add_argument(
             "--language",
             choices=get_args(Language),
@@ -103,6 +100,23 @@ def make_parser() -> argparse.ArgumentParser:
     for each in (promotes, rolls):
         each.add_argument("--yes", action="store_true", help="do not ask for confirmation (for scripts)")
     return parser
+
+
+def _add_command(
+    commands: Any, name: str, summary: str, run: Callable[[Any], int], *sources: str, more: str = ""
+) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary}\n\n{more}".rstrip(),
+        epilog=SOURCE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for source in sources:
+        added.add_argument(source, metavar=source.upper(), help=OPERANDS[source])
+    added.add_argument("--mission", metavar="M", help="only this mission, named as in its tickets")
+    added.set_defaults(run=run)
+    return added
 
 
 def _parse_step(text: str) -> int:
@@ -133,6 +147,10 @@ for code: ticket files with the names and values that the rules mention (default
 BASE = """\
 where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as
 they did is kept, and what its tickets have taught (default: what is in use in FILE)"""
+REVIEWS = """\
+Asks about every rule that the run added, changed or removed beside what is in use in FILE: where it comes from, how it was
+proven, how many tickets it mends, and which it breaks, as code on the run's tickets. Those that you say yes to are in use
+then; the others stay as they were in FILE."""
 PROMOTES = """\
 Shows what would change and asks for confirmation, mission by mission; other missions stay as they are. Runs can start from
 the file (guidance.path). Its history lies beside it, as FILE with the suffix .history.jsonl: every version, when it was
@@ -217,6 +235,60 @@ def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
     return add_provenance(found, run) if run.is_dir() else found
 
 
+def review(args: Any) -> int:
+    """Copy missions' guidance into a shared file, each rule after it was agreed to; 1 where nothing was."""
+    path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
+    words, (tickets, why) = _choose_words(args), find_tickets(args.source, args.tickets, None, "--tickets FILE ...")
+    if why:
+        print(shown(f"{args.source}: {why}; what rules change is not shown", 400), file=sys.stderr)
+    done = False
+    for learnt in read_guidance(args.source, args.mission).values():
+        learnt = add_provenance(learnt, run) if run.is_dir() else learnt
+        in_use = load_seed(path).get(learnt.mission) if path.exists() else None
+        kept = start = in_use or make_neutral(learnt.mission, words, learnt.labels)
+        for change in compare_rules(start, learnt):
+            changed = _put_rule(kept, learnt, change.key)
+            _print(map(shown, screens.describe_change(change.key, kept, changed, run)))
+            if tickets:
+                _print(screens.describe_effect(kept, changed, tickets, words))
+            if args.accept is None:
+                is_accepted = _ask(f"Accept this in {shown(learnt.mission)}?", "--accept KEY ...")
+            else:
+                is_accepted = change.key in args.accept
+            kept = changed if is_accepted else kept
+        if kept is start:
+            _print([f"{shown(learnt.mission)}: nothing was changed"])
+        else:
+            _put_in_use(args, path, in_use, keep_origins(learnt, kept))
+            done = True
+    return 0 if done else 1
+
+
+def _put_rule(guidance: Guidance, learnt: Guidance, key: str) -> Guidance:
+    """``guidance`` with what ``learnt`` has at ``key``, be it nothing."""
+    rules = {rule.key: rule for rule in guidance.rules if rule.key != key}
+    if rule := learnt.rule(key):
+        rules[key] = rule
+    next_number = max(guidance.next_number, learnt.next_number)
+    return replace(guidance, rules=tuple(sorted(rules.values(), key=number_of)), next_number=next_number)
+
+
+def _put_in_use(args: Any, path: Path, in_use: Guidance | None, accepted: Guidance) -> None:
+    """Make what was accepted the guidance in use. Raises ``InputError`` where that is another by now."""
+    name = accepted.mission
+
+    def confirm(before: Guidance | None, _: Guidance) -> bool:
+        if before != in_use:
+            raise InputError(shown(f"{path}: another process has changed it meanwhile; review again"))
+        return True
+
+    after = shared.apply_change(
+        path, shared.GuidanceChange("reviewed from", shown(args.source), accepted, new=True), confirm
+    )
+    assert after is not None
+    _print([f"{shown(name)}: step {after.step} is now in use"])
+
+
 def roll_back(args: Any) -> int:
     """Put an earlier step of a mission back in its place."""
     path = shared.resolve_target(args.file)
@@ -233,15 +305,7 @@ def _change(args: Any, path: Path, change: shared.GuidanceChange) -> bool:
         nonlocal changed
         changed = True
         _print([f"{shown(str(path))}:", *screens.describe_differences({name: before} if before else {}, {name: after})])
-        if args.yes:
-            return True
-        if not sys.stdin.isatty():
-            raise InputError("cannot ask for confirmation, since the input is not a terminal; give --yes to do it without")
-        sys.stdout.flush()
-        if why := process.find_loss():
-            raise InputError(f"{why}: what would change cannot be shown; give --yes to do it anyway")
-        print(f"Make this the guidance of {shown(name)}? [y/N] ", end="", file=sys.stderr, flush=True)
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        return args.yes or _ask(f"Make this the guidance of {shown(name)}?", "--yes")
 
     after = shared.apply_change(path, change, confirm)
     if after is None:
@@ -249,6 +313,18 @@ def _change(args: Any, path: Path, change: shared.GuidanceChange) -> bool:
     else:
         _print([f"{shown(name)}: step {after.step} {'is now in use' if changed else 'holds these rules already'}"])
     return after is not None
+
+
+def _ask(question: str, instead: str) -> bool:
+    """Whether a person at the terminal says yes; ``instead`` is the option that does. Raises ``InputError`` where nobody can
+    be asked."""
+    if not sys.stdin.isatty():
+        raise InputError(f"cannot ask for confirmation, since the input is not a terminal; give {instead} to do it without")
+    sys.stdout.flush()
+    if why := process.find_loss():
+        raise InputError(f"{why}: what would change cannot be shown; give {instead} to do it anyway")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _read(source: str, args: Any) -> dict[str, Guidance]:

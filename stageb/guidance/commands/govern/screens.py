@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.use.source import code_rules, find_columns, find_tickets
+from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
@@ -24,7 +24,7 @@ from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.sql import find_letters
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule
+from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store.journal import safe_name
 
@@ -119,6 +119,7 @@ def add_provenance(guidance: Guidance, run: Path) -> Guidance:
     return replace(guidance, rules=tuple(annotate(rule) for rule in guidance.rules))
 
 
+BROKEN = 10  # tickets named that a change breaks
 TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
 DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "removed"}
 
@@ -192,6 +193,29 @@ def _describe_test(test: Mapping[str, Any]) -> str:
     if "level" in figures:
         tested.append(f"a rule that does not help would pass with a chance of at most {figures['level']:.2g}")
     return "; ".join(tested)
+
+
+def describe_change(key: str, before: Guidance, after: Guidance, run: Path) -> Iterator[str]:
+    """A rule that is to come, change or go, and where it comes from."""
+    yield from describe_changes(before, after)
+    if rule := after.rule(key):
+        made = read_edits(run, after.mission) if run.is_dir() else []
+        yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), False))
+
+
+def describe_effect(before: Guidance, after: Guidance, tickets: Sequence[Ticket], words: Words) -> Iterator[str]:
+    """What changes for labelled tickets where rules decide as code: how many it mends, and those that it breaks."""
+    mine = [ticket for ticket in tickets if ticket.mission == after.mission]
+    old, new = (CodeJudge(code_rules({each.mission: each}, mine, words)) for each in (before, after))
+    rulings = [(ticket, old.judge(ticket).verdict, new.judge(ticket).verdict) for ticket in mine]
+    mended = sum(was != ticket.label == now for ticket, was, now in rulings)
+    broken = [(ticket, now) for ticket, was, now in rulings if was == ticket.label != now]
+    yield f"      of the run's {_count_noun(len(mine), 'ticket')} it mends {mended:,} and breaks {len(broken):,}"
+    for ticket, now in broken[:BROKEN]:
+        said = " | ".join(text for _, text in ticket.per_image)
+        yield f"        {_name_ticket(ticket.key)} -> {now or 'no verdict'}: {shown(said, 200)}"
+    if len(broken) > BROKEN:
+        yield f"        and {len(broken) - BROKEN:,} more"
 
 
 def describe_differences(

@@ -7,13 +7,18 @@ import csv
 import hashlib
 import io
 import json
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +30,22 @@ from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
 from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
 from stageb.guidance.commands.use.predict import predict
+from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Guidance
-from stageb.runs.folder import is_finished
+from stageb.runs.folder import RunFolder, RunRow, is_finished
 from stageb.store import disk
 from stageb.store.commits import COMMIT
 from stageb.untrusted import strict_yaml
 
 HEIGHT = 800  # of a report in a notebook, in pixels
 SAYS = "stageb: "  # how a command begins to say what ended it
+SELECTIONS = "selections.jsonl"
+ROUND = ("mission", "epoch", "split", "round", "guidance_step")
+LOOK_S = 0.5  # between two looks for what a run has committed, while it prints nothing
+
+Callback = Callable[[dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,14 @@ class Run:
         return {"guidance": str(self.folder), "tickets": files, "model": config.model, "columns": config.columns, **keys}
 
 
-def fit(tickets: Any, *, fresh: bool = False, **keys: Any) -> Run:
+def fit(
+    tickets: Any,
+    *,
+    fresh: bool = False,
+    on_round: Callback | None = None,
+    on_edit: Callback | None = None,
+    **keys: Any,
+) -> Run:
     """Learn rules from labelled tickets, as ``stageb fit`` does, and print what that prints.
 
     ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with ``per_image``), a DataFrame of pandas
@@ -104,13 +122,18 @@ def fit(tickets: Any, *, fresh: bool = False, **keys: Any) -> Run:
     ...; ``config`` names YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are
     written into ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit;
     the same call goes on with it. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+
+    ``on_round`` is called with each round that is committed (its mission, epoch, split, round, step of the guidance, and how
+    many of its tickets are right), ``on_edit`` with each bundle that led to an edit: its row of ``reflection.jsonl``, and
+    the ``rules`` of the mission then. One that raises ``KeyboardInterrupt`` interrupts the run.
     """
     draft = _draft(tickets, keys)
     folder: Path = draft.build().output.folder
     file = folder.parent / f"{folder.name}.yaml"
     with disk.reporting(file, "nothing else"):
         disk.replace(file, disk.encode(strict_yaml.dump(draft.values)))
-    code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])])
+    news = _News(folder, fresh, on_round, on_edit)
+    code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])], news.tell)
     if code == 128 + signal.SIGINT and (folder / COMMIT).exists():
         return Run(folder)
     if code == 128 + signal.SIGINT:
@@ -147,23 +170,74 @@ def in_kind(rows: Sequence[Mapping[str, Any]], tickets: Any) -> Any:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _run_command(arguments: Sequence[str]) -> tuple[int, str]:
-    """Run a command of stageb, print what it says as it comes, and return its code and how it ended, in its words."""
+class _News:
+    """What a run commits while ``fit`` waits for it, told to callbacks."""
+
+    def __init__(self, folder: Path, fresh: bool, on_round: Callback | None, on_edit: Callback | None) -> None:
+        given = {SELECTIONS: (on_round, self._list_rounds), REFLECTION: (on_edit, self._list_edits)}
+        self._calls = {name: (call, list_events) for name, (call, list_events) in given.items() if call}
+        self._folder = folder
+        self._set_aside = folder.stat().st_ino if fresh and folder.exists() else None
+        self._seen = {} if fresh else dict(RunFolder(folder).commit["lengths"])  # by file: bytes
+
+    def tell(self) -> None:
+        """Call with what was committed since."""
+        if not self._calls or not (self._folder / COMMIT).exists() or self._folder.stat().st_ino == self._set_aside:
+            return
+        run = RunFolder(self._folder)
+        for file, length in run.commit["lengths"].items():
+            call, list_events = self._calls.get(Path(file).name, (None, None))
+            if call and list_events:
+                start, self._seen[file] = self._seen.get(file, 0), length
+                for event in list_events(run.read_committed(file, min(start, length))):
+                    call(event)
+
+    def _list_rounds(self, rows: Iterable[RunRow]) -> Iterator[dict[str, Any]]:
+        for place, judged in groupby(rows, itemgetter(*ROUND)):
+            matches = [row["label_match"] for row in judged]
+            yield {**dict(zip(ROUND, place, strict=True)), "tickets": len(matches), "right": sum(matches)}
+
+    def _list_edits(self, rows: Iterable[RunRow]) -> Iterator[dict[str, Any]]:
+        for row in rows:
+            if row["applied"]:
+                guidance = read_guidance(str(self._folder))[row["mission"]]
+                yield {**row, "rules": {rule.key: rule.text for rule in guidance.rules}}
+
+
+def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[int, str]:
+    """Run a command of stageb, print what it says as it comes, ``look`` now and then, and return the command's code and how
+    it ended, in its words."""
     command = [sys.executable, "-m", "stageb", *arguments]
     last: list[str] = []  # lines from the one on that says what ended it
     # In a session of its own, so that an interrupt reaches it once, whoever was interrupted.
     piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "start_new_session": True}
+    failed, is_over = None, False
     with subprocess.Popen(command, **piped) as job:
-        assert job.stdout is not None
-        while True:
+        lines = queue.SimpleQueue[str | None]()
+        threading.Thread(target=_put_lines, args=(job.stdout, lines), daemon=True).start()
+        while not is_over:
             try:
-                for line in job.stdout:
-                    last = [line] if line.startswith(SAYS) else [*last, line] if last else []
-                    print(line, end="", flush=True)
-                break
-            except KeyboardInterrupt:
+                with suppress(queue.Empty):
+                    line = lines.get(timeout=LOOK_S)
+                    is_over = line is None
+                    if line:
+                        last = [line] if line.startswith(SAYS) else [*last, line] if last else []
+                        print(line, end="", flush=True)
+                if not failed:
+                    look()
+            except (KeyboardInterrupt, Exception) as error:
+                failed = error
                 job.send_signal(signal.SIGINT)
+    if failed and not isinstance(failed, KeyboardInterrupt):
+        raise failed
     return job.returncode, "".join(last).strip()
+
+
+def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:
+    """All lines as they come, and None at the end."""
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
 
 
 def _draft(tickets: Any, keys: Mapping[str, Any]) -> Draft:

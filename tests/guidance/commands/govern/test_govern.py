@@ -263,6 +263,39 @@ def test_nothing_is_changed_without_a_yes(here: Path, asked: Asked, monkeypatch:
         assert (code, told in err) == (2, True)
 
 
+def test_each_rule_is_reviewed_with_what_it_breaks(here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(text: str) -> None:
+        terminal = io.StringIO(text)
+        monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys, "stdin", terminal)
+
+    answer("n\n")
+    code, out, _ = asked("review", "out/run", "--to", "shared.json", "--tickets", "tickets.jsonl")
+    assert (code, Path("shared.json").exists()) == (1, False)
+    assert f"  + G1. {G1}\n      added by R1 (step 1, epoch 1)\n" in out and "it mends" in out and "and breaks 0\n" in out
+    answer("y\n")  # elsewhere than the run's tickets are: the rule is shown without them
+    assert asked("review", "out/run", "--to", "shared.json")[0] == 0
+    assert load_seed("shared.json")["valves"] == replace(
+        load_seed("out/run/valves/guidance.json")["valves"], rules=load_seed("shared.json")["valves"].rules
+    )
+    (row,) = rules_file.read_history(Path("shared.json"))
+    assert (row["action"], row["step"]) == ("reviewed from", 1)
+
+    Path("more.txt").write_text(f"[valves]\nG1. {G1}\nG2. Pass if state is torn.\nG3. Fail if state is bent.\n")
+    review = ("review", "more.txt", "--to", "shared.json", "--tickets", "tickets.jsonl")
+    answer("n\ny\n")
+    code, out, _ = asked(*review)
+    broken = [ticket for ticket in read_tickets(["tickets.jsonl"], "error")[0] if ticket.label == "fail"]
+    assert f"it mends 0 and breaks {len(broken)}\n        {broken[0].group_id} (fail) -> pass: " in out
+    assert [rule.key for rule in load_seed("shared.json")["valves"].rules] == ["G0", "G1", "G3"]
+    assert "gate: mean gain" in asked("show", "shared.json")[1]  # what is known of G1 stays
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    code, _, err = asked(*review)
+    assert (code, "give --accept KEY" in err) == (2, True)
+    assert asked(*review, "--accept", "G2")[0] == 0
+    assert [rule.key for rule in load_seed("shared.json")["valves"].rules] == ["G0", "G1", "G2", "G3"]
+
+
 def test_a_change_made_meanwhile_is_asked_about_anew(here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(io.StringIO):
         """A person who takes a while, in which another process promotes something else."""

@@ -115,3 +115,32 @@ def test_an_interrupt_returns_the_run_as_far_as_its_last_commit(tmp_path: Path, 
     run = stageb.fit(rows, fabric=KEYS["fabric"], model=KEYS["model"], report=False, **endless)
     assert not run.is_finished
     assert run.guidance["valves"].rules[0].key == "G0"
+
+
+def test_callbacks_hear_of_rounds_and_edits_once_and_may_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rounds, edits = list[dict[str, Any]](), list[dict[str, Any]]()
+
+    def hear_one(heard: dict[str, Any]) -> None:
+        rounds.append(heard)
+        raise KeyboardInterrupt
+
+    keys = {**KEYS, "split": {"train": 0.6, "val": 0.2, "test": 0.2}}
+    run = stageb.fit(table(), on_round=hear_one, **keys)
+    assert not run.is_finished
+    assert (rounds[0]["split"], rounds[0]["guidance_step"]) == ("val", 0)
+    run = stageb.fit(table(), on_round=rounds.append, on_edit=edits.append, **keys)
+    heard = [(each["epoch"], each["split"]) for each in rounds]
+    assert len(set(heard)) == len(heard) and {split for _, split in heard} == {"val", "test"}
+    assert rounds[-1]["right"] == rounds[-1]["tickets"]
+    assert [each["rules"] for each in edits] == [{rule.key: rule.text for rule in run.guidance["valves"].rules}]
+    stageb.fit(table(), fresh=True, on_edit=edits.append, **keys)
+    assert len(edits) == 2
+
+    def fail(_: dict[str, Any]) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        stageb.fit(table(), fresh=True, on_round=fail, **keys)

@@ -1,0 +1,247 @@
+"""``stageb tickets``: labels that a run doubts, as a table for a person to correct, and a ticket file that they correct.
+
+Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict. A ticket file is never
+changed: the corrected one is new, and equals the old one but for the labels that a person wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stageb.cli.parsing import WordParser
+from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.commands.fit.artifacts import folder as folder_of
+from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_tickets, list_read_files, read_run_config
+from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.tickets.sheets import table_lines
+from stageb.guidance.tickets.tables import Table, find_verdict
+from stageb.guidance.tickets.tickets import KIND, claim_place, read_entries
+from stageb.guidance.words.columns import PARQUET, SHEETS, ColumnsConfig, is_table
+from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.types import PASS_FAIL, Ticket
+from stageb.runs.folder import RunFolder
+from stageb.store import disk
+from stageb.store.output import check_target
+from stageb.untrusted.strict_json import FaultError, short
+
+PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
+HEADER = (*PLACE, RIGHT, "mission", "verdict", "why", "says")
+EDIT = f"write the right label in column {RIGHT} of rows whose label is wrong; rows without one stay as they are"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``stageb tickets ARGUMENTS``; returns the exit code. Raises ``InputError``."""
+    args = make_parser().parse_args(arguments)
+    config = read_run_config(args.run)
+    if config is None:
+        raise InputError(shown(f"{args.run}: no run of loop guidance lies there; name a run's folder, such as out/first"))
+    code: int = args.act(args, config)
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command."""
+    parser = WordParser(prog="stageb tickets", description="Have people correct labels that a run doubts.")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    doubts = commands.add_parser("doubts", help=f"Write tickets whose label a run's rules contradict to a table. {EDIT}.")
+    relabel = commands.add_parser("relabel", help="Write a new ticket file with the labels that people corrected.")
+    for command, act in ((doubts, write_doubts), (relabel, relabel_tickets)):
+        command.add_argument("run", metavar="RUN", help="the run's folder, such as out/first")
+        command.set_defaults(act=act)
+    doubts.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help="its ticket files, where they were moved")
+    doubts.add_argument("--output", type=Path, required=True, metavar="CSV", help="the table to write")
+    relabel.add_argument("doubts", metavar="CSV", help=f"that table, where people have filled in {RIGHT}")
+    relabel.add_argument("--tickets", required=True, metavar="FILE", help="the ticket file, as the table names it")
+    relabel.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new ticket file to write")
+    return parser
+
+
+def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
+    """Write the tickets of a run whose labels are doubted."""
+    check_target(args.output, {**list_read_files(args.run), "tickets": [*config.files, *args.tickets]})
+    tickets, why = find_tickets(args.run, args.tickets, None, "--tickets FILE ...")
+    if why:
+        raise InputError(shown(f"{args.run}: {why}", 400))
+    rows = list_doubts(Path(args.run), config, tickets)
+    text = io.StringIO("\ufeff", newline="")  # the mark by which spreadsheets know UTF-8
+    text.seek(0, io.SEEK_END)
+    table = csv.writer(text, lineterminator="\n")
+    table.writerows([HEADER, *rows])
+    with disk.reporting(args.output, "nothing else"):
+        disk.replace(args.output, disk.encode(text.getvalue()))
+    print(shown(f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest rules first"))
+    if rows:
+        print(f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output NEW")
+    return 0
+
+
+def list_doubts(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> list[tuple[str, ...]]:
+    """A row of ``HEADER`` for each ticket that is judged otherwise than it is labelled; of a rule that is mostly right
+    first."""
+    guidance = read_guidance(str(folder))
+    judge = CodeJudge(code_rules(guidance, tickets, words_of(config.prompt, config.model)))
+    last = {
+        (mission, row["ticket_key"]): row
+        for mission in guidance
+        for row in RunFolder(folder).read_committed(f"{folder_of(mission)}/selections.jsonl")
+    }
+    decided, right = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    doubted: list[tuple[tuple[str, str], Ticket, str, str]] = []
+    for ticket in tickets:
+        ruling = judge.judge(ticket)
+        row: Mapping[str, Any] = last.get((ticket.mission, ticket.key), {"verdict": None, "reason": ""})
+        verdict, rule = (ruling.verdict or row["verdict"], (ticket.mission, ruling.rule))
+        why = judge.explain(ruling, ticket) if ruling.verdict else row["reason"]
+        decided[rule] += verdict is not None
+        right[rule] += verdict == ticket.label
+        if verdict not in (None, ticket.label):
+            doubted.append((rule, ticket, verdict, why))
+    doubted.sort(key=lambda each: -right[each[0]] / decided[each[0]])
+    return [
+        (
+            *(*ticket.place.rpartition(":")[::2], ticket.group_id, ticket.label, "", ticket.mission, verdict),
+            f"{why} (so labelled: {right[rule]:,} of {decided[rule]:,} tickets)",
+            " | ".join(text for _, text in ticket.per_image),
+        )
+        for rule, ticket, verdict, why in doubted
+    ]
+
+
+class Correction(NamedTuple):
+    """A label that a person corrected."""
+
+    at: int  # the line of the table, for messages
+    group_id: str
+    label: str  # as it was
+    right: str
+
+
+def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
+    """Write a ticket file anew, with the labels that a person corrected. Raises ``BadInputError`` where one cannot be."""
+    path, output, columns = args.tickets, args.output, config.columns
+    check_target(output, {**list_read_files(args.run), "tickets": [*config.files, path], "labels": [args.doubts]})
+    suffix = ".tsv" if path.lower().endswith(SHEETS + PARQUET) else Path(path).suffix
+    if output.suffix.lower() != suffix.lower():
+        raise InputError(shown(f"{output}: these tickets are written as a {suffix} file; give it a name that ends so"))
+    if output.exists():
+        raise InputError(shown(f"{output}: exists already; name another file with --output, or remove it"))
+    corrections = read_corrections(args.doubts, path)
+    tickets = dict(_read_tickets(path, columns))
+    labels: dict[str, set[str]] = {}
+    for ticket in tickets.values():
+        labels.setdefault(ticket.mission, set()).add(ticket.label)
+    places, words, bad = dict[tuple[str, str], str](), dict[int, str](), list[BadLine]()
+    for line in tickets.keys() - corrections:
+        claim_place(tickets[line], f"{path}:{line}", places)
+    for line, made in corrections.items():
+        try:
+            words[line], ticket = _correct(tickets.get(line), made, columns, labels)
+            claim_place(ticket, f"{path}:{line}", places)
+        except FaultError as fault:
+            bad.append(BadLine(args.doubts, made.at, fault.what, fault.remedy))
+    if bad:
+        raise BadInputError("corrections", bad)
+    with disk.reporting(output, "nothing else"):
+        disk.replace(output, b"".join(_write_lines(path, columns, words)))
+    print(shown(f"{output}: {path} with {len(words):,} labels corrected"))
+    return 0
+
+
+def read_corrections(path: str, tickets: str) -> dict[int, Correction]:
+    """What a person wrote of the ticket file ``tickets``, by its line there. Raises ``BadInputError``."""
+    with _reporting(path):
+        return _read_corrections(path, tickets)
+
+
+def _read_corrections(path: str, tickets: str) -> dict[int, Correction]:
+    columns = ColumnsConfig(mission_name="-", group_id=None, texts=[RIGHT, *PLACE])
+    table = Table(table_lines(path, "label"), columns, path, labelled=False)
+    found, others = dict[int, Correction](), dict[str, None]()
+    for row in table.rows():
+        said = dict(zip(table.header, row.cells, strict=False))
+        if not (right := said.get(RIGHT, "").strip()):
+            continue
+        if Path(said["file"]) != Path(tickets):
+            others[said["file"]] = None
+        elif not said["line"].isdecimal():
+            raise FaultError(f"line {short(said['line'])}", "leave it as it was written", row.line)
+        else:
+            found[int(said["line"])] = Correction(row.line, said["group_id"], said["label"], right)
+    if not found:
+        some = f"; it has some of {', '.join(map(short, others))}" if others else ""
+        raise FaultError(f"no label of {short(tickets)} is corrected{some}", EDIT)
+    return found
+
+
+def _read_tickets(path: str, columns: ColumnsConfig) -> Iterator[tuple[int, Ticket]]:
+    """The tickets of a file by line, those that a run can use. Raises ``BadInputError``."""
+    with _reporting(path):
+        for entry in read_entries(path, columns):
+            with suppress(FaultError):
+                yield entry.line, entry.ticket(True)
+
+
+def _correct(
+    ticket: Ticket | None, made: Correction, columns: ColumnsConfig, labels: Mapping[str, set[str]]
+) -> tuple[str, Ticket]:
+    """The word that a corrected label is written as, and the ticket that has it; ``labels`` are each mission's. Raises
+    ``FaultError``."""
+    if ticket is None or (ticket.group_id, ticket.label) != (made.group_id, made.label):
+        there = f"{ticket.group_id!r}, labelled {ticket.label}" if ticket else "no ticket"
+        what = f"on its line of the ticket file is {there}, not {made.group_id!r}, labelled {made.label}"
+        raise FaultError(what, "the file has changed; write the table anew with stageb tickets doubts")
+    is_own_word = find_verdict(made.right, columns)
+    label = is_own_word or made.right
+    is_usual = labels[ticket.mission] <= {*PASS_FAIL}
+    if label not in (PASS_FAIL if is_usual else labels[ticket.mission]):
+        known = [*columns.passes, *columns.fails] if is_usual else sorted(labels[ticket.mission])
+        raise FaultError(f"{RIGHT} {short(made.right)}", f"write one of {', '.join(known)}, or nothing")
+    words = {"pass": columns.passes, "fail": columns.fails}
+    word = made.right if is_own_word or label not in words else words[label][0]
+    return word, replace(ticket, label=label)
+
+
+def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> Iterator[bytes]:
+    """The lines of a ticket file, with other words for the labels of those that begin at some lines."""
+    is_sheet = path.lower().endswith(SHEETS + PARQUET)
+    lines = [raw for _, raw in table_lines(path, KIND)] if is_sheet else [*io.BytesIO(Path(path).read_bytes())]
+    if is_table(path):
+        table = Table(table_lines(path, KIND), columns, path, labelled=True)
+        for row in table.rows():
+            if row.line in words:
+                text, cells = io.StringIO(newline=""), [*row.cells]
+                cells[table.header.index(columns.label)] = words[row.line]
+                csv.writer(text, delimiter=table.delimiter, lineterminator="").writerow(cells)
+                _replace(lines, row.line, row.raw.count(b"\n") + 1, text.getvalue())
+    else:
+        for line, word in words.items():
+            said = json.loads(lines[line - 1].removeprefix(codecs.BOM_UTF8))
+            _replace(lines, line, 1, json.dumps({**said, "label": word}, ensure_ascii=False))
+    return iter(lines)
+
+
+def _replace(lines: list[bytes], line: int, count: int, text: str) -> None:
+    """Put ``text`` in the place of so many lines from ``line`` on; the others keep theirs."""
+    last = lines[line + count - 2]
+    end = last[len(last.rstrip(b"\r\n")) :]
+    lines[line - 1 : line - 1 + count] = [disk.encode(text) + end, *[b""] * (count - 1)]
+
+
+@contextmanager
+def _reporting(path: str) -> Iterator[None]:
+    """Turn ``FaultError`` about ``path`` into ``BadInputError``."""
+    try:
+        yield
+    except FaultError as fault:
+        raise BadInputError("places", [BadLine(path, fault.line, fault.what, fault.remedy)]) from None

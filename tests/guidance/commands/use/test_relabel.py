@@ -1,0 +1,122 @@
+"""``stageb tickets``: labels that a run doubts are corrected by a person, and come back in a new ticket file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from programs import small
+
+from stageb.__main__ import main
+from stageb.guidance.commands.use.fit import fit_here
+
+WRONG = (3, 31)  # rows whose labels are turned round
+WORDS = {"pass": "OK", "fail": "NG"}
+KEYS = {
+    "config": ["tickets", "frugal"],
+    "fabric": {"accelerator": "cpu", "devices": 1},
+    "model": {"engine": "scripted"},
+    "split": {"train": 1.0, "val": 0.0, "test": 0.0},
+    "report": False,
+}
+Row = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table and JSON Lines of valves, two of them labelled wrongly, and a run on each."""
+    folder = tmp_path_factory.mktemp("relabel")
+    tickets = [*small.rows("valves", 80)]
+    for n in WRONG:
+        tickets[n]["label"] = "fail" if tickets[n]["label"] == "pass" else "pass"
+    (folder / "my.jsonl").write_text("".join(f"{json.dumps(ticket)}\n" for ticket in tickets))
+    with (folder / "my.csv").open("w", newline="") as file:
+        table = csv.writer(file, delimiter=";", lineterminator="\r\n")
+        table.writerow(["id", "checked", "note", "seen"])
+        for n, ticket in enumerate(tickets):
+            note = 'a "quoted"\nnote; of two lines' if n == 3 else ""
+            table.writerow([f"v-{n}", WORDS[ticket["label"]], note, "; ".join(ticket["per_image"].values())])
+    columns = {"mission_name": "valves", "group_id": "id", "label": "checked", "passes": ["OK"], "fails": ["NG"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        fit_here("my.csv", **KEYS, columns={**columns, "texts": ["seen"]}, output={"run_name": "table"})
+        fit_here("my.jsonl", **KEYS, output={"run_name": "lines"})
+    return folder
+
+
+def list_doubts(run: str, path: Path) -> list[Row]:
+    assert main(["tickets", "doubts", f"out/{run}", "--output", str(path)]) == 0
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def relabel(run: str, rows: list[Row], tickets: str, to: Path) -> int:
+    path = to.parent / "doubts.csv"
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), delimiter=";")  # as a spreadsheet may write it again
+        table.writeheader()
+        table.writerows(rows)
+    return main(["tickets", "relabel", f"out/{run}", str(path), "--tickets", tickets, "--output", str(to)])
+
+
+@pytest.mark.parametrize(("run", "tickets"), [("table", "my.csv"), ("lines", "my.jsonl")])
+def test_labels_that_people_correct_come_back_and_nothing_else_changes(
+    run: str, tickets: str, learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(learnt)
+    before, new = Path(tickets).read_bytes(), tmp_path / f"new{Path(tickets).suffix}"
+    rows = list_doubts(run, tmp_path / "doubts.csv")
+    assert len(rows) == len(WRONG) and all(row["label"] != row["verdict"] for row in rows)
+    for row in rows:
+        row["right_label"] = row["verdict"]
+    assert relabel(run, rows, tickets, new) == 0
+    assert Path(tickets).read_bytes() == before
+    old_lines, new_lines = before.splitlines(keepends=True), new.read_bytes().splitlines(keepends=True)
+    assert [n for n, (old, made) in enumerate(zip(old_lines, new_lines, strict=True)) if old != made] == [
+        int(row["line"]) - 1 for row in sorted(rows, key=lambda row: int(row["line"]))
+    ]
+    assert (
+        main(["predict", "--guidance", f"out/{run}", "--tickets", str(new), "--by", "rules", *told(run), f"--output={new}l"])
+        == 0
+    )
+    judged = [json.loads(line) for line in Path(f"{new}l").read_text().splitlines()]
+    assert len(judged) == 80 and all(row["verdict"] == row["label"] for row in judged)
+
+
+def told(run: str) -> list[str]:
+    columns = "mission_name=valves,group_id=id,label=checked,passes=OK,fails=NG,texts=seen"
+    return ["--model.engine=scripted", *(["--columns", columns] if run == "table" else [])]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"right_label": "perhaps"}, 'doubts.csv:2: right_label "perhaps"; write one of OK, NG, or nothing'),
+        ({"right_label": ""}, 'no label of "my.csv" is corrected'),
+        ({"right_label": "OK", "label": "other"}, "labelled other; the file has changed"),
+        ({"right_label": "OK", "line": "7 or so"}, 'line "7 or so"; leave it as it was written'),
+        ({"right_label": "OK", "file": "other.csv"}, 'it has some of "other.csv"'),
+    ],
+)
+def test_what_cannot_be_corrected_is_named_by_line_and_value_and_nothing_is_written(
+    change: Row, said: str, learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(learnt)
+    row, *_ = list_doubts("table", tmp_path / "doubts.csv")
+    assert relabel("table", [{**row, **change}], "my.csv", tmp_path / "new.csv") == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "new.csv").exists()
+
+
+def test_a_ticket_file_is_never_written_over(
+    learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(learnt)
+    rows = [{**row, "right_label": row["verdict"]} for row in list_doubts("table", tmp_path / "doubts.csv")]
+    for to in (learnt / "my.csv", tmp_path / "new.jsonl", tmp_path / "doubts.csv"):
+        before = to.read_bytes() if to.exists() else None
+        assert relabel("table", rows, "my.csv", to) == 2
+        assert to.name == "doubts.csv" or (to.read_bytes() if to.exists() else None) == before
+    assert main(["tickets", "doubts", "out/table", "--output", "my.csv"]) == 2
