@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from guidance.rules.made_rules import ticket
-from guidance.test_labels import learn, plant, read_rows
+from guidance.test_labels import KEYS, learn, plant, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import small
 
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode
@@ -271,6 +272,17 @@ def test_a_model_that_judges_is_given_what_code_learns_with_a_calibration(
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert sum(row["verdict"] == row["label"] for row in rows) > 300
     assert all(1 / 3 < row["probability"] <= 1 for row in rows)
+
+
+@pytest.mark.parametrize(("key", "value"), [("runner.judge", "model"), ("reflection.scope", "bundle")])
+def test_the_shipped_model_is_not_asked_for_labels_that_it_does_not_know(
+    key: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tickets = plant(tmp_path / "t.jsonl", 3, 1, 60)
+    keys = {**KEYS, "model.engine": "transformers", "reflection.scope": "bundle", key: value}
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 2
+    said = capsys.readouterr().err
+    assert key in said and "knows pass and fail alone" in said and "--config frugal" in said
 
 
 def test_more_than_eight_labels_have_more_rules(tmp_path: Path) -> None:
