@@ -162,7 +162,6 @@ LIGHT = {
     "stageb/guidance/rules/reading",
     "stageb/guidance/commands/use/config",
     "stageb/guidance/words/texts",
-    "stageb/guidance/words/calibration",
     "stageb/guidance/words/types",
     "stageb/guidance/commands/use/__init__",
     "stageb/job/process",
