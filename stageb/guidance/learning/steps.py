@@ -43,6 +43,7 @@ from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 CREDITED_ON = 96  # tickets that say what each rule earns
+LABELS = 8  # for so many, or fewer, are limits on rules and tokens meant; for more they grow
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
@@ -393,6 +394,6 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 
 def fits(guidance: Guidance, tools: Tools) -> bool:
     """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
-    config = tools.config.reflection
+    config, times = tools.config.reflection, max(1.0, len(guidance.labels) / LABELS)
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
-    return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens
+    return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times

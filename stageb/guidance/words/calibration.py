@@ -39,7 +39,8 @@ class Calibration:
             return None
         numbers, offsets = dict(plain), plain.get("offsets", {})
         numbers.pop("offsets", None)
-        if not isinstance(offsets, dict) or ("offsets" in plain and offsets.keys() != set(labels)):
+        wanted = set(labels) if plain and tuple(labels) != PASS_FAIL else set[Verdict]()
+        if not isinstance(offsets, dict) or offsets.keys() != wanted:
             return None
         if not all(type(each) in (int, float) and abs(each) < MOST for each in (*numbers.values(), *offsets.values())):
             return None
@@ -47,8 +48,8 @@ class Calibration:
 
     def to_plain(self) -> dict[str, Any]:
         """It as JSON data."""
-        plain: dict[str, Any] = {"slope": self.slope, "offset": self.offset, "rules": self.rules}
-        return plain | ({"offsets": dict(self.offsets)} if self.offsets else {})
+        moved = {"offsets": dict(self.offsets)} if self.offsets else {"offset": self.offset}
+        return {"slope": self.slope, **moved, "rules": self.rules}
 
     @property
     def rounded(self) -> Calibration:

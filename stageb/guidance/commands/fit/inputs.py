@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import BadInputError, BadLine, ConfigError
+from stageb.errors import BadInputError, BadLine, ConfigError, shown
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
@@ -27,6 +27,7 @@ from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Tick
 from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
+from stageb.tiny import NAME
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -74,7 +75,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     _check_labels(config, tickets)
     labels = {name: rank_labels(tickets, splits[name]) for name in missions}
     for name, own in labels.items():
-        check_prices(config.gating, name, own)
+        _check_use(config, name, own)
         if name in seeds:
             seeds[name] = _match_labels(config, seeds[name], own, words)
     check_sealed(config, tickets, splits, seeds)
@@ -121,6 +122,22 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
         remedy = f"give tickets labelled {'fail' if label == 'pass' else 'pass'} too"
         bad.append(BadLine(", ".join(config.files), 0, what, remedy))
     raise BadInputError("missions", bad)
+
+
+def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
+    """Raise ``ConfigError`` where a mission's labels are its own, and pass and fail alone have what the config asks for, or
+    are known to the shipped model."""
+    check_prices(config.gating, mission, labels)
+    if not has_labels(labels) or not config.runner.epochs:
+        return
+    has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
+    for key, value, wanted, model in (
+        ("runner.judge", config.runner.judge, "both", config.model),
+        ("reflection.scope", config.reflection.scope, "all", config.reflection.model or config.model),
+    ):
+        if value != wanted and model.model_name_or_path == NAME and model.engine != "scripted":
+            remedy = f"--config frugal, which sets it to {wanted}, or another model"
+            raise ConfigError(key, value, f"{NAME} knows pass and fail alone, and {has}: {remedy}")
 
 
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:

@@ -126,7 +126,7 @@ def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
     """
     labels = sorted({label for label, _ in kinds}, reverse=True)
     count = Counter(label for label, is_right in kinds if not is_right)
-    shares = _share_right([count[label] for label in labels])
+    shares = _share_right([count[label] for label in labels]) if labels else []
     wrong = [place for place, (_, is_right) in enumerate(kinds) if not is_right]
     right = [[place for place, kind in enumerate(kinds) if kind == (label, True)] for label in labels]
     cut = []
@@ -145,13 +145,13 @@ def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
 
 def _share_right(wrong: Sequence[int]) -> list[float]:
     """The shares of labels among tickets judged right, by how many of each are judged wrong."""
-    others, left, shares = max(1, len(wrong) - 1), 1.0, list[float]()
-    for place, count in enumerate(wrong, 1):
-        wanted = (sum(wrong) - count) / (others * sum(wrong)) if any(wrong) else 1 / len(wrong)
-        least = LEAST * 2 / len(wrong)
-        shares.append(min(max(wanted, least), left - least * (len(wrong) - place)))
-        left -= shares[-1]
-    return shares
+    weights = [sum(wrong) - count for count in wrong]
+    weights = weights if any(weights) else [1] * len(wrong)
+    least = LEAST * 2 / len(wrong)
+    are_few = [weight < least * sum(weights) for weight in weights]
+    left = 1 - least * sum(are_few)
+    total = sum(weight for weight, is_few in zip(weights, are_few, strict=True) if not is_few)
+    return [least if is_few else left * (weight / total) for weight, is_few in zip(weights, are_few, strict=True)]
 
 
 def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False) -> list[int]:
