@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 255
-LINES = {"stageb": 46_402, "stageb/guidance": 20_496}
+LINES = {"stageb": 46_414, "stageb/guidance": 20_496}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
@@ -68,6 +68,7 @@ THIRD_PARTY = {
     "stageb/training/ppo": {"torch"},
     "stageb/training/run": {"torch"},
     "stageb/training/muon": {"torch"},
+    "stageb/training/export": {"onnxruntime", "torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/guidance/learning/calibration": {"numpy"},

@@ -114,6 +114,7 @@ LOOPS = {
         commands={
             "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.ppo.evaluate:main"),
             "play": RunCommand("Watch a game of a run that learnt Snake.", "stageb.ppo.envs.snake.play:main"),
+            "export": RunCommand("Write the agent of a run as ONNX: ppo.", "stageb.ppo.export:main"),
         },
         needs=("PIL", "gymnasium"),
     ),
