@@ -18,7 +18,7 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "ppo", "growth")
-ROOT_FILES = 255
+ROOT_FILES = 256
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
 FLOORS = (
@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 255
-LINES = {"stageb": 46_414, "stageb/guidance": 20_496}
+FILES = 256
+LINES = {"stageb": 46_504, "stageb/guidance": 20_496}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 

@@ -187,6 +187,12 @@ def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
     return _named(LOOPS[loop].fit)
 
 
+def fit_all_of(loop: str) -> Callable[[Any, int, Sequence[str]], int]:
+    """What runs ``loop`` with several seeds, called with (config, their number, arguments). Raises as ``fit_of`` does."""
+    _check_extra(loop)
+    return _named("stageb.cli.seeds:fit_all")
+
+
 def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:
     """The command ``name`` for runs of ``loop``, called with (folder, config, arguments); it returns the exit code.
 

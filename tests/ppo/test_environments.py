@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 import yaml
 from conformance import content, differing
+from PIL import Image
 from programs import forks
 from programs.ranks import on_ranks
 from safetensors.torch import load_file
@@ -229,6 +232,41 @@ def test_without_its_extra_nothing_is_exported(
     assert main(["export", str(tmp_path / "run")]) == 2
     assert "stageb export needs the extra onnx, of which " in capsys.readouterr().err
     assert not (tmp_path / "run" / "agent.onnx").exists()
+
+
+def test_several_seeds_are_a_table_and_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run is what its seed alone makes of it, and a second call shows those that are there."""
+    monkeypatch.setattr(subprocess, "call", lambda words: main(words[3:]))
+    words = [*line(tmp_path, env__name="CartPole-v1", seed=3, evaluation__every=2), "--seeds", "2"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    found = [json.loads((tmp_path / f"run-{seed}" / "metrics.jsonl").read_text().splitlines()[-1]) for seed in (3, 4)]
+    returns = [row["eval/return"] for row in found]
+    assert returns[0] != returns[1]
+    figures = (np.mean(returns), np.std(returns, ddof=1), min(returns), max(returns))
+    assert re.search(r"^return +" + " +".join(f"{each:.4g}" for each in figures) + "$", said, re.M), said
+    with Image.open(tmp_path / "run-seeds.png") as picture:
+        assert picture.size == (1200, 325)
+    assert main(line(tmp_path / "alone", env__name="CartPole-v1", seed=4, evaluation__every=2)) == 0
+    assert last_row(tmp_path / "alone") == found[1]
+    capsys.readouterr()
+    assert main(words) == 0
+    assert (shown := capsys.readouterr()).out == said and shown.err.count("already finished") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fit", "--loop=ppo", "--seeds=some"], "--seeds: 'some': how many"),
+        (["fit", "--loop=guidance", "--tickets=a.jsonl", "--seeds=2"], "--seeds: for loops that learn weights"),
+        (["validate", "--loop=ppo", "--seeds=2"], "seeds"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_numbers_are_learnt_to_be_chosen_from_observations_and_rewards_of_any_scale(tmp_path: Path) -> None:
