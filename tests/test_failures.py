@@ -224,7 +224,7 @@ def cases() -> list[Case]:
                 says="rank 0 failed at leading: no sign of life for 4.5 s",
             ),
             Case("SIGINT to the parent", launcher, send=INT, to="parent", says="interrupted by SIGINT", codes=(130,)),
-            Case("SIGINT to rank 1", launcher, send=INT, to="1", says="interrupted by SIGINT", codes=(130,), quick=own),
+            Case("SIGINT to rank 1", launcher, send=INT, to="1", says="interrupted by SIGINT", codes=(130,)),
             Case("SIGTERM to rank 1", launcher, send=TERM, to="1", says="interrupted by SIGTERM", codes=(143,)),
             Case(
                 "SIGTERM to the parent",

@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
+<<<<<<< HEAD
 from conformance import content, differing
 from PIL import Image
+=======
+from conformance import check_equal_bytes, content
+>>>>>>> main
 from programs import forks
 from programs.ranks import on_ranks
 from safetensors.torch import load_file
@@ -66,19 +70,17 @@ def last_row(root: Path) -> dict[str, Any]:
 )
 def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int, units: int) -> None:
     """What it remembers of games, which outlast commits but for Gymnasium's, included."""
-    keys: dict[str, Any] = {"env__name": name, "agent__recurrent": units}
-    whole = forks.run(line(tmp_path / "whole", ranks, **keys), ranks, tmp_path / "job")
-    assert set(whole.codes) == {0}, whole.err
+
+    def line_of(part: str, size: int) -> list[str]:
+        return line(tmp_path / part, size, env__name=name, agent__recurrent=units)
+
+    kills = [(0.5, ranks, ranks)]
+    whole, resumed = check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (ranks,), kills)
     told = (
         "DDP wraps the policy, whose parameters are equal on all ranks; rank 0 plays games 0 to 2, rank 1 plays games 3 to 5"
     )
     assert (told in whole.err) == (ranks == 2)
-    killed = forks.run(line(tmp_path / "broken", ranks, **keys), ranks, tmp_path / "k", len(whole.operations[0]) // 2)
-    assert killed.codes[0] == 137
-    resumed = forks.run(line(tmp_path / "broken", ranks, **keys), ranks, tmp_path / "r")
-    assert set(resumed.codes) == {0}, resumed.err
     assert "resuming after" in resumed.err
-    assert differing(content(tmp_path / "broken" / "run"), content(tmp_path / "whole" / "run")) == []
 
 
 def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
@@ -373,13 +375,9 @@ def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_
     keys: dict[str, Any] = {"env__make": "own_environment:Catch", "runner__envs": 64, "runner__global_batch": 256}
     keys |= {"runner__total_steps": 40_000, "runner__commit_every": 8, "ppo__learning_rate": 0.003, "agent__hidden": 32}
     keys |= {"env__normalize_rewards": False, "evaluation__episodes": 100}
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    done = forks.run(line(whole, **keys), 1, tmp_path / "job")
-    assert done.codes == (0,), done.err
-    assert last_row(whole)["eval/catch_rate"] > 0.95
-    killed = forks.run(line(broken, **keys), 1, tmp_path / "k", len(done.operations[0]) // 2)
-    assert killed.codes == (137,), killed.err
-    resumed = forks.run(line(broken, **keys), 1, tmp_path / "r")
-    assert resumed.codes == (0,), resumed.err
-    assert "resuming after" in resumed.err
-    assert differing(content(broken / "run"), content(whole / "run")) == []
+
+    def line_of(part: str, size: int) -> list[str]:
+        return line(tmp_path / part, size, **keys)
+
+    check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (1,), [(0.5, 1, 1)])
+    assert last_row(tmp_path / "1")["eval/catch_rate"] > 0.95

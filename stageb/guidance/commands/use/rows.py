@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from math import sqrt
+from math import floor, sqrt
 from typing import Any
 
 from stageb.engines.protocol import Scorer
@@ -16,7 +16,7 @@ from stageb.guidance.judging.answers import calibrations_of, find_shares, score_
 from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.learning.gate.exact import mcnemar_p
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import Words, rollout_prompt
+from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt
 from stageb.guidance.words.costs import EQUAL, Prices, has_labels, measure_classes, measure_interval, measure_ratio
 from stageb.guidance.words.texts import TAKEN, one_line
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
@@ -31,17 +31,16 @@ and how many the model was asked."""
 def make_row(
     line: TicketLine,
     answers: Answers,
-    passes: float | None,
+    shares: Mapping[Verdict, float] | None,
     guidance_step: int,
     min_verdict_agreement: float,
     rule: SelectionRule,
 ) -> dict[str, Any]:
-    """The row of one ticket; ``passes``: how probable a pass is, where the engine can tell; ``rule`` selects the verdict."""
+    """The row of one ticket; ``shares``: how probable each label is, where the engine can tell; ``rule`` selects the
+    verdict."""
     selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
     why, verdict = selection.manual_review, selection.verdict
-    probability = None
-    if passes is not None and verdict is not None:
-        probability = passes if verdict == "pass" else round(1 - passes, 6)
+    probability = shares[verdict] if shares and verdict is not None else None
     if verdict is None and candidates:
         why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
     if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
@@ -85,14 +84,15 @@ def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: i
 
 def weigh_verdicts(
     tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
-) -> list[float | None]:
-    """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
+) -> list[dict[Verdict, float] | None]:
+    """How probable each label is for each ticket, at temperature 1; None of one that was set aside."""
     asked = [i for i, given in enumerate(answers) if given.candidates]
+    words = name_labels(words, guidance.labels)
     prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
     calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
-    found: list[float | None] = [None] * len(tickets)
+    found: list[dict[Verdict, float] | None] = [None] * len(tickets)
     for i, scores in zip(asked, score_verdicts(prompts, engine, words, calibrations), strict=True):
-        found[i] = find_shares(scores, 1.0)[0]
+        found[i] = dict(zip(guidance.labels, find_shares(scores, 1.0), strict=True))
     return found
 
 
@@ -165,6 +165,43 @@ def count_verdicts(
             count.provisional += row["provisional"]
             count.taught += f"{row['group_id']}::{row['label']}" in taught.get(mission, ())
     return counts
+
+
+def measure_coverage(sure: Iterable[tuple[float | None, PredictionRow]], prices: Prices) -> list[dict[str, Any]]:
+    """What each threshold leaves to no review, the highest first: the share of the tickets (``covered``), how many of these
+    are right, and what their errors ``cost`` a ticket of all. ``sure`` says how sure a verdict is; None: it needs review
+    whatever the threshold."""
+    levels: dict[float, list[float]] = {}  # threshold -> tickets, right, cost
+    total = 0
+    for at, row in sure:
+        total += 1
+        if at is not None:
+            of = levels.setdefault(floor(100 * at + 1e-9) / 100, [0, 0, 0.0])
+            of[:] = of[0] + 1, of[1] + is_right(row), of[2] + (not is_right(row)) * prices.get(row["label"], 1.0)
+    found, n, right, cost = list[dict[str, Any]](), 0.0, 0.0, 0.0
+    for threshold, (more, more_right, more_cost) in sorted(levels.items(), reverse=True):
+        n, right, cost = n + more, right + more_right, cost + more_cost
+        found.append(
+            {
+                "threshold": threshold,
+                "covered": measure_ratio(n, total),
+                "n": int(n),
+                "acc": measure_ratio(right, n),
+                "acc_interval": measure_interval(right, n),
+                "cost": measure_ratio(cost, total),
+            }
+        )
+    return found
+
+
+def choose_threshold(
+    coverage: Sequence[Mapping[str, Any]], accuracy: float | None, review_price: float | None
+) -> Mapping[str, Any] | None:
+    """The row with the most tickets that are right as often as is wanted; or of the least cost, if a review costs so much.
+    None where there is no such row."""
+    if review_price is not None:
+        return min(coverage, key=lambda row: row["cost"] + (1 - row["covered"]) * review_price, default=None)
+    return next((row for row in reversed(coverage) if accuracy is not None and row["acc"] >= accuracy), None)
 
 
 def is_right(row: PredictionRow) -> bool:
