@@ -16,7 +16,7 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "ppo", "growth")
-ROOT_FILES = 255
+ROOT_FILES = 257
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
 FLOORS = (
@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 254
-LINES = {"stageb": 46_550, "stageb/guidance": 20_789}
+FILES = 257
+LINES = {"stageb": 46_744, "stageb/guidance": 20_789}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
@@ -66,6 +66,7 @@ THIRD_PARTY = {
     "stageb/training/ppo": {"torch"},
     "stageb/training/run": {"torch"},
     "stageb/training/muon": {"torch"},
+    "stageb/training/export": {"onnxruntime", "torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/guidance/learning/calibration": {"numpy"},
