@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 255
-LINES = {"stageb": 46_568, "stageb/guidance": 20_660}
+LINES = {"stageb": 46_608, "stageb/guidance": 20_700}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
