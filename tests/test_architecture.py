@@ -39,8 +39,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 255
-LINES = {"stageb": 46_608, "stageb/guidance": 20_700}
+FILES = 256
+LINES = {"stageb": 46_685, "stageb/guidance": 20_765}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -157,6 +157,7 @@ LIGHT = {
     "stageb/guidance/__init__",
     "stageb/guidance/words/columns",
     "stageb/guidance/words/config",
+    "stageb/guidance/words/former",
     "stageb/guidance/rules/wordings",
     "stageb/guidance/rules/prompts",
     "stageb/guidance/rules/conditions",
