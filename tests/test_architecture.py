@@ -16,7 +16,7 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "ppo", "growth")
-ROOT_FILES = 255
+ROOT_FILES = 257
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
 FLOORS = (
@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 254
-LINES = {"stageb": 46_550, "stageb/guidance": 20_789}
+FILES = 258
+LINES = {"stageb": 46_861, "stageb/guidance": 20_894}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
@@ -66,6 +66,7 @@ THIRD_PARTY = {
     "stageb/training/ppo": {"torch"},
     "stageb/training/run": {"torch"},
     "stageb/training/muon": {"torch"},
+    "stageb/training/export": {"onnxruntime", "torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/guidance/learning/calibration": {"numpy"},
@@ -128,18 +129,8 @@ THIRD_PARTY = {
 
 # What the command line loads before it knows that there is work to do. They import one another and nothing else of stageb.
 LIGHT = {
-    f"stageb/{name}"
-    for name in (
-        "__init__ __main__ cli/__init__ cli/doctor cli/draft cli/loops cli/parsing config engines/__init__ engines/config "
-        "engines/protocol engines/registry errors growth/__init__ growth/config growth/types guidance/__init__ "
-        "guidance/commands/__init__ guidance/commands/use/__init__ guidance/commands/use/config guidance/rules/__init__ "
-        "guidance/rules/cells guidance/rules/conditions guidance/rules/evidence guidance/rules/fields "
-        "guidance/rules/prompts guidance/rules/reading guidance/rules/wordings guidance/words/__init__ "
-        "guidance/words/calibration guidance/words/columns guidance/words/config guidance/words/texts "
-        "guidance/words/types job/__init__ job/devices job/heartbeat job/lifetime job/process ppo/__init__ ppo/config "
-        "seeds settings store/__init__ store/disk store/trust tiny/__init__ two_channel/__init__ two_channel/config "
-        "untrusted/__init__ untrusted/clean_text untrusted/strict_yaml"
-    ).split()
+FILES = 258
+LINES = {"stageb": 46_861, "stageb/guidance": 20_894}
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
