@@ -14,12 +14,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-<<<<<<< HEAD
-from conformance import content, differing
-from PIL import Image
-=======
 from conformance import check_equal_bytes, content
->>>>>>> main
+from PIL import Image
 from programs import forks
 from programs.ranks import on_ranks
 from safetensors.torch import load_file
