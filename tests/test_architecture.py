@@ -40,7 +40,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 256
-LINES = {"stageb": 46_685, "stageb/guidance": 20_765}
+LINES = {"stageb": 46_732, "stageb/guidance": 20_812}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 

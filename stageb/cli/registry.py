@@ -101,7 +101,7 @@ LOOPS = {
             "tickets": Tool(
                 summary="Have people correct labels that a run doubts: list them, and write a ticket file with their words.",
                 run="stageb.guidance.commands.use.relabel:main",
-                words=("doubts", "relabel"),
+                words=("doubts", "relabel", "tasks"),
             ),
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",
