@@ -44,23 +44,11 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 @dataclass(frozen=True)
-class LogConfig:
-    """What is written beside metrics.jsonl."""
-
-    csv: bool = True
-    """csv/metrics.csv."""
-    tensorboard: bool = True
-    """Event files under tensorboard/."""
-    curves: bool = True
-    """curves.png, at the end."""
-
-
-@dataclass(frozen=True)
 class LoggerConfig(Section, at="loggers"):
     """A logger of Lightning's."""
 
     class_path: str = setting("lightning.fabric.loggers.CSVLogger", trust=CODE)
-    """Its class, with its module. It is imported, so a config is trusted as code is."""
+    """Its class, with its module unless it is Lightning's. It is imported, so a config is trusted as code is."""
     init_args: dict[str, Any] = setting(dict, trust=CODE)
     """What it is made with. Where it is to write, it is told: logs.d/ in the run's folder."""
 
@@ -83,15 +71,24 @@ class OutputConfig(Section, at="output"):
         return Path(self.root, self.run_name)
 
 
+@dataclass(frozen=True)
+class TimeConfig(Section, at="budget"):
+    """What may be spent before learning ends. A higher limit goes on from there."""
+
+    seconds: float | None = setting(None, ABOVE_0.or_null())
+    """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
+
+
 class LearningConfig(Section, at=""):
     """What the configs of loops that learn weights have in common; each declares these keys among its own."""
 
     if TYPE_CHECKING:  # as each is a dataclass
         __dataclass_fields__: ClassVar[dict[str, Any]]
 
+    budget: TimeConfig
     output: OutputConfig
     fabric: FabricConfig
-    log: LogConfig
+    curves: bool
     loggers: list[str | LoggerConfig]
     log_level: Level
 

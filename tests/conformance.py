@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,7 @@ class Loop:
     refused: str  # what is said of that then
     tolerance: float | None = None  # by which weights may differ between world sizes; None: all bytes are equal there
     stride: int = 1  # a loop whose runs take longer is killed at so many times fewer places
+    learns_weights: bool = True  # by which a run may end when its time is up, and go on
     starts_slowly: bool = False  # its real command is left to the slow tests
 
 
@@ -147,6 +148,21 @@ def check_another_call(bench: Bench) -> None:
     assert differing(content(root / "run", frozenset({LOCK})), before) == []
 
 
+def check_out_of_time(bench: Bench, world_size: int) -> None:
+    """A run whose time is up ends in good order, is shown again, and goes on to its end with more."""
+    line = bench.loop.arguments(root := bench.place(), world_size)
+    for number, said in enumerate(
+        ("budget.seconds, 0.01, ended it: more go on", "already finished", "resuming after 1 of ")
+    ):
+        limit = ["--budget.seconds=0.01"] if number < 2 else []
+        ended = forks.run([*line, *limit], world_size, root / f"job-{number}")
+        assert set(ended.codes) == {0} and said in ended.err, ended.err
+        assert ("budget.seconds" in ended.err) == bool(limit)
+    bench.whole(world_size)
+    found, wanted = ((place / "run" / "metrics.jsonl").read_text() for place in (root, bench.root(world_size)))
+    assert found.count("\n") == wanted.count("\n")
+
+
 def check_killed_before_an_operation(bench: Bench, number: int, world_size: int, resumed_at: int) -> None:
     """Rank 0 gone before its file operation ``number``, the run resumed at another world size: the same bytes."""
     root = bench.place()
@@ -190,6 +206,35 @@ def check_the_command(bench: Bench, world_size: int) -> None:
     assert (in_time, job.clear(), job.code) == (True, 0, 0), job.err
     found = bench.faults(root / "run", [world_size])
     assert found == [], found
+
+
+def check_equal_bytes(
+    folder: Path,
+    line: Callable[[str, int], list[str]],
+    written: Callable[[str], object],
+    sizes: Sequence[int] = (1, 2),
+    kills: Sequence[tuple[float, int, int]] = ((0.5, 2, 1),),
+) -> list[forks.Ended]:
+    """A command writes the same at each of ``sizes``, and where rank 0 was killed and the same command goes on.
+
+    ``line`` is the command for a name and a world size; ``written``, what lies under a name. A kill is a share of rank 0's
+    file operations, the world size of the job that it ends, and that of the one that goes on. What ended well is returned,
+    in order.
+    """
+    whole = [forks.run(line(str(size), size), size, folder / f"job-{size}") for size in sizes]
+    for size, ended in zip(sizes, whole, strict=True):
+        assert set(ended.codes) == {0}, ended.err
+        assert len({*ended.collectives}) == 1 and not any(ended.operations[1:])
+        assert written(str(size)) == written(str(sizes[0])), size
+    count = len(whole[0].operations[0])
+    for share, killed_at, resumed_at in kills:
+        name, number = f"killed-{share}", max(1, int(share * count))
+        killed = forks.run(line(name, killed_at), killed_at, folder / f"job-{name}", number)
+        assert killed.codes[0] == 137, killed.err
+        whole.append(forks.run(line(name, resumed_at), resumed_at, folder / f"job-{name}-on"))
+        assert set(whole[-1].codes) == {0}, whole[-1].err
+        assert written(name) == written(str(sizes[0])), name
+    return whole
 
 
 def commits(folder: Path) -> int:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
 
-settings.register_profile("stageb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("stageb", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stageb")
 
 

@@ -56,7 +56,7 @@ from bending import (
     watched,
 )
 
-from stageb.cli import registry
+from stageb.cli import loops
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.commands.fit.artifacts import make_proposal_entry
 from stageb.guidance.judging.answers import parse_answer, parse_verdict
@@ -244,7 +244,6 @@ gate: {pool_size: 64, race_size: 9, alpha: 1e-2, judge_by: answer, fp_weight: 2.
 early_stop: {patience: 1}
 budget: {rollouts: 1000, tokens: null, seconds: 1e3}
 distill: {size: 3, temperature: 0.0}
-jump_reflection: false
 fabric: {devices: auto, timeout_s: 60.0}
 """
 YAMLS = [
@@ -319,7 +318,7 @@ OPTIONS = [
     "model.engine", "model.chat_template_kwargs", "model.chat_template_kwargs.a", "model.trust_remote_code", "guidance.path",
     "output.root", "output.run_name", "sampler.grid", "sampler.grid+", "runner.tickets_per_epoch", "reflection.model",
     "reflection.model.engine", "gate", "gate.alpha", "gate.judge_by", "early_stop.patience", "budget", "budget.rollouts",
-    "budget.seconds", "distill.size", "jump_reflection", "fabric.devices", "fabric.timeout_s", "config", "print_config",
+    "budget.seconds", "distill.size", "fabric.devices", "fabric.timeout_s", "config", "print_config",
     "fresh", "help", "loop", "nothing",
 ]  # fmt: skip
 
@@ -340,7 +339,7 @@ def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
         return 0
 
     try:
-        with mock.patch.object(registry, "fit_of", lambda loop: fit):
+        with mock.patch.object(loops, "fit_of", lambda loop: fit):
             yield called
     finally:
         os.chdir(place)
@@ -743,8 +742,8 @@ def meet_run(made: Handed) -> bool:
 def command(line: str) -> None:
     """Do what a command does with what it was handed, as far as it needs no model. Raises ``StagebError``."""
     from stageb.__main__ import run
+    from stageb.cli.loops import tools
     from stageb.cli.parsing import parse_run, parse_tool
-    from stageb.cli.registry import tools
     from stageb.guidance.commands.report import page, write
     from stageb.guidance.commands.use.source import load_guidance
 

@@ -31,6 +31,7 @@ LOOPS = [
         says=r"rank {rank} failed at ticket g-\d+::(pass|fail) of mission valves: ValueError: the lamp went out",
         another="--gate.alpha=0.2",
         refused="gate.alpha: 0.05 there, 0.2 now",
+        learns_weights=False,
     ),
     Loop(
         name="regression",
@@ -40,6 +41,7 @@ LOOPS = [
         says="rank {rank} failed at step 3: ValueError: the slope is gone",
         another="--seed=18",
         refused="seed: 0 there, 18 now",
+        learns_weights=False,
         tolerance=1e-5,
         starts_slowly=True,
     ),
@@ -64,6 +66,7 @@ LOOPS = [
         another="--gates.embargo_epochs=2",
         refused="gates.embargo_epochs: 1 there, 2 now",
         stride=2,
+        starts_slowly=True,
     ),
     Loop(
         name="two_channel",
@@ -113,13 +116,20 @@ def test_a_finished_run_is_shown_again_and_another_config_refused(bench: Bench) 
     conformance.check_another_call(bench)
 
 
-@pytest.mark.parametrize("step", [pytest.param(21, id="some"), pytest.param(1, id="all", marks=slow)])
+@pytest.mark.parametrize("world_size", [pytest.param(1, marks=slow), 2])
+def test_a_run_whose_time_is_up_goes_on_with_more(bench: Bench, world_size: int) -> None:
+    if not bench.loop.learns_weights:
+        pytest.skip("what ends its learning, it tests itself")
+    conformance.check_out_of_time(bench, world_size)
+
+
+@pytest.mark.parametrize("step", [pytest.param(43, id="some"), pytest.param(1, id="all", marks=slow)])
 def test_killed_before_any_file_operation_and_resumed(bench: Bench, step: int) -> None:
     for number in range(0, len(bench.whole().operations[0]), step * bench.loop.stride):
         conformance.check_killed_before_an_operation(bench, number, 1, 1)
 
 
-@pytest.mark.parametrize("step", [pytest.param(60, id="some"), pytest.param(7, id="many", marks=slow)])
+@pytest.mark.parametrize("step", [pytest.param(101, id="some"), pytest.param(7, id="many", marks=slow)])
 def test_killed_and_resumed_at_another_world_size(bench: Bench, step: int) -> None:
     """Each world size is killed, and takes over, somewhere."""
     step *= bench.loop.stride

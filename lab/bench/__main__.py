@@ -29,7 +29,6 @@ BENCHMARKS = {
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
     "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
-    "fcos": Benchmark("A detector of the usual kind from scratch, on a detector's data.", "lab.bench.two_channel_fcos:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
     "labels": Benchmark("Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"),

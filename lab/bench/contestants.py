@@ -30,16 +30,7 @@ from typing import Any, Protocol
 import torch
 from transformers import GenerationConfig
 
-from lab.bench.workloads import (
-    CHAT_VARIABLES,
-    RUN_WORDS,
-    SHAPES,
-    Workload,
-    config_of,
-    folder_of,
-    model_of,
-    tokenizer_of,
-)
+from lab.bench.workloads import CHAT_VARIABLES, RUN_WORDS, SHAPES, Workload, config_of, folder_of, model_of, tokenizer_of
 from stageb import engines
 from stageb.config import require
 from stageb.engines.chat import Chat

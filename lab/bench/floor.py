@@ -118,10 +118,7 @@ def _step(jobs: Sequence[Job], step: int, size: Size) -> list[Part]:
     read = sum({job.system: job.shared for job, _ in live}.values())
     read += sum(job.own + rows * step for job, rows in live)
     looked_at = sum(rows * (job.shared + job.own + step) for job, rows in live)
-    return [
-        (size.width * weights, 2 * weights * rows),
-        (size.width * size.cached * read, 4 * size.attention * looked_at),
-    ]
+    return [(size.width * weights, 2 * weights * rows), (size.width * size.cached * read, 4 * size.attention * looked_at)]
 
 
 def _seconds(part: Part, device: Device) -> float:

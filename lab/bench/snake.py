@@ -242,8 +242,7 @@ def _command(keys: dict[str, Any], rollout: int, updates: int, devices: int) -> 
         "runner.total_steps": rollout * updates,
         "runner.commit_every": updates,
         "runner.log_every": 1,
-        "log.tensorboard": False,
-        "log.curves": False,
+        "curves": False,
         "fabric.devices": devices,
     }
     return [row["time/global_fps"] for row in fit({"loop": "ppo", **keys, **last})]

@@ -10,7 +10,7 @@ item by item, ``texts=part,texts=state``. Where texts stand in a list, one may s
 Keys that nobody knows and values of a wrong type are gathered, so that one reading mends them all. Ranges are checked by the
 dataclasses themselves, at the end.
 
-jsonargparse prints the help and makes the completion from the same dataclasses. It does not parse: configs are handed on by
+jsonargparse prints the help from the same dataclasses. It does not parse: configs are handed on by
 others, and its release 4.53 imports what a value names, reads the file that is named in a section's place, makes a null of
 a quoted ``'null'``, knows no lines, and ends the process at ``--seed [[[[...``. Keeping that from it takes the walk below,
 after which nothing is left to parse (``lab/notes/parsing.md`` has the figures).
@@ -191,12 +191,13 @@ class Draft:
         """``value`` as plain data of ``annotation``. Raises ``WrongValueError``."""
         if isinstance(value, Option):
             return self._option(value.text, annotation, path, before)
-        if type(value) in (str, int, float) and list[str] in choices(annotation) and str not in choices(annotation):
+        texts = str in choices(inner_of(annotation, list))
+        if type(value) in (str, int, float) and texts and str not in choices(annotation):
             value = [value]  # one path or word, as everybody writes it; a config holds a list all the same
         if isinstance(value, list) and (item := inner_of(annotation, list)):
             # A list of texts may say 0 or 1.5: so YAML and Python write what stands in a table's cells.
-            texts = [str(each) if item is str and type(each) in (int, float) else each for each in value]
-            return [self._take(each, item, (*path, place)) for place, each in enumerate(texts)]
+            each_text = [str(each) if item is str and type(each) in (int, float) else each for each in value]
+            return [self._take(each, item, (*path, place)) for place, each in enumerate(each_text)]
         if isinstance(value, dict) and (section := section_of(annotation)):
             return self._section(value, section, path, before)
         if isinstance(value, dict) and (item := inner_of(annotation, dict)):

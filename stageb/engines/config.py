@@ -119,8 +119,6 @@ class ModelConfig(Section, at="model"):
     quantize: str | None = setting(None, Check(lambda way: way in (None, "fp8"), "fp8, or null"), trust=DATA)
     """fp8: products of the layers' weights, and the keys and values kept of prompts, in float8, on GPUs that multiply such
     numbers (H100, L40S, RTX 4090 and later). Faster; verdicts near a tie may turn over (bin/bench precision)."""
-    device_map: str | None = setting(None, trust=DATA)
-    """auto spreads one model over the devices of a single process; ignored where several ranks run."""
     attn_implementation: str | None = setting(None, trust=CODE)
     """sdpa, eager, flash_attention_2, ...; null leaves the choice to transformers."""
     trust_remote_code: bool = setting(False, trust="whether code of a checkpoint runs")
@@ -146,9 +144,6 @@ class ModelConfig(Section, at="model"):
     """openai: a folder or hub name of the model's tokenizer, to count prompts exactly; null: lengths are estimated."""
 
     def check(self) -> None:
-        self.require(
-            self.quantize is None or self.device_map is None, "quantize", "null where model.device_map spreads the model"
-        )
         hidden = "(not shown)"  # what stands in these two by mistake may be secret
         plain = "@" not in (self.base_url or "")
         require(plain, "model.base_url", hidden, "no user or password: name a key with model.api_key_env")

@@ -41,9 +41,7 @@ ENGINES: dict[str, EngineEntry] = {
         summary="asks a server: set model.base_url and model.model_name_or_path",
     ),
     "scripted": EngineEntry(
-        "stageb.engines.scripted:build",
-        is_local=False,
-        summary="follows simple rules to the letter, to try things out",
+        "stageb.engines.scripted:build", is_local=False, summary="follows simple rules to the letter, to try things out"
     ),
     "vllm": EngineEntry(
         "stageb.engines.remote.vllm:build",

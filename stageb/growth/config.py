@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import (
+    FabricConfig,
+    LearningConfig,
+    Level,
+    LoggerConfig,
+    OutputConfig,
+    PpoConfig,
+    TimeConfig,
+    require,
+)
 from stageb.growth.types import SLOTS
 from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
 
@@ -81,14 +90,6 @@ class GatesConfig(Section, at="gates"):
     """A seed may stay for good only if it adds more than this to the validation accuracy: gate G5."""
     embargo_epochs: int = setting(1, at_least(1))
     """Epochs that a slot stays closed after a cull."""
-    vanishing: float = 1e-6
-    """Gradient norm of a seed, averaged over an epoch, below which its gradient counts as vanishing."""
-    exploding: float = 100.0
-    """Gradient norm above which it counts as exploding, which closes gates G1 to G4."""
-
-    def check(self) -> None:
-        fine = 0 <= self.vanishing < self.exploding
-        self.require(fine, "vanishing", f"0 or more, and below gates.exploding, {self.exploding}")
 
     @property
     def shortest_life(self) -> int:
@@ -104,8 +105,6 @@ class RewardConfig(Section, at="reward"):
     """Lambda of the objective at the end of an episode: accuracy - lambda x ln(1 + extra / host parameters)."""
     shaping: float = setting(1.0, at_least(0))
     """Weight of potential-based shaping, which pays changes of the objective every epoch; it changes no optimal policy."""
-    scale: float = setting(10.0, ABOVE_0)
-    """Factor of all rewards, so that their size is near 1."""
 
 
 @dataclass(frozen=True)
@@ -176,11 +175,13 @@ class GrowthConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
     evaluation: GrowthEvaluationConfig = field(default_factory=GrowthEvaluationConfig)
-    log: LogConfig = field(default_factory=LogConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
+    curves: bool = True
+    """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 

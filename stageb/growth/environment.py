@@ -150,7 +150,7 @@ class Block:
             measured = Measurements(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))
             host, extra = hosts.count_parameters(self.setting.plan, views.list_blueprints(slots))
             sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
-            after.append(views.view_after_epoch(self.views[member], slots, measured, sizes, config.gates))
+            after.append(views.view_after_epoch(self.views[member], slots, measured, sizes))
         self.views = list(after)
         self.note([view.accuracy for view in after])
         return after

@@ -120,7 +120,7 @@ def _load_similar(folder: Path, first: Path, config: GrowthConfig) -> StoredCont
 def drop_irrelevant_keys(config: GrowthConfig) -> GrowthConfig:
     """The config without its seed, and without what changes no result."""
     plain = GrowthConfig()
-    same = {name: getattr(plain, name) for name in ("seed", "output", "fabric", "log", "log_level", "loggers")}
+    same = {name: getattr(plain, name) for name in ("seed", "output", "fabric", "curves", "log_level", "loggers")}
     return replace(config, **same)
 
 

@@ -142,12 +142,7 @@ class Rules:
     def facts(self, view: EnvironmentView, slot: int, of: SlotView) -> Facts:
         """What gates may know of a slot, as it is now."""
         return Facts(
-            self.enabled[slot],
-            view.epochs - view.epoch,
-            of.epochs_in_stage,
-            of.dwell,
-            of.contribution,
-            not of.exploding,
+            self.enabled[slot], view.epochs - view.epoch, of.epochs_in_stage, of.dwell, of.contribution, not of.exploding
         )
 
     def legal(self, view: EnvironmentView) -> Legal:

@@ -13,7 +13,7 @@ from stageb.growth.environment import Setting
 from stageb.growth.ranks import GrowthRanks
 from stageb.growth.run import GrowthRun, GrowthStart
 from stageb.job.world import World
-from stageb.training.run import launch
+from stageb.training.run import is_out_of_time, launch
 
 
 def check(config: GrowthConfig) -> int:
@@ -49,7 +49,10 @@ def updates(world: World, run: GrowthRun, ranks: GrowthRanks, start: GrowthStart
     for update in range(start.done, schedule.updates):
         result = ranks.play(update, snapshot)
         snapshot = world.lead(run.learn, update, result)
-        evaluation = ranks.evaluate(update, snapshot) if schedule.evaluates(update) else None
+        ends = is_out_of_time(world, run)
+        evaluation = ranks.evaluate(update, snapshot) if schedule.evaluates(update) or ends else None
         world.lead(run.record, update, result, evaluation)
-        if schedule.commits(update):
+        if schedule.commits(update) or ends:
             world.lead(run.commit, update)
+        if ends:
+            break

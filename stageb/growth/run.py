@@ -15,20 +15,14 @@ from stageb.growth.policy import GrowthRollout, PolicyLearner
 from stageb.growth.ranks import RoundResult
 from stageb.growth.schedule import GrowthSchedule
 from stageb.growth.types import SLOTS, EpisodeResult
+from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded, short
-from stageb.runs.logs import Curves, RowView
-from stageb.training.ppo import GROUPS as LEARNING_GROUPS
 from stageb.training.ppo import PANELS, Figures
 from stageb.training.run import LearningRun
 from stageb.training.schedules import entropy_weight, learning_rate
 
 MEANS = ("objective", "accuracy", "reward", "extra", "germinated", "fossilized", "culled")
 LEARNT = "policy_loss value_loss entropy approx_kl clip_frac grad_norm explained_variance skipped epochs".split()
-GROUPS = {  # how TensorBoard groups what rows call plainly
-    **dict.fromkeys((*MEANS, "right", "none"), "episodes"),
-    **dict.fromkeys(("flops", "flops_so_far", "host_skipped_so_far"), "hosts"),
-    **LEARNING_GROUPS,
-}
 CURVES = Curves(
     step="episodes",
     axis="episodes",
@@ -41,9 +35,6 @@ CURVES = Curves(
     tested={"objective": "eval/objective", "accuracy": "eval/accuracy", "fossilized": "eval/fossilized"},
     apart="held-out environments",
 )
-
-
-VIEW = RowView(CURVES, GROUPS)
 
 
 def make_row(
@@ -135,7 +126,7 @@ class GrowthRun(LearningRun):
     """The state of a run on rank 0, and all that is written and printed about it."""
 
     config: GrowthConfig
-    view, unit, limits = VIEW, "update", ("growth.updates",)
+    curves, unit, limits = CURVES, "update", ("growth.updates",)
 
     def __init__(self, config: GrowthConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` describe the machine."""
@@ -211,8 +202,7 @@ class GrowthRun(LearningRun):
         self.journal.append(EPISODES, [make_episode_row(update, each, blueprints) for each in result.results])
         seconds = self._lap()
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
-        took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}
-        self._add(row, times, {**took, **times, "ranks": result.ranks})
+        self._add(row, times, {"learn_s": self._learn_s, **times, "ranks": result.ranks})
         said = f"{self.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
 

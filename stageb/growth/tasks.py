@@ -158,11 +158,7 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
         for each, count in zip((sets.fit, sets.validation), counts, strict=True)
     )
     return Task(
-        name=task.name,
-        form=shape,
-        sets=replace(sets, fit=fit, validation=validation),
-        seeds=task.seeds,
-        inner=task.inner,
+        name=task.name, form=shape, sets=replace(sets, fit=fit, validation=validation), seeds=task.seeds, inner=task.inner
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from stageb.growth.config import GatesConfig, RewardConfig
+from stageb.growth.config import RewardConfig
 from stageb.growth.lifecycle import SEEDED, VISIBLE
 from stageb.growth.types import EnvironmentView, Slots, SlotView, Stage
 
@@ -21,6 +21,8 @@ from stageb.growth.types import EnvironmentView, Slots, SlotView, Stage
 # under reward transformations", theorem 1), of 0 at the end, so that no policy gains by it that did not before.
 #
 # All figures are of the validation set.
+
+SCALE = 10.0  # of all rewards, so that their size is near 1
 
 
 def compute_objective(view: EnvironmentView, config: RewardConfig) -> float:
@@ -44,9 +46,10 @@ def compute_reward(
     paid = gamma * potential - config.shaping * compute_objective(before, config)
     if final is not None:
         paid += compute_objective(final, config)
-    return config.scale * paid
+    return SCALE * paid
 
 
+VANISHING, EXPLODING = 1e-6, 100.0  # gradient norms of a seed, averaged over an epoch
 REMEMBERED = 5  # epochs of which a view holds the validation figures
 
 
@@ -72,9 +75,7 @@ class Sizes:
     extra_parameters: int
 
 
-def view_after_epoch(
-    before: EnvironmentView | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig
-) -> EnvironmentView:
+def view_after_epoch(before: EnvironmentView | None, slots: Slots, measured: Measurements, sizes: Sizes) -> EnvironmentView:
     """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the epoch before."""
     losses = (*(before.loss_history if before else ()), measured.loss)[-REMEMBERED:]
     accuracies = (*(before.accuracy_history if before else ()), measured.accuracy)[-REMEMBERED:]
@@ -96,7 +97,7 @@ def view_after_epoch(
         plateau=0 if better else plateau + 1,
         host_parameters=sizes.host_parameters,
         extra_parameters=sizes.extra_parameters,
-        slots=cast(Slots, tuple(_slot(place, slot, measured, gates) for place, slot in enumerate(slots))),
+        slots=cast(Slots, tuple(_slot(place, slot, measured) for place, slot in enumerate(slots))),
         germinated=max(germinated, before.germinated if before else 0),
         train_loss_delta=measured.train_loss - before.train_loss if before else 0.0,
         train_accuracy_delta=measured.train_accuracy - before.train_accuracy if before else 0.0,
@@ -109,7 +110,7 @@ def view_at_end(view: EnvironmentView, slots: Slots, judged: tuple[float, float]
     return replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra_parameters)
 
 
-def _slot(place: int, slot: SlotView, measured: Measurements, gates: GatesConfig) -> SlotView:
+def _slot(place: int, slot: SlotView, measured: Measurements) -> SlotView:
     """A slot that went through the epoch."""
     if slot.stage not in SEEDED:
         return slot
@@ -123,8 +124,8 @@ def _slot(place: int, slot: SlotView, measured: Measurements, gates: GatesConfig
         accuracy_without=measured.changed[place] if sees else measured.accuracy,
         improvement=measured.accuracy - slot.accuracy_at_entry,
         gradient_norm=norm,
-        vanishing=norm < gates.vanishing,
-        exploding=not norm <= gates.exploding,
+        vanishing=norm < VANISHING,
+        exploding=not norm <= EXPLODING,
     )
 
 

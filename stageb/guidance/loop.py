@@ -52,7 +52,7 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
 
 
 def epochs(world: World, run: FitRun, ranks: GuidanceRanks, state: State) -> State:
-    """Judge val and test (an audit: all splits, and nothing more), learn for some epochs, choose by val, judge test again.
+    """Judge val and test, learn for some epochs, choose by val, judge test again.
 
     Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is rank
     0's; elsewhere it is nothing, and only handed on.
@@ -190,7 +190,7 @@ def end_epoch(run: FitRun, state: State, epoch: int, name: str) -> Dialogue[Stat
 
 
 def choose(run: FitRun, state: State, name: str) -> State:
-    """Choose the final guidance of a mission; an audit (``jump_reflection``) has none to choose."""
-    if run.config.jump_reflection or run.schedule.choice(name) <= state.done:
+    """Choose the final guidance of a mission."""
+    if run.schedule.choice(name) <= state.done:
         return state
     return run.record_choice(state, transitions.after_choice(state.missions[name], run.config))

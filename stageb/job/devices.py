@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import os
 from dataclasses import replace
@@ -28,6 +29,18 @@ def count_cores() -> int:
     with contextlib.suppress(ValueError):  # unset, or a list for nested regions, whose first number counts
         counts.append(int(os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]))
     return max(1, min(counts))
+
+
+def read_load(device: str) -> dict[str, float]:
+    """What a GPU is put to: GiB that it has held at most, and how busy it was of late where nvidia-ml-py tells; nothing of a
+    CPU. Neither waits for it."""
+    if not device.startswith("cuda"):
+        return {}
+    load = {"device/peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 3)}
+    if importlib.util.find_spec("pynvml"):
+        with contextlib.suppress(Exception):  # its errors are its own; a part of a GPU (MIG) does not tell
+            load["device/busy_percent"] = torch.cuda.utilization(device)
+    return load
 
 
 def free_memory() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -24,6 +25,8 @@ from stageb.ppo.normalise import RunningNorm
 class ActorCritic(nn.Module):
     """What every agent is: define ``decide``."""
 
+    memory: int = 0  # numbers that it remembers of an episode, zeros at its start: ``RecurrentAgent``
+
     def __init__(self, actions: Actions) -> None:
         super().__init__()
         self.actions = actions
@@ -31,6 +34,10 @@ class ActorCritic(nn.Module):
     def decide(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Of observations (B, ...): what ``actions`` makes a policy of, float32 (B, outputs), and values, float32 (B,)."""
         raise NotImplementedError
+
+    def advance(self, observations: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """``decide``, and the ``memory``, float32 (B, memory), that the next step begins with."""
+        return *self.decide(observations), memory
 
     def forward(self, observations: Tensor, actions: Tensor, masks: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What PPO learns from: log-probabilities of ``actions``, entropies and values, each float32 (B,)."""
@@ -72,6 +79,45 @@ class VectorAgent(ActorCritic):
         if self.deviations is not None:
             outputs = torch.cat([outputs, self.deviations.expand_as(outputs)], dim=1)
         return outputs, values.float()[:, 0]
+
+
+class RecurrentAgent(ActorCritic):
+    """An agent with a memory: define ``memory`` and ``advance``. It learns from sequences, which are played again from what
+    it remembered at their start, and so from all steps of a sequence at once (Huang et al. 2022, of LSTMs)."""
+
+    def forward(  # type: ignore[override]  # it is given sequences
+        self, observations: Tensor, actions: Tensor, memory: Tensor, ended: Tensor, masks: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As of any agent, of B sequences of L steps: (B, L) each. ``ended``, bool (B, L), are steps that end an episode."""
+        decided = []
+        for step in range(ended.shape[1]):
+            outputs, values, memory = self.advance(observations[:, step], memory)
+            memory = memory.masked_fill(ended[:, step, None], 0.0)
+            decided.append((outputs, values))
+        outputs, values = (torch.stack(each, 1) for each in zip(*decided, strict=True))
+        outputs = mask(outputs, masks).flatten(0, 1)
+        log_probs, entropies = self.actions.judge(outputs, actions.flatten(0, 1))
+        return log_probs.view_as(values), entropies.view_as(values), values
+
+
+class GruAgent(RecurrentAgent):
+    """A GRU that reads observations, and a ``VectorAgent`` that reads the GRU."""
+
+    def __init__(self, config: AgentConfig, shape: torch.Size, actions: Actions, seed: int) -> None:
+        """As of ``VectorAgent``."""
+        super().__init__(actions)
+        size, self.memory = math.prod(shape), config.recurrent
+        self.normaliser = RunningNorm(size) if config.normalize else nn.Identity()
+        self.core = nn.GRUCell(size, self.memory)
+        self.reader = VectorAgent(replace(config, normalize=False), torch.Size([self.memory]), actions, seed)
+        generator = torch.Generator().manual_seed(seeds.stream(seed, "ppo", "memory") >> 1)
+        for name, each in self.core.named_parameters():
+            nn.init.orthogonal_(each, 1.0, generator) if name.startswith("weight") else nn.init.zeros_(each)
+
+    def advance(self, observations: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See ``ActorCritic``."""
+        memory = self.core(self.normaliser(observations.flatten(1).float()), memory).float()
+        return *self.reader.decide(memory), memory
 
 
 def _layers(size: int, config: AgentConfig) -> nn.Sequential:

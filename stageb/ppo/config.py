@@ -8,7 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import (
+    FabricConfig,
+    LearningConfig,
+    Level,
+    LoggerConfig,
+    OutputConfig,
+    PpoConfig,
+    TimeConfig,
+    require,
+)
 from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 30  # sides of a board
@@ -38,6 +47,10 @@ class EnvConfig(Section, at="env"):
     """What it is made with, besides; Snake has its own section, game."""
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of discounted returns."""
+
+    def check(self) -> None:
+        takes = bool(self.make) or self.name not in (SNAKE, TWENTY48)
+        self.require(takes or not self.options, "options", f"none for env.name {self.name}; Snake has the section game")
 
     @property
     def title(self) -> str:
@@ -93,6 +106,8 @@ class AgentConfig(Section, at="agent"):
     """Whether policy and value share these layers."""
     normalize: bool = False
     """Whether what they read has mean 0 and deviation 1, by running moments of all that was seen."""
+    recurrent: int = setting(0, at_least(0))
+    """Units of a GRU before these layers, which remembers what it saw earlier in an episode; 0: none."""
     make: str | None = setting(None, trust=CODE)
     """Your own: package.module:class, which inherits stageb.ppo.agents.ActorCritic."""
 
@@ -143,15 +158,20 @@ class PpoLoopConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=PpoConfig)
     runner: PpoRunnerConfig = field(default_factory=PpoRunnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    log: LogConfig = field(default_factory=LogConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
+    curves: bool = True
+    """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def check(self) -> None:
+        plain = self.env.title == SNAKE and not self.agent.make
+        remedy = "0 for Snake, whose board tells all that there is to know"
+        require(not (plain and self.agent.recurrent), "agent.recurrent", self.agent.recurrent, remedy)
         fine = self.fabric.accelerator in ("auto", "cpu", "cuda", "gpu")
         require(fine, "fabric.accelerator", self.fabric.accelerator, ACCELERATORS)
         precisions = (None, "32-true", "32", "bf16-mixed")

@@ -33,6 +33,7 @@ class Environment(ABC):
     device: torch.device
     measures: Mapping[str, str]  # what is recorded of episodes that end: their means, by name, with a title for a
     # curve (empty: none). The first is what tells how good an agent is; a share's name ends in ``_rate``
+    begins_anew: bool = False  # whether ``state`` has all episodes begin anew, as what goes on in them cannot be saved
     recordable: bool = False  # whether no step waits for the device, so that a GPU may replay one as a CUDA graph
 
     @abstractmethod

@@ -40,11 +40,12 @@ class StoredAgent:
     config: PpoLoopConfig
     agent: ActorCritic  # on the CPU
     measures: Sequence[str]  # of its environment
-    updates: int  # that it learnt from
+    told: str  # which it is, of the run's
 
 
 def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
-    """The agent as last committed. Raises ``InputError`` where there is none, or one of another shape."""
+    """The agent of the best evaluation that was committed, or the last where none was evaluated. Raises ``InputError`` where
+    there is none, or one of another shape."""
     last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
@@ -57,7 +58,9 @@ def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
         check_finite(weights)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise InputError(f"{path}: not the weights of the agent that config.yaml tells of: {error}") from error
-    return StoredAgent(folder, config, agent, list(sample.measures), last["state"]["update"])
+    updates, best = last["state"]["update"], last["state"]["best"]
+    told = f"best agent, of update {best['update']} of {updates}" if best else f"agent after {updates} updates"
+    return StoredAgent(folder, config, agent, list(sample.measures), told)
 
 
 MOST_GAMES = 1_000_000
@@ -79,13 +82,12 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     stored = load_agent(folder, replace_authority(config, folder, given))
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
-    told = f"after {stored.updates:,} updates"
     if given.cycle:
         from stageb.ppo.envs.snake.agent import Cycle
 
         require(config.env.title == SNAKE, "--cycle", config.env.title, "a run that learnt Snake")
-        stored, told = replace(stored, agent=Cycle(config.game.size)), "around the board"
-    return worlds.run(fabric, lambda world: _on_ranks(world, stored, told, given.episodes, given.seed))
+        stored = replace(stored, agent=Cycle(config.game.size), told="around the board")
+    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))
 
 
 def add_authority(parser: argparse.ArgumentParser) -> None:
@@ -103,15 +105,15 @@ def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Names
     return replace(config, env=replace(config.env, make=given.make), agent=replace(config.agent, make=given.agent))
 
 
-def _on_ranks(world: World, stored: StoredAgent, told: str, episodes: int, seed: int) -> int:
-    """Play the episodes on all ranks; rank 0 prints the results, of a player of which so much is ``told``."""
+def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> int:
+    """Play the episodes on all ranks; rank 0 prints the results."""
     agent, config = stored.agent.to(world.device), stored.config
     named = seeds.stream(seed, config.env.title, "stageb evaluate")
     with world.at("evaluation"):
         found = play_out(agent, config, named, world.share(range(episodes)), world.fabric.autocast)
     rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
     if world.is_global_zero:
-        print(f"{stored.folder}, {told}")
+        print(f"{stored.folder}, {stored.told}")
         print("\n".join(format_table(rows, stored.measures)))
     return 0
 
@@ -141,10 +143,10 @@ def play_out(agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequ
     environment = make_environment(config, seed, numbers or [0], str(device))
     over = torch.zeros(max(1, len(numbers)), dtype=torch.bool, device=device)
     found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=device)
-    step = 0
+    memory, step = torch.zeros((len(over), agent.memory), device=device), 0
     while step % LOOK or not bool(over.all()):
         with autocast():
-            outputs, _ = agent.decide(environment.observe())
+            outputs, _, memory = agent.advance(environment.observe(), memory)
         outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
         done = outcome.terminated | outcome.truncated
         came_to = torch.stack([each.double() for each in (done, *outcome.measures)], dim=1)

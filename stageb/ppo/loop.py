@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from stageb.job.world import World
 from stageb.ppo.config import PpoLoopConfig
-from stageb.ppo.make import make_environment
+from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import Ranks, count_games
 from stageb.ppo.run import PpoRun, UpdateResult
-from stageb.training.run import launch
+from stageb.training.run import is_out_of_time, launch
 
 
 def fit(config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -23,6 +23,7 @@ def fit(config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
 def main(world: World, config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
     sample = make_environment(config, config.seed, [0], "cpu")
+    make_agent(config, sample)  # what cannot be is refused before anything is written
     games = count_games(config, sample, world)
     with PpoRun(config, resolved_yaml, world.facts(), sample) as run:
         start = world.lead(run.begin, fresh, games, world.world_size)
@@ -44,10 +45,13 @@ def updates(world: World, run: PpoRun, ranks: Ranks, done: int) -> None:
         rollout = ranks.roll_out(update)
         figures = ranks.learn(rollout, update)
         divergence = ranks.compare(update) if schedule.compares(update) else None
-        evaluation = ranks.evaluate(update) if schedule.evaluates(update) else None
+        ends = is_out_of_time(world, run)
+        evaluation = ranks.evaluate(update) if schedule.evaluates(update) or ends else None
         if schedule.logs(update) or evaluation:
             result = UpdateResult(figures, ranks.gather_totals(), divergence, evaluation)
-            world.lead(run.record, update, result)
-        if schedule.commits(update):
+            world.lead(run.record, update, result, ranks.agent.state_dict())
+        if schedule.commits(update) or ends:
             checkpoint = ranks.checkpoint(update)
             world.lead(run.commit, update, checkpoint)
+        if ends:
+            break

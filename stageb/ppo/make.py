@@ -11,7 +11,7 @@ import torch
 
 from stageb.config import require
 from stageb.errors import ConfigError, shown
-from stageb.ppo.agents import ActorCritic, VectorAgent
+from stageb.ppo.agents import ActorCritic, GruAgent, VectorAgent
 from stageb.ppo.config import SNAKE, TWENTY48, PpoLoopConfig
 from stageb.ppo.environment import Environment
 from stageb.settings import function_named
@@ -47,7 +47,8 @@ def make_agent(config: PpoLoopConfig, environment: Environment) -> ActorCritic:
         from stageb.ppo.envs.snake.agent import Agent
 
         return Agent(config.agent, config.game.size, config.seed)
-    named = function_named("agent.make", config.agent.make) if config.agent.make else VectorAgent
+    usual = GruAgent if config.agent.recurrent else VectorAgent
+    named = function_named("agent.make", config.agent.make) if config.agent.make else usual
     fine = isinstance(named, type) and issubclass(named, ActorCritic)
     require(fine, "agent.make", config.agent.make, "name a class that inherits stageb.ppo.agents.ActorCritic")
     made: ActorCritic = named(config.agent, environment.observe().shape[1:], environment.actions, config.seed)

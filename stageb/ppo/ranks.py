@@ -31,9 +31,10 @@ from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
 
 # Learning from a rollout: passes over it in equal minibatches, on every rank alike.
 #
-# A minibatch takes equally many steps of every episode, chosen for each by a stream that its global number names. So every
-# rank has as many minibatches, and the union of what ranks learn from at a step of the optimiser is the same at every world
-# size. Where one rank has an episode more than another its means count for so much more (``Schedule.weight``).
+# A minibatch takes equally many steps of every episode, chosen for each by a stream that its global number names; of an
+# agent with a memory, steps in their order. So every rank has as many minibatches, and the union of what ranks learn from at
+# a step of the optimiser is the same at every world size. Where one rank has an episode more than another its means count
+# for so much more (``Schedule.weight``).
 
 
 class Learner:
@@ -54,10 +55,10 @@ class Learner:
         mean, deviation, explained = ppo.compute_moments(self.world.sum(total))
         returns, advantages = advantages + rollout.values, ppo.normalise(advantages, mean, deviation)
         self.step.set_hyperparameters(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
-        whole = make_batch(rollout, advantages, returns)
+        whole = make_batch(rollout, advantages, returns, self.schedule.minibatches)
 
         def take(epoch: int) -> Tensor:
-            batches = self._minibatches(whole, len(advantages), (update, epoch))
+            batches = self._minibatches(whole, len(whole) // len(self._numbers), (update, epoch))
             with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, as it lays them out
                 return self.step.take_all(batches)
 
@@ -93,14 +94,29 @@ class Learner:
         return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
 
 
-def make_batch(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
-    """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N)."""
+def make_batch(rollout: Rollout, advantages: Tensor, returns: Tensor, sequences: int = 1) -> Batch:
+    """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N). Its rows are the steps, or where the agent
+    has a memory the ``sequences`` into so many of which every game is cut."""
+    if rollout.memories is not None:
+        return _make_sequences(rollout, rollout.memories, advantages, returns, sequences)
     inputs = (rollout.observations, rollout.actions, *(() if rollout.masks is None else (rollout.masks,)))
     log_probs, advantages, returns = (each.flatten(0, 1) for each in (rollout.log_probs, advantages, returns))
     return Batch(tuple(each.flatten(0, 1) for each in inputs), log_probs, advantages, returns)
 
 
-RETURNS = "returns"  # among the games of a checkpoint: discounted, for the scale of rewards
+def _make_sequences(rollout: Rollout, memories: Tensor, advantages: Tensor, returns: Tensor, count: int) -> Batch:
+    def cut(steps: Tensor) -> Tensor:
+        rows: Tensor = steps.unflatten(0, (count, -1)).transpose(1, 2).flatten(0, 1)
+        return rows
+
+    starts, ended = memories[:: len(memories) // count].flatten(0, 1), rollout.terminated | rollout.truncated
+    seen, masks = (rollout.observations, rollout.actions), () if rollout.masks is None else (rollout.masks,)
+    inputs = (*map(cut, seen), starts, cut(ended), *map(cut, masks))
+    return Batch(inputs, cut(rollout.log_probs), cut(advantages), cut(returns))
+
+
+# Among the games of a checkpoint: discounted returns, for the scale of rewards, and what the agent remembers.
+RETURNS, MEMORY = "returns", "memory"
 Checkpoint = dict[str, Any]  # agent, optimizer, games, perhaps rewards: tensors by name
 
 
@@ -162,6 +178,8 @@ class Ranks:
             games = {name: each[share.start : share.stop] for name, each in checkpoint["games"].items()}
             if self.rewards:
                 self.rewards.load(games.pop(RETURNS), checkpoint["rewards"])
+            if self.agent.memory:
+                self.player.memory.copy_(games.pop(MEMORY))
             self.environment.load(games)
         blank = self._blank()
         with self.world.together("warming up"):
@@ -169,11 +187,17 @@ class Ranks:
 
     def _blank(self) -> Batch:
         """A minibatch of this rank's that says nothing."""
-        size, device = self.schedule.batch(self.world.rank), self.world.device
-        seen, masks = self.environment.observe(), self.environment.masks()
-        inputs = [seen.new_zeros((size, *seen.shape[1:])), self.environment.actions.blank(size, device)]
-        inputs += [] if masks is None else [masks.new_ones((size, *masks.shape[1:]))]
-        numbers = torch.zeros(size, device=device)
+        size, device, memory = self.schedule.batch(self.world.rank), self.world.device, self.player.memory
+        rows = (len(memory), size // len(memory)) if self.agent.memory else (size,)
+        seen, masks, actions = (
+            self.environment.observe(),
+            self.environment.masks(),
+            self.environment.actions.blank(size, device),
+        )
+        numbers = torch.zeros(rows, device=device)
+        inputs = [seen.new_zeros((*rows, *seen.shape[1:])), actions.view(*rows, *actions.shape[1:])]
+        inputs += [memory.clone(), numbers.bool()] if self.agent.memory else []
+        inputs += [] if masks is None else [masks.new_ones((*rows, *masks.shape[1:]))]
         return Batch(tuple(inputs), numbers, numbers, numbers)
 
     def _none_ended(self) -> Totals:
@@ -227,8 +251,12 @@ class Ranks:
         """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises DivergedError: what ranks do
         not agree on is never committed."""
         self.compare(update)
-        kept = {RETURNS: self.rewards.returns.cpu()} if self.rewards else {}
-        parts = self.world.gather(pack({**self.environment.state(), **kept}))
+        state = self.environment.state()
+        if self.environment.begins_anew:
+            self.player.memory.zero_()
+        state |= {RETURNS: self.rewards.returns.cpu()} if self.rewards else {}
+        state |= {MEMORY: self.player.memory.cpu()} if self.agent.memory else {}
+        parts = self.world.gather(pack(state))
         if not self.world.is_global_zero:
             return {}
         states = [unpack(part) for part in parts]

@@ -40,6 +40,7 @@ class Rollout:
     rewards: Tensor  # float32 (T, N)
     terminated: Tensor  # bool (T, N)
     truncated: Tensor  # bool (T, N)
+    memories: Tensor | None = None  # float32 (T, N, memory): what the agent remembered before each step, if it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,18 @@ class Player:
             **{name: empty(yes) for name in ("terminated", "truncated")},
             **({} if masks is None else {"masks": empty(masks)}),
         }
+        self.memory = torch.zeros((count, agent.memory), device=device)
+        if agent.memory:
+            self.buffers["memories"] = empty(self.memory)
         self._tally = torch.zeros(1 + len(environment.measures), dtype=torch.float64, device=device)  # as ``Totals.of``
         self._at = torch.zeros(1, dtype=torch.int64, device=device)  # the row of the buffers that is next
         self._step = torch.zeros(1, dtype=torch.int64, device=device)  # steps since the run began
         self._replay: Callable[[], None] | None = None  # a step that is recorded
-        self._decide = agent.decide
+        self._advance = agent.advance
 
     def compile_agent(self) -> None:
         """Have torch compile how the agent acts; before the first rollout."""
-        self._decide = torch.compile(self.agent.decide, dynamic=False)
+        self._advance = torch.compile(self.agent.advance, dynamic=False)
 
     @torch.no_grad()
     def play(self, first_step: int) -> tuple[Rollout, Totals]:
@@ -126,7 +130,7 @@ class Player:
         """Look, decide, act, and put all of it into the next row of the buffers."""
         seen, masks = self.environment.observe(), self.environment.masks()
         with self._autocast():
-            outputs, values = self._decide(seen)
+            outputs, values, memory = self._advance(seen, self.memory)
         actions, log_probs = self.agent.actions.draw(mask(outputs, masks), self._keys, self._step)
         outcome = self.environment.step(actions)
         done = outcome.terminated | outcome.truncated
@@ -140,31 +144,43 @@ class Player:
             "terminated": outcome.terminated,
             "truncated": outcome.truncated,
             **({} if masks is None else {"masks": masks}),
+            **({"memories": self.memory} if self.agent.memory else {}),
         }
         for name, value in row.items():
             self.buffers[name].index_copy_(0, self._at, value[None])
         self._tally += torch.stack([done.double(), *(each * done.double() for each in outcome.measures)]).sum(1)
         self.environment.restart(done)
+        if self.agent.memory:
+            self.memory.copy_(memory.masked_fill(done[:, None], 0.0))
         self._at += 1
         self._step += 1
 
     def _next_values(self) -> Tensor:
         """The values of what steps led to; of final observations only those that are asked for."""
-        values, finals, cut = self.buffers["values"], self.buffers["finals"], self.buffers["truncated"]
+        values, cut = self.buffers["values"], self.buffers["truncated"]
         with self._autocast():
-            _, last = self.agent.decide(self.environment.observe())
+            _, last, _ = self.agent.advance(self.environment.observe(), self.memory)
         following = torch.cat([values[1:], last[None]])
         places = cut.flatten().nonzero()[:, 0]
         for some in torch.split(places, AT_ONCE) if len(places) else ():
             with self._autocast():
-                following.view(-1)[some] = self.agent.decide(finals.flatten(0, 1)[some])[1]
+                following.view(-1)[some] = self._final_values(some)
         return following
+
+    def _final_values(self, places: Tensor) -> Tensor:
+        """The values of what the steps at some ``places`` of the buffers led to."""
+        seen, finals = (self.buffers[name].flatten(0, 1)[places] for name in ("observations", "finals"))
+        memory = self.memory
+        if self.agent.memory:
+            memory = self.agent.advance(seen, self.buffers["memories"].flatten(0, 1)[places])[2]
+        return self.agent.advance(finals, memory)[1]
 
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
-        kept = self.environment.state()
+        kept, memory = self.environment.state(), self.memory.clone()
         self._replay = step.recorded(self._one_step, self._warm_up)
         self.environment.load(kept)
+        self.memory.copy_(memory)
         self._begin(first_step)
 
     def _warm_up(self) -> None:

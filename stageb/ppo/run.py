@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from safetensors.torch import save_file
+from torch import Tensor
 
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.environment import Environment
@@ -14,25 +15,23 @@ from stageb.ppo.evaluate import WEIGHTS
 from stageb.ppo.ranks import Checkpoint
 from stageb.ppo.rollout import Totals
 from stageb.ppo.schedule import Schedule
+from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded, short
-from stageb.runs.logs import Curves, RowView
 from stageb.store.commits import read_commit
 from stageb.training import ppo
 from stageb.training.run import NOT_SHAPING, LearningRun
 
 
-def view_of(sample: Environment) -> RowView:
-    """How rows are shown of an environment like ``sample``."""
+def curves_of(sample: Environment) -> Curves:
+    """What is drawn of an environment like ``sample``."""
     shown = {name: title for name, title in sample.measures.items() if title}
-    groups = {**dict.fromkeys((*sample.measures, "games"), "games"), "skipped_so_far": "ppo", **ppo.GROUPS}
-    curves = Curves(
+    return Curves(
         step="steps",
         axis="steps of all environments",
         panels=(*shown.items(), *ppo.PANELS),
         tested={name: f"eval/{name}" for name in shown},
         apart="most probable actions",
     )
-    return RowView(curves, groups)
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,11 @@ class PpoRun(LearningRun):
         """``facts`` describe the machine, ``sample`` is an environment of one."""
         super().__init__(resolved_yaml, facts)
         self.config, self._sample = config, sample
-        self.view = view_of(sample)
+        self.curves = curves_of(sample)
+        self._measure = next(iter(sample.measures))  # tells how good an agent is
         self._games = 0  # of all ranks; from ``begin`` on
         self._skipped = 0  # steps of the optimiser, since the run began
+        self._best: dict[str, Any] | None = None  # evaluation so far: after which update, and its first measure
         self._recorded = 0  # updates, up to the last row
 
     def shaping(self) -> Mapping[str, Any]:
@@ -85,7 +86,9 @@ class PpoRun(LearningRun):
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
         of = f"after {short(row['steps'])} steps, {row['eval/games']} games with the most probable actions"
-        return f"{of}: {self._tell(row, 'eval/')}"
+        best = self._state("best", None)
+        offers = f"; the run offers its best agent, of update {best['update']}" if best["update"] != row["update"] else ""
+        return f"{of}: {self._tell(row, 'eval/')}{offers}"
 
     def figures(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
@@ -106,7 +109,7 @@ class PpoRun(LearningRun):
             self._games = games
         self.schedule = schedule = Schedule.of(self.config, world_size, self._games)
         done = self._recorded = self._open(fresh)
-        self._skipped = self._state("skipped", 0)
+        self._skipped, self._best = self._state("skipped", 0), self._state("best", None)
         self._describe({"games": schedule.all_games, "per_rank_num_envs": schedule.games})
         games_of = f"{schedule.all_games:,} games on {world_size} rank{'s' * (world_size > 1)}"
         opening = f"{schedule.updates:,} updates from {schedule.steps:,} steps each, of {games_of}"
@@ -121,14 +124,18 @@ class PpoRun(LearningRun):
             games = ", ".join(f"rank {rank} plays games {share[0]} to {share[-1]}" for rank, share in enumerate(shares))
             self.progress.tells(f"DDP wraps the policy, whose parameters are equal on all ranks; {games}")
 
-    def record(self, update: int, result: UpdateResult) -> None:
-        """Write down what an update came to, and the games that ended since the last row."""
+    def record(self, update: int, result: UpdateResult, agent: Mapping[str, Tensor]) -> None:
+        """Write down what an update came to, and the games that ended since the last row; keep the weights of an ``agent``
+        that no evaluation has found to be worse than an earlier one."""
         self._skipped += result.figures.skipped
         row = self._row(update, result)
+        if (found := row[f"eval/{self._measure}"]) is not None and (not self._best or found >= self._best[self._measure]):
+            self._best = {"update": update + 1, self._measure: found}
+            self._keep(agent)
         seconds, updates, self._recorded = self._lap(), update + 1 - self._recorded, update + 1
         fps = updates * self.schedule.steps / seconds
         times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
-        self._add(row, times, {"seconds": round(seconds, 3), **times})
+        self._add(row, times, times)
         said = f"{self.figures(row)}, {short(times['time/global_fps'])} steps/s"
         self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
@@ -148,7 +155,12 @@ class PpoRun(LearningRun):
         }
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:
-        """Commit: from now on the run resumes here."""
-        weights = {name: each.contiguous() for name, each in checkpoint["agent"].items()}
+        """Commit: from now on the run resumes here. It offers its best agent, or its newest before any was evaluated."""
+        if not self._best:
+            self._keep(checkpoint["agent"])
+        self._commit(update + 1, checkpoint, skipped=self._skipped, best=self._best)
+
+    def _keep(self, agent: Mapping[str, Tensor]) -> None:
+        """Make these weights what the run offers from its next commit on."""
+        weights = {name: each.contiguous() for name, each in agent.items()}
         self.journal.put(WEIGHTS, lambda path: save_file(weights, path))
-        self._commit(update + 1, checkpoint, skipped=self._skipped)

@@ -137,6 +137,6 @@ class RecordedRun:
         """Release what the run holds. A run that finished has already closed its loggers as successful."""
         if hasattr(self, "loggers"):
             self.loggers.close("aborted")
-        for held in ("logs", "progress", "journal"):
+        for held in ("progress", "journal"):
             if hasattr(self, held):
                 getattr(self, held).close()

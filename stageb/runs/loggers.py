@@ -123,10 +123,8 @@ def _load_class(config: str | LoggerConfig) -> type[Logger]:
 
     path, given = (config, {}) if isinstance(config, str) else (config.class_path, config.init_args)
     module, _, name = path.rpartition(".")
-    if not module:
-        raise ConfigError("loggers", path, "give a class by its whole path, such as lightning.fabric.loggers.CSVLogger")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module or "lightning.pytorch.loggers"), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             "loggers", path, f"there is no such class ({error}); correct the path, or install its package"

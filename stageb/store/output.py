@@ -26,9 +26,9 @@ from stageb.store import commits, disk, trust
 
 NAME, ANOTHER = "name a file to write", "name another file"
 
-# At the top of a run's folder, beside what its commits list; the last ones are folders.
+# At the top of a run's folder, beside what its commits list; the last one is a folder.
 RUN_FILES = {commits.COMMIT, "config.yaml", "run.json", "timings.jsonl", "report.html", "curves.png", "README.md"}
-RUN_FILES |= {commits.PARTS, "csv", "tensorboard"}
+RUN_FILES |= {commits.PARTS}
 
 
 def check_plain(path: Path, suffix: str = "") -> None:

@@ -5,8 +5,8 @@ used are vectorised games (1), orthogonal weights (2), Adam's epsilon of 1e-5 (3
 advantages (5), minibatches (6), advantages normalised (7, by the moments of the whole rollout over all ranks, since those of
 a minibatch would differ between ranks), the clipped objective (8), an entropy bonus (10), gradients clipped to a global norm
 (11), debug figures (12), and one network for policy and value (13). Left out are clipping of the value loss (9), which
-Andrychowicz et al. 2021 found to harm, and all that concerns Atari frames and LSTMs. Of continuous actions, loop ``ppo`` has
-what ``actions.py`` and ``normalise.py`` say.
+Andrychowicz et al. 2021 found to harm, and all that concerns Atari frames. Of continuous actions, loop ``ppo`` has what
+``actions.py`` and ``normalise.py`` say, and of LSTMs what ``agents.py`` says of agents with a memory.
 
 A game that was cut off did not end: its advantage bootstraps from the value of its final observation.
 """
@@ -109,11 +109,6 @@ class Figures:
         return cls(policy, value, entropy, approx_kl, clip_frac, explained_variance, norm, skipped, epochs)
 
 
-GROUPS = {  # how TensorBoard groups these figures, and what else is recorded of an update
-    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
-    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs", "skipped"), "ppo"),
-    **dict.fromkeys(("learning_rate", "entropy_weight"), "ppo"),
-}
 PANELS = (  # of learning curves
     ("entropy", "entropy (nats)"),
     ("explained_variance", "explained variance"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,14 +20,15 @@ from torch import Tensor
 
 from stageb.config import LearningConfig
 from stageb.errors import StagebError
-from stageb.job import lifetime
+from stageb.job import devices, lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import loggers
+from stageb.runs.curves import Curves, draw
 from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
-from stageb.runs.logs import Logs, RowView
 from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level
+from stageb.store import disk
 
 # Keeps freed CPU memory in the process for the next allocation.
 #
@@ -80,7 +82,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 CHECKPOINT = "checkpoint.pt"
-NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that do not affect results
+NOT_SHAPING = ("output.", "fabric.", "curves", "log_level", "loggers", "budget.")  # keys that do not affect results
 MIXED = ("bf16-mixed", "16-mixed")
 
 
@@ -91,13 +93,17 @@ def launch(config: LearningConfig, main: Callable[[World], int]) -> int:
     return worlds.run(config.fabric, main)
 
 
+def is_out_of_time(world: World, run: LearningRun) -> bool:
+    """Whether an update (or step) is the last, since ``budget.seconds`` are spent; for all ranks to ask."""
+    return run.config.budget.seconds is not None and world.lead(run.is_out_of_time)
+
+
 class LearningRun(RecordedRun):
     """One run: its state, its files and its messages."""
 
     config: LearningConfig
     progress: Progress  # set once the run has begun, as are these
-    logs: Logs
-    view: RowView  # how its rows are shown; defined by the loop, as are these
+    curves: Curves  # defined by the loop, as are these
     unit: ClassVar[str]  # what it counts: "update" or "step"; the column and the key of a commit that count it
     not_shaping: ClassVar[tuple[str, ...]] = NOT_SHAPING
     limits: ClassVar[tuple[str, ...]] = ()  # keys of numbers that may be higher when a run resumes
@@ -106,7 +112,8 @@ class LearningRun(RecordedRun):
     def __init__(self, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` about the machine, for run.json."""
         self._yaml, self._facts = resolved_yaml, facts
-        self._since = time.monotonic()  # when the last row was written
+        self._began = self._since = time.monotonic()  # learning, and when the last row was written
+        self._is_over = False  # whether its time is
 
     # For loops to override
 
@@ -133,26 +140,36 @@ class LearningRun(RecordedRun):
         if fresh or not is_finished(self.config.output.folder):
             return False
         done = self._open(fresh=False)
-        if done < self.total():
+        if not self.is_out_of_time() if self._state("out_of_time", False) else done < self.total():
             self.journal.close()
             return False
-        finished_already(self.config.output, self.result(self.journal.rows(METRICS)[-1]))
+        finished_already(self.config.output, self.result(self.journal.rows(METRICS)[-1]) + self._tell_time())
         return True
+
+    def is_out_of_time(self) -> bool:
+        """Whether ``budget.seconds`` are spent."""
+        self._is_over = time.monotonic() - self._began >= (self.config.budget.seconds or math.inf)
+        return self._is_over
+
+    def _tell_time(self) -> str:
+        return f"; budget.seconds, {self.config.budget.seconds:g}, ended it: more go on from there" if self._is_over else ""
 
     def end(self) -> None:
         """Finish the run: draw the curves, commit that nothing is left to do, and print the result."""
         self.progress.close()
         rows = self.journal.rows(METRICS)
-        self.logs.end(rows)
+        if self.config.curves:
+            disk.place(self.journal.folder / "curves.png", lambda path: draw([rows], self.curves, path))
         self.loggers.close("success")
-        self.journal.commit({**self.journal.state, "finished": True})
-        self.progress.tells(self.result(rows[-1]))
+        self.journal.commit({**self.journal.state, "finished": True, **({"out_of_time": True} if self._is_over else {})})
+        self.progress.tells(self.result(rows[-1]) + self._tell_time())
 
     def _open(self, fresh: bool) -> int:
         """Open the folder; returns the number of updates (or steps) done."""
         precision = self.config.fabric.precision
         shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision in MIXED else "32"}
         self.journal = open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
+        self._began = time.monotonic() - sum(row["seconds"] for row in self.journal.notes(TIMINGS))
         done: int = self._state(self.unit, 0)
         return done
 
@@ -170,11 +187,10 @@ class LearningRun(RecordedRun):
         describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
 
     def _show(self, total: int, done: int, opening: str, also: Sequence[str] = ()) -> None:
-        """Start the logs and the display, whose first lines are ``opening``, or where the run resumes, and ``also``."""
+        """Start the loggers and the display, whose first lines are ``opening``, or where the run resumes, and ``also``."""
         folder, rows = self.journal.folder, self.journal.rows(METRICS)
         if done:
             opening = ", ".join(filter(None, (f"resuming after {done} of {total} {self.unit}s", self.figures(rows[-1]))))
-        self.logs = Logs(self.config.log, self.view, folder, rows)
         self.progress = Progress(
             f"{self.config.output}: {opening}", RunLength(self.unit, total, done), self.config.log_level
         )
@@ -189,20 +205,21 @@ class LearningRun(RecordedRun):
     def _lap(self) -> float:
         """Seconds since the last row."""
         since, self._since = self._since, time.monotonic()
-        return max(1e-9, self._since - since)
+        self._seconds = max(1e-9, self._since - since)
+        return self._seconds
 
     def _add(self, row: Mapping[str, Any], times: Mapping[str, float], timing: Mapping[str, Any]) -> None:
-        """Append a row to the metrics and ``timing`` to the timings; ``times`` (seconds and rates) go to the loggers
-        only."""
+        """Append a row to the metrics and ``timing``, of the last lap, to the timings; ``times`` (seconds and rates) go to
+        the loggers only, and both with what the device is put to."""
+        load = devices.read_load(str(self._facts["device"]))
+        times = {**times, **load}
         self.journal.append(METRICS, [row])
-        self.journal.note(TIMINGS, [{self.unit: row[self.unit], **timing}])
-        self.logs.add(row, times)
-        self.loggers.log({**row, **times}, row[self.view.curves.step])
+        self.journal.note(TIMINGS, [{self.unit: row[self.unit], "seconds": round(self._seconds, 3), **timing, **load}])
+        self.loggers.log({**row, **times}, row[self.curves.step])
 
     def _commit(self, done: int, checkpoint: Any, **state: Any) -> None:
         """Commit what was written, and ``checkpoint`` if there is one, after ``done`` updates (or steps)."""
         if checkpoint is not None:
             self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint, path))
-        self.logs.save()
         self.loggers.save()
         self.journal.commit({self.unit: done, **state, "finished": False})

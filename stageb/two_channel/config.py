@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, LearningConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.settings import ABOVE_0, CHECKPOINT, DATA, READ, SHARE_ABOVE_0, SHARE_BELOW_1, Check, Section, at_least, setting
 
 WHOLE = Check(lambda number: number >= 1, "a whole number above 0")
@@ -36,10 +36,6 @@ class SmallConfig(Section, at="model.small"):
     """Attention heads of the vision tower."""
     patch_size: int = setting(8, WHOLE)
     """Side of a patch, in pixels."""
-    spatial_merge_size: int = setting(2, WHOLE)
-    """Side, in patches, of the square that becomes one token."""
-    max_position_embeddings: int = setting(4096, WHOLE)
-    """Most tokens of a sequence."""
     stem: Literal["patches", "convolution"] = "patches"
     """How the vision tower embeds patches: by a linear map of each patch, or by strided 3 x 3 convolutions (Xiao et al.
     2021), which need a patch_size that is a power of two; transformers and vLLM alone cannot load such a checkpoint."""
@@ -67,21 +63,8 @@ class DetectorConfig(Section, at="model"):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass to save memory."""
     compile: bool = False
-    """Compile the trained layers with torch.compile, and on a GPU record them as CUDA graphs, unless tuner.kind is lora.
-    Takes a minute at the start and halves the step time of a small model; needs a C compiler."""
-
-
-@dataclass(frozen=True)
-class TunerConfig(Section, at="tuner"):
-    """Which weights are trained: all of them, or adapters (peft)."""
-
-    kind: Literal["full", "lora"] = "full"
-    """full: all weights; lora: low-rank adapters (Hu et al. 2021) of all linear layers, and the embeddings of the coordinate
-    tokens."""
-    rank: int = setting(16, at_least(1))
-    """Rank of an adapter."""
-    alpha: float = setting(32.0, ABOVE_0)
-    """The output of an adapter is scaled by alpha / rank."""
+    """Compile the trained layers with torch.compile, and on a GPU record them as CUDA graphs. Takes a
+    minute at the start and halves the step time of a small model; needs a C compiler."""
 
 
 FACTORS = Check(
@@ -250,18 +233,19 @@ class TwoChannelConfig(LearningConfig):
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     answer: AnswerConfig = field(default_factory=AnswerConfig)
     model: DetectorConfig = field(default_factory=DetectorConfig)
-    tuner: TunerConfig = field(default_factory=TunerConfig)
     losses: LossConfig = field(default_factory=LossConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     channel_a: ChannelAConfig = field(default_factory=ChannelAConfig)
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     evaluation: DetectorEvaluationConfig = field(default_factory=DetectorEvaluationConfig)
-    log: LogConfig = field(default_factory=LogConfig)
+    budget: TimeConfig = field(default_factory=TimeConfig)
+    curves: bool = True
+    """Draw curves.png at the end."""
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 

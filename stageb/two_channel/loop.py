@@ -9,7 +9,7 @@ resume.
 from __future__ import annotations
 
 from stageb.job.world import World
-from stageb.training.run import launch
+from stageb.training.run import is_out_of_time, launch
 from stageb.two_channel.boxes.data import DetectorData, read_inputs
 from stageb.two_channel.commands.run import DetectorRun
 from stageb.two_channel.config import TwoChannelConfig
@@ -43,11 +43,12 @@ def steps(world: World, run: DetectorRun, ranks: DetectorRanks, done: int) -> No
     schedule = ranks.schedule
     for step in range(done, schedule.steps):
         result = ranks.learn(step, ranks.targets(step))
-        val = ranks.evaluate_val(step) if schedule.evaluates(step) else None
+        ends = is_out_of_time(world, run)
+        val = ranks.evaluate_val(step) if schedule.evaluates(step) or ends else None
         choice = world.lead(run.choose, step, val)
         test = ranks.evaluate_test(step, choice.best) if choice.ends else None
         world.lead(run.record, step, result, val, test)
-        if schedule.commits(step):
+        if schedule.commits(step) or ends:
             checkpoint = ranks.checkpoint(step + 1)
             world.lead(run.commit, step, checkpoint)
         if choice.ends:

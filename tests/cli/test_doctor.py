@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 from stageb.__main__ import main
-from stageb.cli import doctor, registry
+from stageb.cli import doctor, loops
 from stageb.engines import ENGINES
 
 
@@ -34,17 +34,17 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 
 def test_every_loop_and_engine_has_a_line(versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
-    names = {f"loop {name}" for name in registry.LOOPS} | {f"engine {name}" for name in ENGINES}
+    names = {f"loop {name}" for name in loops.LOOPS} | {f"engine {name}" for name in ENGINES}
     assert names <= lines_of(capsys).keys()
 
 
 def test_a_missing_package_is_named_with_what_to_install(
     versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    versions["peft"] = None
+    versions["scipy"] = None
     assert main(["doctor"]) == 0
     lines = lines_of(capsys)
-    assert lines["loop two_channel"].endswith("peft is missing: python -m pip install 'stageb[two-channel]'")
+    assert lines["loop two_channel"].endswith("scipy is missing: python -m pip install 'stageb[two-channel]'")
     assert lines["loop guidance"].startswith("yes")
 
 

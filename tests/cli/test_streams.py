@@ -58,7 +58,6 @@ def test_a_command_without_streams_does_its_work(streams: str, place: Path) -> N
         ["--version"],
         ["fit", "--help"],
         ["fit", "--print_config"],
-        ["completion", "bash"],
         ["guidance", "show", "rules.json"],
         ["guidance", "--help"],
         EXPORT,

@@ -24,12 +24,7 @@ DECODES = (
 )
 
 
-ANSWERS = (
-    ("Verdict: pass", "Verdict: fail"),
-    ("yes", "yes, but", "no and more words", "y"),
-    ("不通过", "通过"),
-    ("a", "b"),
-)
+ANSWERS = (("Verdict: pass", "Verdict: fail"), ("yes", "yes, but", "no and more words", "y"), ("不通过", "通过"), ("a", "b"))
 
 
 def requests() -> list[Request]:

@@ -123,8 +123,6 @@ def test_a_cpu_is_refused() -> None:
 def test_what_cannot_be_is_refused_in_the_config() -> None:
     with pytest.raises(ConfigError, match=r"model\.quantize.*int4.*fp8, or null"):
         ModelConfig(quantize="int4")
-    with pytest.raises(ConfigError, match=r"model\.quantize.*device_map"):
-        ModelConfig(quantize="fp8", device_map="auto")
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_a_gpu)])

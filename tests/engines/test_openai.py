@@ -392,10 +392,7 @@ def test_a_server_is_asked_to_go_on_from_what_an_answer_begins_with(server: Serv
     built = connect(server)
     built.generate([begun])
     (body,) = bodies(server)
-    assert body["messages"][1:] == [
-        {"role": "user", "content": "a red valve"},
-        {"role": "assistant", "content": "Verdict:"},
-    ]
+    assert body["messages"][1:] == [{"role": "user", "content": "a red valve"}, {"role": "assistant", "content": "Verdict:"}]
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
     server.next.append(says({"detail": "Unexpected keys: continue_final_message"}, 422))
     built.generate([begun])
@@ -595,10 +592,7 @@ REFUSALS = [
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
         "max_tokens",
     ),
-    (
-        "Unsupported parameter: 'temperature' is not supported with this model.",
-        "temperature",
-    ),
+    ("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"),
     ("`temperature` and `top_p` cannot both be specified for this model. Please use only one.", "top_p"),
     ('[{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]', "seed"),
     ("Unrecognized request argument supplied: chat_template_kwargs", "chat_template_kwargs"),

@@ -15,11 +15,7 @@ from stageb.growth.data import Split
 from stageb.growth.kinds import KINDS, Form
 from stageb.growth.types import SLOTS
 
-FORMS = {
-    "mlp": Form((5,), 3),
-    "conv1d": Form((9, 2), 3),
-    "conv2d": Form((5, 6, 2), 3),
-}
+FORMS = {"mlp": Form((5,), 3), "conv1d": Form((9, 2), 3), "conv2d": Form((5, 6, 2), 3)}
 NAMES = ["mlp", *(f"{form}{half}" for form in list(FORMS)[1:] for half in ("", " second"))]
 KEYS = [seeds.stream("test", member) for member in range(7)]
 Grown = tuple[training.Hosts, tuple[Tensor, Tensor, Tensor]]

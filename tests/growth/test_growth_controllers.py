@@ -138,7 +138,7 @@ def test_a_probe_tries_all_and_grows_what_brute_force_finds_best(epochs: int) ->
 def test_a_probe_stops_in_time_to_grow_the_best_it_knows_and_goes_on_beside_what_it_kept(epochs: int) -> None:
     rules = Rules(GatesConfig(), (True, True, True), 2)
     for length in (*range(2, 31), *range(35, 61, 5)):
-        environments = [TwoParameterHost(rules, key, length) for key in range(4)]
+        environments = [TwoParameterHost(rules, key, length) for key in range(2)]
         taken = played(Probe(rules, epochs), environments)
         for member, each in enumerate(environments):
             worth = each.brute_force()

@@ -20,7 +20,7 @@ from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import GrowthRollout, PolicyLearner, _whole, encode_action, make_masks
 from stageb.growth.types import EnvironmentView, SlotView
-from stageb.growth.views import compute_objective, compute_reward, measure_growth
+from stageb.growth.views import SCALE, compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
 from stageb.training.ppo import Batch, Figures
 from stageb.training.step import NonFiniteError
@@ -184,15 +184,15 @@ def test_the_objective_is_accuracy_less_the_price_of_size() -> None:
 
 def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
     """Over an episode shaped rewards come to the objective at its end, less what the first view was worth."""
-    config = RewardConfig(shaping=1.0, scale=2.0)
+    config = RewardConfig(shaping=1.0)
     views = [replace(VIEW, epoch=epoch, accuracy=epoch / 20) for epoch in range(1, 11)]
     final = replace(VIEW, accuracy=0.45, extra_parameters=0)
     ends = [None] * 8 + [final]
     steps = zip(views, views[1:], ends, strict=False)
     shaped = [compute_reward(old, new, end, config, 1.0) for old, new, end in steps]
-    assert sum(shaped) == pytest.approx(2 * (0.45 - compute_objective(views[0], config)))
+    assert sum(shaped) == pytest.approx(SCALE * (0.45 - compute_objective(views[0], config)))
     plain = replace(config, shaping=0.0)
-    assert [compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, 0.9])
+    assert [compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, SCALE * 0.45])
 
 
 def test_the_policy_learns_where_it_is_put() -> None:

@@ -113,9 +113,9 @@ def test_at_the_end_fossils_alone_stay() -> None:
     assert effects == [(0, Effect.REMOVE)]
 
 
-def test_a_hundred_thousand_sampled_actions_are_legal_and_ids_are_unique() -> None:
+def test_twenty_thousand_sampled_actions_are_legal_and_ids_are_unique() -> None:
     """A policy that knows nothing chooses; what it is shown changes at random, and slots are as they may be."""
-    environments, steps = 500, 200
+    environments, steps = 100, 200
     policy = Policy(8, 3, 1)
     nothing = torch.zeros(environments, 80), torch.zeros(environments, 3, 5, 2)
     rules = replace(RULES, enabled=(True, True, False))

@@ -14,7 +14,6 @@ from PIL import Image
 
 from stageb.growth import play, views
 from stageb.growth.compare import POINTS, Comparison, average_course
-from stageb.growth.config import GatesConfig
 from stageb.growth.evaluate import estimate_break_even, format_table, measure_gain
 from stageb.growth.schedule import cut_blocks
 from stageb.growth.types import Action, EnvironmentView, Op, Slots, SlotView, Stage
@@ -33,7 +32,7 @@ def measured(accuracy: float = 0.5, loss: float = 1.0, changed: float = 0.4, nor
 def test_a_view_remembers_what_it_should(figures: list[tuple[float, float]]) -> None:
     view: EnvironmentView | None = None
     for accuracy, loss in figures:
-        view = views.view_after_epoch(view, EMPTY, measured(accuracy, loss), SIZES, GatesConfig())
+        view = views.view_after_epoch(view, EMPTY, measured(accuracy, loss), SIZES)
     assert view is not None
     losses = [loss for _, loss in figures]
     assert (view.epoch, view.steps) == (len(figures), 4 * len(figures))
@@ -50,7 +49,7 @@ def test_contributions_are_what_a_seed_adds_seen_or_not() -> None:
         SlotView(stage=stage, blueprint=0, seed_id=3, accuracy_at_entry=0.3) for stage in (Stage.TRAINING, Stage.BLENDING)
     )
     slots = training, blending, SlotView(stage=Stage.EMBARGOED, dwell=2)
-    view = views.view_after_epoch(None, slots, measured(0.5, changed=0.4), SIZES, GatesConfig())
+    view = views.view_after_epoch(None, slots, measured(0.5, changed=0.4), SIZES)
     training, blending, embargoed = view.slots
     assert training.contribution == pytest.approx(-0.1)
     assert blending.contribution == pytest.approx(0.1)
@@ -67,7 +66,7 @@ def test_contributions_are_what_a_seed_adds_seen_or_not() -> None:
 )
 def test_gradients_that_vanish_and_explode_are_told(norm: float, vanishing: bool, exploding: bool) -> None:
     slots = (SlotView(stage=Stage.TRAINING, blueprint=0, seed_id=0), *EMPTY[1:])
-    slot = views.view_after_epoch(None, slots, measured(norm=norm), SIZES, GatesConfig()).slots[0]
+    slot = views.view_after_epoch(None, slots, measured(norm=norm), SIZES).slots[0]
     assert (slot.vanishing, slot.exploding) == (vanishing, exploding)
 
 
@@ -79,7 +78,7 @@ def episode() -> play.Episode:
     stages = [(0, 0), (2, 2), (3, 6), (3, 7), (4, 8), (5, 0)]
     shown = []
     for epoch, (mid, late) in enumerate(stages, start=1):
-        view = views.view_after_epoch(None, EMPTY, measured(0.4 + 0.1 * epoch), SIZES, GatesConfig())
+        view = views.view_after_epoch(None, EMPTY, measured(0.4 + 0.1 * epoch), SIZES)
         grown = SlotView(stage=Stage(mid), blueprint=1, seed_id=0) if mid else SlotView()
         other = SlotView(stage=Stage(late), blueprint=0 if late == 2 else -1, seed_id=1 if late == 2 else -1)
         shown.append(replace(view, epoch=epoch, epochs=len(stages), slots=(SlotView(), grown, other)))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import forks, small
+from conformance import check_equal_bytes
+from programs import small
 
 from stageb.__main__ import main
 
@@ -42,10 +43,7 @@ def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(
     assert f"Rules as code spared the model {spent['saved']:,} more rollouts and verdicts." in told
     for row in rows(run, "trajectories.jsonl"):
         assert (row["decode"], row["tokens"], row["format_ok"]) == (-1, 0, True)
-    assert {row["reason"] for row in judged} == {
-        "G0: A ticket passes unless a rule fails it.",
-        "G1: Fail if state is torn.",
-    }
+    assert {row["reason"] for row in judged} == {"G0: A ticket passes unless a rule fails it.", "G1: Fail if state is torn."}
     metrics = rows(run, "metrics.jsonl")
     assert all(row["by_rules"] == row["n"] and row["rollouts"] == 0 for row in metrics)
     assert [row["acc"] for row in metrics if row["split"] == "test"][-1] == 1.0
@@ -83,15 +81,4 @@ def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tm
     def line(name: str, world_size: int) -> list[str]:
         return small.arguments(tickets, tmp_path / name, world_size, keys)
 
-    found = {}
-    for world_size in (1, 2, 4):
-        ended = forks.run(line(str(world_size), world_size), world_size, tmp_path / f"job-{world_size}")
-        assert set(ended.codes) == {0}, ended.err
-        found[world_size] = written(tmp_path / str(world_size) / "run")
-    assert found[1] == found[2] == found[4]
-    kill_before = len(ended.operations[0]) // 2
-    killed = forks.run(line("killed", 2), 2, tmp_path / "job-killed", kill_before)
-    assert killed.codes[0] == 137, killed.err
-    resumed = forks.run(line("killed", 1), 1, tmp_path / "job-on")
-    assert resumed.codes == (0,), resumed.err
-    assert written(tmp_path / "killed" / "run") == found[1]
+    check_equal_bytes(tmp_path, line, lambda name: written(tmp_path / name / "run"), (1, 3))

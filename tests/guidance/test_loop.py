@@ -131,7 +131,7 @@ def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_lo
     first = next(number for number, line in enumerate(lines) if line.startswith("valves, reflection 1:"))
     assert lines.count(whole) == 1
     assert lines.index(whole) == next(number for number in range(first + 1, len(lines)) if lines[number][0] != " ")
-    assert fit(jump_reflection="true") == 0
+    assert fit(runner__epochs=0) == 0
     assert judging not in fit.err
     assert whole not in fit.err
 
@@ -728,37 +728,7 @@ def test_more_epochs_for_a_run_that_stopped_early_say_that_they_change_nothing(f
     assert "valves: early_stop.patience has ended its learning all the same; for more, start a run with another" in fit.err
 
 
-# Audit and distillation
-
-
-def test_an_audit_tells_what_is_judged_wrong_and_learns_nothing(fit: Fit, model: Model) -> None:
-    seed = seed_file(fit, {"valves": {"G0": "A ticket passes unless a rule fails it.", "G4": "Fail if colour is red."}})
-    name, asked = model(respond)
-    assert fit(jump_reflection="true", guidance__path=seed, model__model_name_or_path=name) == 0
-    assert [(row["epoch"], row["split"]) for row in fit.rows("metrics")] == [(0, "train"), (0, "val"), (0, "test")]
-    assert fit.guidance() == load_seed(seed)["valves"]
-    assert len(list((fit.run / "valves" / "snapshots").iterdir())) == 1
-    assert not fit.rows("reflection")
-    assert not fit.rows("choice")
-    assert all(decode.temperature > 0 and prompt.system.startswith("You judge") for prompt, decode in asked)
-    selections = {row["ticket_key"]: row for row in fit.rows("selections")}
-    audit = fit.rows("audit")
-    assert [row["ticket_key"] for row in audit] == list(selections)
-    assert len(audit) == 160
-    for row in audit:
-        given = [each for each in fit.rows("trajectories") if each["ticket_key"] == row["ticket_key"]]
-        said = [each["verdict"] if each["format_ok"] else "unusable" for each in given]
-        assert row["votes"] == {name: said.count(name) for name in ("pass", "fail", "unusable")}
-        assert (row["verdict"], row["label"]) == tuple(selections[row["ticket_key"]][name] for name in ("verdict", "label"))
-    for file, verdict, label in (("wrong_pass", "pass", "fail"), ("wrong_fail", "fail", "pass")):
-        wrong = fit.rows(file)
-        assert [row["ticket_key"] for row in wrong] == [
-            row["ticket_key"] for row in audit if (row["verdict"], row["label"]) == (verdict, label)
-        ]
-        assert wrong
-        assert all(row["per_image"]["image_2"].startswith("state: ") and row["reason"] for row in wrong)
-    assert "audit (95 % interval)" in fit.out
-    assert re.search(r"valves: headline and \w+ rules?, as given:", fit.out)
+# Distillation
 
 
 def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -> None:

@@ -181,7 +181,8 @@ atexit.register(slow)
 
 def test_ctrl_c_while_python_shuts_down_leaves_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ENDING)
-    job = Job.start([sys.executable, "-m", "stageb", "completion", "bash"], tmp_path / "job", {"PYTHONPATH": str(tmp_path)})
+    shown = ["guidance", "show", str(made.guidance(tmp_path / "g.json", {"valves": "x"}))]
+    job = Job.start([sys.executable, "-m", "stageb", *shown], tmp_path / "job", {"PYTHONPATH": str(tmp_path)})
     assert wait_until((tmp_path / "ending").exists, 60.0), job.err
     os.kill(job.parent.pid, signal.SIGINT)
     assert job.wait(3.0)

@@ -404,10 +404,7 @@ def test_a_rank_that_does_not_come_to_its_end_after_the_others(tmp_path: Path, r
 def test_ranks_that_all_wait_never_meet(tmp_path: Path) -> None:
     said = "every rank waits for the others: rank 1 at gather; rank 2 at broadcast; they ran different code"
     codes = ends_with(
-        tmp_path,
-        lambda rank, dog: wait("gather" if rank == 1 else "broadcast"),
-        f"rank 0 failed at broadcast: {said}",
-        3,
+        tmp_path, lambda rank, dog: wait("gather" if rank == 1 else "broadcast"), f"rank 0 failed at broadcast: {said}", 3
     )
     assert codes == [1, 1, 1]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +14,22 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conformance import content, differing
+from conformance import check_equal_bytes, content
+from PIL import Image
 from programs import forks
 from programs.ranks import on_ranks
+from safetensors.torch import load_file
 
 from stageb.__main__ import main
+from stageb.cli.parsing import parse_run
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
-from stageb.ppo.make import make_environment
+from stageb.ppo.evaluate import load_agent
+from stageb.ppo.export import Decision, ExportError, compare
+from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.normalise import RewardScale, RunningNorm
+from stageb.ppo.ranks import make_batch
+from stageb.ppo.rollout import Player
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {
@@ -30,9 +41,9 @@ SMALL = {
     "runner.global_batch": 48,
     "runner.total_steps": 6 * 16 * 8,
     "runner.commit_every": 2,
+    "evaluation.every": 3,
     "evaluation.episodes": 5,
-    "log.tensorboard": False,
-    "log.curves": False,
+    "curves": False,
     "fabric.accelerator": "cpu",
 }
 
@@ -50,21 +61,43 @@ def last_row(root: Path) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("CartPole-v1", 1), ("CartPole-v1", 2), ("2048", 2)])
-def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int) -> None:
-    keys = {"env__name": name}
-    whole = forks.run(line(tmp_path / "whole", ranks, **keys), ranks, tmp_path / "job")
-    assert set(whole.codes) == {0}, whole.err
+@pytest.mark.parametrize(
+    ("name", "ranks", "units"), [("CartPole-v1", 1, 0), ("CartPole-v1", 2, 4), ("2048", 2, 0), ("2048", 1, 4)]
+)
+def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int, units: int) -> None:
+    """What it remembers of games, which outlast commits but for Gymnasium's, included."""
+
+    def line_of(part: str, size: int) -> list[str]:
+        return line(tmp_path / part, size, env__name=name, agent__recurrent=units)
+
+    kills = [(0.5, ranks, ranks)]
+    whole, resumed = check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (ranks,), kills)
     told = (
         "DDP wraps the policy, whose parameters are equal on all ranks; rank 0 plays games 0 to 2, rank 1 plays games 3 to 5"
     )
     assert (told in whole.err) == (ranks == 2)
-    killed = forks.run(line(tmp_path / "broken", ranks, **keys), ranks, tmp_path / "k", len(whole.operations[0]) // 2)
-    assert killed.codes[0] == 137
-    resumed = forks.run(line(tmp_path / "broken", ranks, **keys), ranks, tmp_path / "r")
-    assert set(resumed.codes) == {0}, resumed.err
     assert "resuming after" in resumed.err
-    assert differing(content(tmp_path / "broken" / "run"), content(tmp_path / "whole" / "run")) == []
+
+
+def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rates that do not fall make a shorter run the beginning of a longer one; one as high forgets what it has learnt."""
+    keys: dict[str, Any] = {"env__name": "CartPole-v1", "ppo__learning_rate": 0.05, "ppo__learning_rate_end": 0.05}
+    keys |= {"ppo__entropy_weight_end": 0.01, "runner__commit_every": 3, "evaluation__every": 1}
+    assert main(line(tmp_path / "whole", **keys)) == 0
+    assert "; the run offers its best agent, of update" in capsys.readouterr().err
+    whole = tmp_path / "whole" / "run"
+    found = [json.loads(row)["eval/return"] for row in (whole / "metrics.jsonl").read_text().splitlines()]
+    best = max(range(8), key=lambda update: (found[update], update)) + 1
+    assert best < 8
+    keys["runner__total_steps"] = 6 * 16 * best
+    assert main(line(tmp_path / "part", **keys)) == 0
+    (offered,), (last,) = whole.glob("weights/*"), (tmp_path / "part" / "run").glob("checkpoint-*.pt")
+    weights = torch.load(last, weights_only=True)["agent"]
+    assert all(torch.equal(each, weights[name]) for name, each in load_file(offered).items())
+    assert main(["evaluate", str(whole), "--episodes", "2", "--accelerator", "cpu"]) == 0
+    assert f"run, best agent, of update {best} of 8" in capsys.readouterr().out
 
 
 def test_episodes_are_the_same_however_they_are_dealt() -> None:
@@ -109,6 +142,131 @@ def test_what_only_a_mask_tells_is_played_without_a_fault_and_without_it_never_l
         assert row["entropy"] == 0 if told else row["entropy"] > 1  # of what is learnt from: one door is no choice
 
 
+REMEMBERS: dict[str, Any] = {
+    "env__make": "programs.toys:Cue",
+    "agent__recurrent": 16,
+    "runner__envs": 32,
+    "runner__global_batch": 256,
+    "ppo__learning_rate": 0.01,
+    "runner__total_steps": 15_000,
+    "runner__commit_every": 99,
+    "evaluation__every": 0,
+    "evaluation__episodes": 64,
+}
+
+
+def test_what_was_seen_at_first_is_remembered_to_the_last_and_without_a_memory_never(tmp_path: Path) -> None:
+    for units in (16, 0):
+        assert main(line(tmp_path / str(units), **REMEMBERS | {"agent__recurrent": units})) == 0
+        row = last_row(tmp_path / str(units))
+        assert row["eval/return"] == 1.0 if units else row["eval/return"] < 0.8
+        words = ["evaluate", str(tmp_path / str(units) / "run"), "--make", "programs.toys:Cue", "--accelerator", "cpu"]
+        assert main([*words, "--episodes", "50"]) == 0
+
+
+def test_an_agent_with_a_memory_learns_alike_on_two_ranks(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"env__name": "CartPole-v1", "agent__recurrent": 4, "runner__commit_every": 99}
+    for ranks in (1, 2):
+        ended = forks.run(line(tmp_path / str(ranks), ranks, **keys), ranks, tmp_path / f"job-{ranks}")
+        assert set(ended.codes) == {0}, ended.err
+    one, two = (load_file(next(tmp_path.glob(f"{ranks}/run/weights/*"))) for ranks in (1, 2))
+    assert all(torch.allclose(each, two[name], rtol=1e-4, atol=1e-4) for name, each in one.items())
+
+
+def test_sequences_are_learnt_from_as_they_were_played() -> None:
+    """A game of 8 steps is truncated, and the next one begins amid a sequence of 6."""
+    config = PpoLoopConfig(env=EnvConfig(make="programs.toys:Mirror"), agent=AgentConfig(recurrent=3, hidden=8))
+    environment = make_environment(config, 0, range(5), "cpu")
+    agent = make_agent(config, environment)
+    player = Player(agent, environment, 12, range(5), 0, contextlib.nullcontext)
+    for turn in range(2):
+        memory = player.memory.clone()
+        rollout, _ = player.play(12 * turn)
+        assert rollout.truncated.sum() == 5 * (1 + (turn > 0))
+        for step, cut in enumerate(rollout.truncated):
+            assert torch.equal(cut, cut[:1].expand(5))
+            _, values, memory = agent.advance(rollout.observations[step], memory)
+            assert torch.allclose(values, rollout.values[step], atol=1e-6)
+            shown = player.buffers["finals"][step] if step == 11 or cut[0] else rollout.observations[step + 1]
+            assert torch.allclose(agent.advance(shown, memory)[1], rollout.next_values[step], atol=1e-6)
+            memory = memory.masked_fill(cut[:, None], 0.0)
+        batch = make_batch(rollout, rollout.rewards, rollout.values, 2)
+        log_probs, _, values = agent(*batch.inputs)
+        assert batch.returns.shape == (2 * 5, 6)
+        assert torch.allclose(values, batch.returns, atol=1e-6) and torch.allclose(log_probs, batch.log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "units"), [("snake", 0), ("2048", 4), ("CartPole-v1", 0)])
+def test_the_agent_answers_the_same_as_onnx(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, units: int
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    keys: dict[str, Any] = {"env__name": name, "agent__recurrent": units, "game__size": 6, "evaluation__every": 0}
+    assert main(line(tmp_path, **keys)) == 0
+    place = tmp_path / "agent.onnx"
+    assert main(["export", str(tmp_path / "run"), "--to", str(place)]) == 0
+    said = capsys.readouterr().out
+    assert "best agent, of update 8 of 8" in said and "answers are those of the agent to" in said
+    file, config = runtime.InferenceSession(place), parse_run(tmp_path / "run").config
+    environment, agent = make_environment(config, 3, range(3), "cpu"), load_agent(tmp_path / "run", config).agent
+    names, memory = [each.name for each in file.get_inputs()], torch.rand((3, units))
+    assert names == ["observations", "memory"][: 1 + bool(units)]
+    found = file.run(None, {name: each.numpy() for name, each in zip(names, (environment.observe(), memory), strict=False)})
+    wanted = agent.advance(environment.observe(), memory)[: len(found)]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(torch.from_numpy(one), other.detach(), atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        next(agent.parameters()).add_(1e-2)
+    with pytest.raises(ExportError, match="differ from those of the agent by"):
+        compare(Decision(agent), file, config)
+
+
+def test_without_its_extra_nothing_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(line(tmp_path, env__name="CartPole-v1")) == 0
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
+    assert main(["export", str(tmp_path / "run")]) == 2
+    assert "stageb export needs the extra onnx, of which " in capsys.readouterr().err
+    assert not (tmp_path / "run" / "agent.onnx").exists()
+
+
+def test_several_seeds_are_a_table_and_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run is what its seed alone makes of it, and a second call shows those that are there."""
+    monkeypatch.setattr(subprocess, "call", lambda words: main(words[3:]))
+    words = [*line(tmp_path, env__name="CartPole-v1", seed=3, evaluation__every=2), "--seeds", "2"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    found = [json.loads((tmp_path / f"run-{seed}" / "metrics.jsonl").read_text().splitlines()[-1]) for seed in (3, 4)]
+    returns = [row["eval/return"] for row in found]
+    assert returns[0] != returns[1]
+    figures = (np.mean(returns), np.std(returns, ddof=1), min(returns), max(returns))
+    assert re.search(r"^return +" + " +".join(f"{each:.4g}" for each in figures) + "$", said, re.M), said
+    with Image.open(tmp_path / "run-seeds.png") as picture:
+        assert picture.size == (1200, 325)
+    assert main(line(tmp_path / "alone", env__name="CartPole-v1", seed=4, evaluation__every=2)) == 0
+    assert last_row(tmp_path / "alone") == found[1]
+    capsys.readouterr()
+    assert main(words) == 0
+    assert (shown := capsys.readouterr()).out == said and shown.err.count("already finished") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fit", "--loop=ppo", "--seeds=some"], "--seeds: 'some': how many"),
+        (["fit", "--loop=guidance", "--tickets=a.jsonl", "--seeds=2"], "--seeds: for loops that learn weights"),
+        (["validate", "--loop=ppo", "--seeds=2"], "seeds"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_numbers_are_learnt_to_be_chosen_from_observations_and_rewards_of_any_scale(tmp_path: Path) -> None:
     keys: dict[str, Any] = {
         "env__make": "programs.toys:Mirror",
@@ -148,6 +306,9 @@ def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_so
         ({"env__name": "os:CartPole-v1"}, "name code of your own in env.make"),
         ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": "yes"}}, "env.options: "),
         ({"env__name": "CartPole-v1", "env__options": {"wheels": 4}}, "env.name: 'CartPole-v1': "),
+        ({"env__name": "snake", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name snake"),
+        ({"env__name": "snake", "agent__recurrent": 8}, "agent.recurrent: 8: 0 for Snake"),
+        ({"env__name": "2048", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name 2048"),
         ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
         ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
         ({"env__name": "CartPole-v1", "agent__make": "programs.toys:Doors"}, "agent.make: 'programs.toys:Doors': "),
@@ -158,6 +319,7 @@ def test_what_cannot_be_played_is_told_with_its_key(
 ) -> None:
     assert main(line(tmp_path, **keys)) == 2
     assert told in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_moments_are_those_of_all_that_ranks_saw() -> None:
@@ -209,13 +371,9 @@ def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_
     keys: dict[str, Any] = {"env__make": "own_environment:Catch", "runner__envs": 64, "runner__global_batch": 256}
     keys |= {"runner__total_steps": 40_000, "runner__commit_every": 8, "ppo__learning_rate": 0.003, "agent__hidden": 32}
     keys |= {"env__normalize_rewards": False, "evaluation__episodes": 100}
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    done = forks.run(line(whole, **keys), 1, tmp_path / "job")
-    assert done.codes == (0,), done.err
-    assert last_row(whole)["eval/catch_rate"] > 0.95
-    killed = forks.run(line(broken, **keys), 1, tmp_path / "k", len(done.operations[0]) // 2)
-    assert killed.codes == (137,), killed.err
-    resumed = forks.run(line(broken, **keys), 1, tmp_path / "r")
-    assert resumed.codes == (0,), resumed.err
-    assert "resuming after" in resumed.err
-    assert differing(content(broken / "run"), content(whole / "run")) == []
+
+    def line_of(part: str, size: int) -> list[str]:
+        return line(tmp_path / part, size, **keys)
+
+    check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (1,), [(0.5, 1, 1)])
+    assert last_row(tmp_path / "1")["eval/catch_rate"] > 0.95

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
@@ -40,7 +39,7 @@ def rows_of(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run, with all that it can leave."""
     root = tmp_path_factory.mktemp("finished")
-    assert main(arguments(root, log__tensorboard=True, log__curves=True)) == 0
+    assert main(arguments(root, curves=True)) == 0
     return root / "run"
 
 
@@ -63,11 +62,7 @@ def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
     assert rows[-1]["learning_rate"] == 0.00005
 
 
-def test_loggers_show_the_same_rows(finished: Path) -> None:
-    with (finished / "csv" / "metrics.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [float(row["entropy"]) for row in table] == [row["entropy"] for row in rows_of(finished)]
-    assert [path.name.startswith("events.out.tfevents") for path in (finished / "tensorboard").iterdir()] == [True]
+def test_a_run_leaves_curves(finished: Path) -> None:
     with Image.open(finished / "curves.png") as picture:
         assert picture.size == (1200, 650)
 
@@ -122,7 +117,7 @@ def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_p
 
 def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None:
     cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8}
-    for world_size in (2, 3, 4):
+    for world_size in (2, 4):
         line = arguments(tmp_path / str(world_size), world_size, runner__envs="auto", **cut)
         ended = forks.run(line, world_size, tmp_path / f"job-{world_size}")
         assert set(ended.codes) == {0}, ended.err
@@ -179,7 +174,7 @@ def test_evaluate_says_how_good_a_run_is_and_the_same_on_two_ranks(finished: Pat
     before = content(finished)
     one, two = (forks.run([*line, str(count)], count, tmp_path / str(count)).out for count in (1, 2))
     assert one == two
-    assert "after 24 updates" in one
+    assert re.search("best agent, of update (12|24) of 24", one)
     assert "games       33 with the most probable actions" in one
     shares = [float(re.search(rf"^{end} +([0-9.]+)%", one, re.M)[1]) for end in ("win_rate", "death_rate", "cut_rate")]  # type: ignore[index]
     assert sum(shares) == pytest.approx(100, abs=0.2)
@@ -292,7 +287,7 @@ def test_it_learns(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     line = ["fit", "--config=configs/snake/5x5.yaml", "--runner.total_steps=150_000", f"--output.root={tmp_path}"]
     alone = ["--fabric.devices=1", "--runner.envs=256"]
-    assert main([*line, *alone, "--log.tensorboard=false", "--log.curves=false"]) == 0
+    assert main([*line, *alone, "--curves=false"]) == 0
     rows = rows_of(tmp_path / "snake-5x5")
     first, last = rows[0]["score"], rows[-1]["score"]
     assert first < 4  # though no move of its own kills it while another does not

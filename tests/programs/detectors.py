@@ -28,8 +28,7 @@ SMALL = {
     "packing.global_max_length": 256,
     "packing.max_length": 192,
     "evaluation.pictures": 2,
-    "log.tensorboard": False,
-    "log.curves": False,
+    "curves": False,
     "fabric.accelerator": "cpu",
 }
 

@@ -71,12 +71,7 @@ class Forks:
                 args=(
                     list(arguments),
                     dict(environment or {})
-                    | {
-                        **place,
-                        "RANK": str(rank),
-                        "LOCAL_RANK": str(rank % local),
-                        "GROUP_RANK": str(rank // local),
-                    }
+                    | {**place, "RANK": str(rank), "LOCAL_RANK": str(rank % local), "GROUP_RANK": str(rank // local)}
                     if world_size > 1
                     else dict(environment or {}),
                     str(folder),

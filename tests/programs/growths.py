@@ -25,9 +25,7 @@ SMALL = {
     "growth.block": 2,
     "growth.commit_every": 1,
     "evaluation.environments": 2,
-    "log.csv": False,
-    "log.tensorboard": False,
-    "log.curves": False,
+    "curves": False,
     "fabric.accelerator": "cpu",
 }
 

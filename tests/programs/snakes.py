@@ -19,8 +19,7 @@ SMALL = {
     "runner.divergence_every": 8,
     "evaluation.every": 12,
     "evaluation.episodes": 9,
-    "log.tensorboard": False,
-    "log.curves": False,
+    "curves": False,
     "fabric.accelerator": "cpu",
 }
 

@@ -59,6 +59,23 @@ class Mirror(gymnasium.Env[Any, Any]):
         return (500 + 100 * self.shown).astype(np.float32)
 
 
+class Cue(gymnasium.Env[Any, Any]):
+    """One of two lamps is lit, at the first step alone; the action of the last step must name it."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turn, self.lamp = 0, int(self.np_random.integers(2))
+        return np.eye(2, dtype=np.float32)[self.lamp], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.turn += 1
+        last = self.turn == TURNS
+        return np.zeros(2, np.float32), float(last and action == self.lamp), last, False, {}
+
+
 class Pictures(Doors):
     """What the loop cannot read: a dictionary."""
 

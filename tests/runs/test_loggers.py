@@ -19,7 +19,7 @@ from stageb.config import LoggerConfig
 from stageb.runs.loggers import Loggers
 
 BREAKS = {"class_path": f"{__name__}.Breaking", "init_args": {"after": 3}}
-ALL = ["lightning.fabric.loggers.CSVLogger", {"class_path": "lightning.pytorch.loggers.TensorBoardLogger"}, BREAKS]
+ALL = ["CSVLogger", {"class_path": "lightning.pytorch.loggers.TensorBoardLogger"}, BREAKS]
 SERVICE: dict[str, Any] = {"class_path": f"{__name__}.Service", "init_args": {"project": "tickets"}}
 KEYS: dict[str, Any] = {"runner.epochs": 1, "runner.log_every_s": 0}
 
@@ -126,7 +126,7 @@ def test_a_run_that_goes_on_does_so_in_the_run_of_a_service(tmp_path: Path) -> N
 
 
 def test_snakes_rows_go_there_too(tmp_path: Path) -> None:
-    keys = {"loggers": ALL[:1], "log.csv": False, "runner.total_steps": snakes.GAMES * 4 * 2, "log_level": "error"}
+    keys = {"loggers": ALL[:1], "runner.total_steps": snakes.GAMES * 4 * 2, "log_level": "error"}
     assert main(snakes.arguments(tmp_path, **{name.replace(".", "__"): value for name, value in keys.items()})) == 0
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
     assert [float(row["policy_loss"]) for row in logged(tmp_path / "run")] == [row["policy_loss"] for row in rows]
@@ -135,7 +135,7 @@ def test_snakes_rows_go_there_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loggers", "told"),
     [
-        (["CSVLogger"], "give a class by its whole path"),
+        (["CVSLogger"], "there is no such class"),
         (["nowhere.CSVLogger"], "there is no such class"),
         (["lightning.fabric.loggers.CVSLogger"], "there is no such class"),
         (["lightning.fabric.Fabric"], "not a logger class"),

@@ -96,10 +96,7 @@ def test_a_picture_given_twice_is_told_with_both_places(root: Path, refused: Cal
     refused(
         studio(root, task("a.png", id=7), task("/data/upload/1/00112233-a.png", id=9), task("gone.png")),
         (root / "export.json", f'task 9: "a.png" is annotated at task 7 already; {ONE_PLACE}'),
-        (
-            root / "export.json",
-            f'task number 3: "gone.png": no such picture in {root}/im; put it there, under that name',
-        ),
+        (root / "export.json", f'task number 3: "gone.png": no such picture in {root}/im; put it there, under that name'),
     )
     xml = root / "Annotations"
     words = voc(root, a="<filename>a.png</filename>", b="<filename>./a.png</filename>", c="<filename>b.png</filename>")

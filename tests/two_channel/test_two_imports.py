@@ -202,7 +202,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 
 
 def test_data_are_made_without_what_only_a_fit_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "faster_coco_eval", "peft", "scipy", "tensorboard", "transformers")
+    without(monkeypatch, "faster_coco_eval", "scipy", "transformers")
     root = voc(tmp_path / "voc", a=annotation(box("cat", 1, 2, 11, 12)))
     assert stageb(["boxes", "voc", str(root), "--to", str(root / "all.jsonl")]) == 0
     counts = ["--train", "1", "--val", "0", "--test", "0"]

@@ -1,9 +1,8 @@
-"""The learner: what a step does to weights, however its samples are laid out; adapters; going on from a checkpoint."""
+"""The learner: what a step does to weights, however its samples are laid out; going on from a checkpoint."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,14 +22,13 @@ from stageb.job.world import World, pack, unpack
 from stageb.training.step import NonFiniteError
 from stageb.two_channel.boxes import text
 from stageb.two_channel.boxes.metrics import match_prefix
-from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, ScheduleConfig, TunerConfig
+from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, ScheduleConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import DetectorLearner, StepFigures, make_optimizers
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
 from stageb.two_channel.model import model
-from stageb.two_channel.model.adapters import adapt, merge_weights
 from stageb.two_channel.model.model import Detector
 
 Targets = list[Any]
@@ -139,12 +137,8 @@ def steps(learner: DetectorLearner, targets: Targets, count: int = 3, begin: int
     return [learner.step(step, iter(targets), totals, 1e-3) for step in range(begin, begin + count)]
 
 
-def learner_of(
-    root: Path, there: World, change: Callable[[Detector], None] = lambda _: None, **sections: Any
-) -> DetectorLearner:
-    found = made.detector(root, sections.get("model"))
-    change(found)
-    return DetectorLearner(there, found, made.config(**sections))
+def learner_of(root: Path, there: World, **sections: Any) -> DetectorLearner:
+    return DetectorLearner(there, made.detector(root, sections.get("model")), made.config(**sections))
 
 
 def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> None:
@@ -176,24 +170,19 @@ def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> 
     assert all(torch.equal(others[0][1][name], others[1][1][name]) for name in one)
 
 
-def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
-    cases: tuple[tuple[Callable[[Detector], None], Literal["adamw", "muon"]], ...] = (
-        (lambda _: None, "adamw"),
-        (adapter, "adamw"),
-        (lambda _: None, "muon"),
-    )
-    for change, optimizer in cases:
-        sections = {"schedule": ScheduleConfig(optimizer=optimizer)}
-        whole = learner_of(root, world(), change, **sections)
-        targets = made.taught(root, whole.detector)
-        begun = learner_of(root, world(), change, **sections)
-        steps(begun, targets, 2)
-        state = unpack(pack(begun.state()))
-        again = learner_of(root, world(), change, **sections)
-        again.take_up(state)
-        steps(whole, targets, 4), steps(again, targets, 2, begin=2)
-        pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
-        assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path, optimizer: Literal["adamw", "muon"]) -> None:
+    sections = {"schedule": ScheduleConfig(optimizer=optimizer)}
+    whole = learner_of(root, world(), **sections)
+    targets = made.taught(root, whole.detector)
+    begun = learner_of(root, world(), **sections)
+    steps(begun, targets, 2)
+    state = unpack(pack(begun.state()))
+    again = learner_of(root, world(), **sections)
+    again.take_up(state)
+    steps(whole, targets, 4), steps(again, targets, 2, begin=2)
+    pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
+    assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
 
 
 def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> None:
@@ -205,38 +194,6 @@ def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> 
     assert {name for name in its if "embed" in name or "norm" in name or name.endswith("bias")} == set()
     assert {name for name in theirs if "_proj" in name or "fc" in name or "qkv" in name} == {
         name for name in names.values() if name.endswith("bias") and ("_proj" in name or "fc" in name or "qkv" in name)
-    }
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_coordinate_tokens_trained_beside_adapters_are_embeddings_to_the_optimisers(root: Path, optimizer: Any) -> None:
-    """Decay would draw them, which hold whole embeddings, towards zero."""
-    found = made.detector(root)
-    adapter(found)
-    first, *muon = make_optimizers(found.model, ScheduleConfig(optimizer=optimizer))
-    names = {id(each): name for name, each in found.model.named_parameters()}
-    still = {names[id(each)] for group in first.param_groups if not group["weight_decay"] for each in group["params"]}
-    assert len(still) == 1 and "trainable_tokens" in next(iter(still))
-    given = [names[id(each)] for one in (first, *muon) for group in one.param_groups for each in group["params"]]
-    assert sorted(given) == sorted(name for name, each in found.model.named_parameters() if each.requires_grad)
-
-
-def test_frozen_weights_are_halved_where_precision_is_and_what_learns_is_not(root: Path) -> None:
-    folder, config, words = str(root / "model"), DetectorConfig(), made.WORDS
-    mixed, lora = FabricConfig(precision="bf16-mixed"), TunerConfig(kind="lora")
-    assert (
-        model.find_learning_dtype(mixed, TunerConfig()) == model.find_learning_dtype(FabricConfig(), lora) == torch.float32
-    )
-    found = model.load(folder, config, words, "cpu", model.find_learning_dtype(mixed, lora))
-    adapt(found.model, lora, found.first, seed=5)
-    kinds = {(each.requires_grad, each.dtype) for each in found.model.parameters()}
-    assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
-    learner = DetectorLearner(world("bf16-mixed"), found, made.config(tuner=lora, losses=LossConfig()))
-    told = steps(learner, made.taught(root, found), 8)
-    assert told[-1].losses["total"] < told[0].losses["total"]
-    plain = model.load(folder, config, words, "cpu").model.state_dict()
-    assert {name: each.shape for name, each in merge_weights(found.model)} == {
-        name: each.shape for name, each in plain.items()
     }
 
 
@@ -288,32 +245,6 @@ def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> N
         steps(learner_of(root, world(), packing=packs), targets)
     (figures,) = steps(learner_of(root, world(), packing=replace(packs, overlong="set_aside")), targets, 1)
     assert figures.set_aside == 1 and not figures.skipped
-
-
-def adapter(found: Detector) -> None:
-    adapt(found.model, TunerConfig(kind="lora", rank=4), found.first, seed=5)
-
-
-def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
-    plain = made.detector(root).model.state_dict()
-    learner = learner_of(root, world(), adapter)
-    targets = made.taught(root, learner.detector)
-    steps(learner, targets)
-    merged = dict(merge_weights(learner.detector.model))
-    assert merged.keys() == plain.keys()
-    changed = {name for name, each in plain.items() if not torch.equal(each, merged[name])}
-    assert any("visual" in name for name in changed) and not any("norm" in name or "bias" in name for name in changed)
-    moved = (merged["lm_head.weight"] != plain["lm_head.weight"]).any(-1).nonzero()[:, 0]
-    assert moved.min() >= learner.detector.first  # of the tokens, coordinates alone
-
-    model.save(learner.detector, tmp_path)
-    other = model.load(str(tmp_path), DetectorConfig(), made.WORDS, "cpu")
-    logits = []
-    for each in (learner.detector, other):
-        lines = [packing.make_line(each, *target) for target in targets]
-        states = packing.forward(each.model, packing.pack(each, lines, made.totals(lines)))
-        logits.append(each.head().logits(states))
-    torch.testing.assert_close(logits[0], logits[1], atol=1e-4, rtol=1e-5)
 
 
 def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> None:

@@ -54,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "PAUSE_S", 0.0)
-    arguments = detectors.arguments(tmp_path, log__curves=True)
+    arguments = detectors.arguments(tmp_path, curves=True)
     assert main(arguments) == 0
     err = capsys.readouterr().err
     told = rows(tmp_path / "run")
@@ -105,18 +105,6 @@ def test_what_answers_came_to_is_told(whole: Path) -> None:
     assert told["rollout/parse_truncated_rate"] + told["rollout/parse_malformed_rate"] > 0
     assert told["rollout/predicted_per_true"] > 0
     assert rows(whole)[-1]["eval/recall_50"] > 0
-
-
-def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
-    """What is saved answers as what has learnt did, and the run goes on from it."""
-    keys = {"tuner__kind": "lora", "schedule__steps": 2}
-    assert main(detectors.arguments(tmp_path, **keys)) == 0
-    last = rows(tmp_path / "run")[-1]
-    assert (
-        main(["evaluate", str(tmp_path / "run"), f"--data={data_of(tmp_path / 'run')}", "--accelerator=cpu", "--pictures=0"])
-        == 0
-    )
-    assert last["eval/f1_50"] >= 0
 
 
 def test_boxes_may_stand_before_names(tmp_path: Path) -> None:

@@ -16,12 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
-from stageb.two_channel.learning.losses import (
-    NAMES,
-    PackLabels,
-    compute_losses,
-    soft_cross_entropy,
-)
+from stageb.two_channel.learning.losses import NAMES, PackLabels, compute_losses, soft_cross_entropy
 from stageb.two_channel.learning.packing import AHEAD, Line, fits, make_packs
 from stageb.two_channel.model.model import Head
 from stageb.two_channel.types import BINS, Target

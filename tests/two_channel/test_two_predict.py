@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance import check_equal_bytes
 from PIL import Image
-from programs import detectors, forks
+from programs import detectors
 
 from stageb.__main__ import main
 from stageb.store.commits import read_commit
@@ -58,23 +59,14 @@ def rows(to: Path) -> list[dict[str, Any]]:
 def test_every_world_size_writes_the_same_bytes_and_so_does_a_call_that_was_killed(
     run: Path, images: Path, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "whole"
-    ended = forks.run(words(run, images, whole), 1, tmp_path / "job")
-    assert ended.codes == (0,), ended.err
+    def line(name: str, world_size: int) -> list[str]:
+        return words(run, images, tmp_path / name, f"--devices={world_size}")
+
+    ended, *_ = check_equal_bytes(tmp_path, line, lambda name: content(tmp_path / name), kills=[(0.4, 1, 2)])
+    whole = tmp_path / "1"
     assert [row["images"][0] for row in rows(whole)] == sorted(row["images"][0] for row in rows(whole))
     assert len(rows(whole)) == 12 == len(list((whole / "yolo" / "labels").rglob("*.txt")))
     assert f"{whole}/predictions.jsonl: 12 pictures, " in ended.out and "(chosen on val)" in ended.out
-    two = forks.run(words(run, images, tmp_path / "two", "--devices=2"), 2, tmp_path / "job-2")
-    assert set(two.codes) == {0}, two.err
-    assert content(tmp_path / "two") == content(whole)
-    count = len(ended.operations[0])
-    for point in (count // 4, count // 2):
-        to = tmp_path / str(point)
-        assert forks.run(words(run, images, to), 1, to / "job", point).codes == (137,)
-        again = forks.run(words(run, images, to, "--devices=2"), 2, to / "again")
-        assert set(again.codes) == {0}, again.err
-        found = {name: data for name, data in content(to).items() if not name.startswith(("job", "again"))}
-        assert found == content(whole)
 
 
 def test_pictures_may_be_answered_in_the_views_that_a_run_has_learnt_from(

@@ -177,11 +177,7 @@ def curve(learnt: Learnt, judge: Judge | CodeFirst, test: Sequence[Ticket], cell
         if (cell.noise or point.rollouts <= cell.budget) and point.guidance.rules != shown:
             shown = point.guidance.rules
             right = judge.right(point.guidance, test) if cell.measured else []
-            yield {
-                "rollouts": point.rollouts,
-                "rules": [rule.text for rule in shown],
-                "right": marks(right),
-            }
+            yield {"rollouts": point.rollouts, "rules": [rule.text for rule in shown], "right": marks(right)}
 
 
 def marks(right: Sequence[bool]) -> str:

@@ -51,12 +51,7 @@ class Counting:
 
 
 def propose(
-    cases: Sequence[Case],
-    guidance: Guidance,
-    engine: Engine,
-    answers: int,
-    key: int,
-    counting: Counting = Counting(),
+    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counting: Counting = Counting()
 ) -> tuple[list[Proposal], int]:
     """The distinct proposals among ``answers`` answers to these cases, the most frequent first; and how many answers were
     asked for: none where every case is right. Where ``counting`` has cases, evidence counted over them is shown too."""
@@ -71,12 +66,7 @@ def propose(
 
 
 def _shown(
-    cases: Sequence[Case],
-    guidance: Guidance,
-    engine: Engine,
-    answers: int,
-    key: int,
-    counting: Counting,
+    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counting: Counting
 ) -> tuple[list[ReflectionInput], list[Request]]:
     """What each answer sees, and its request: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)

@@ -353,13 +353,7 @@ class Decoder:
         return mask, self._forward(ids.to(self._device), positions.to(self._device), mask, Past(cache, stems), keep, shown)
 
     def _forward(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        mask: Tensor,
-        past: Past,
-        keep: int = 1,
-        shown: Mapping[str, Any] = NOTHING,
+        self, ids: Tensor, positions: Tensor, mask: Tensor, past: Past, keep: int = 1, shown: Mapping[str, Any] = NOTHING
     ) -> Tensor:
         """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns), or
         (rows, 1, columns, cached + columns); ``positions`` as ids, or three of them; the model is also told what is

@@ -158,7 +158,7 @@ def _score_by_shared(
 
 
 def build(model: ModelConfig, device: str) -> Engine:
-    """Load the checkpoint that ``model`` names onto ``device``, or over all devices where ``device_map`` says so.
+    """Load the checkpoint that ``model`` names onto ``device``.
 
     Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the checkpoint cannot be reached or
     read.
@@ -173,16 +173,13 @@ def build(model: ModelConfig, device: str) -> Engine:
     weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
     if model.attn_implementation is not None:
         weights["attn_implementation"] = model.attn_implementation
-    if model.device_map is not None:
-        weights["device_map"] = model.device_map
     bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()  # that none can turn off
     try:
         if not gguf:
             refuse_code(name, model)
         with bars:
             loaded, tokenizer, config = _load(name, options, weights)
-        if model.device_map is None:
-            loaded = loaded.to(device)
+        loaded = loaded.to(device)
         if not gguf and _gains_by_halving(model, device, config):
             use_half_products(loaded)
         if model.quantize:
@@ -237,7 +234,7 @@ def _gains_by_halving(model: ModelConfig, device: str, config: Any) -> bool:
 
 
 def _chosen_for_cpu(model: ModelConfig, device: str) -> bool:
-    return model.torch_dtype == "auto" and device.startswith("cpu") and model.device_map is None
+    return model.torch_dtype == "auto" and device.startswith("cpu")
 
 
 def auto_class(config: Any) -> Any:
@@ -257,8 +254,6 @@ def explain_failure(error: Exception, model: ModelConfig, device: str) -> Config
     if "trust_remote_code" in cause:
         remedy = f"the checkpoint brings its own code; {_TRUST}"
         return ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
-    if "accelerate" in cause and model.device_map is not None:
-        return ConfigError("model.device_map", model.device_map, "it needs the accelerate package; install it, or set null")
     if model.attn_implementation is not None and ("attn" in cause or "attention" in cause):
         return ConfigError("model.attn_implementation", model.attn_implementation, f"choose another, or null: {cause}")
     if isinstance(error, (RuntimeError, AssertionError)) and "mismatch" not in cause:

@@ -24,6 +24,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from stageb import seeds
+from stageb.config import require
 from stageb.engines.chat import Chat
 from stageb.engines.config import GGUF, ModelConfig, find_checkpoint
 from stageb.engines.protocol import Completion, Engine, Ids, Prompt, Question, Request, Row, continue_row, without_images
@@ -152,9 +153,8 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where vLLM is missing or too old, or a value of the config is at fault; ``EngineError`` where vLLM
     cannot load the checkpoint.
     """
-    for key in ("device_map", "attn_implementation"):
-        if getattr(model, key) is not None:
-            raise ConfigError(f"model.{key}", getattr(model, key), "the vllm engine decides that itself; set null")
+    chosen = model.attn_implementation
+    require(chosen is None, "model.attn_implementation", chosen, "the vllm engine decides that itself; set null")
     folder = find_checkpoint(model.model_name_or_path)
     if folder.endswith(GGUF):
         raise ConfigError("model.model_name_or_path", folder, "a GGUF file is for model.engine transformers, or a server")

@@ -19,7 +19,6 @@ from stageb.errors import InputError, shown
 from stageb.guidance.rules.prompts import REASON, VERDICT, Words, verdict_lines
 from stageb.guidance.words.types import (
     HEADLINE_KEY,
-    PASS_FAIL,
     Answers,
     Calibration,
     Candidate,
@@ -256,9 +255,7 @@ def score_verdicts(
     calibration, and 0."""
     lines = tuple(verdict_lines(words).values())
     scores = engine.score([Question(prompt, lines) for prompt in prompts])
-    if tuple(words.verdicts) != PASS_FAIL:
-        return scores
-    return [(each.of(passes - fails), 0.0) for each, (passes, fails) in zip(calibrations, scores, strict=True)]
+    return [calibration.weigh(each) for calibration, each in zip(calibrations, scores, strict=True)]
 
 
 def find_shares(scores: Sequence[float], temperature: float) -> list[float]:

@@ -1,11 +1,11 @@
 """A stand-in for a language model, for tests and examples: it follows plain rules by their letter, and learns from cases.
 
-It is a fake. It reads the prompts of ``prompts.py`` (whose words tell it which kind of prompt it has) and knows four
-shapes of rule: ``Fail if A is B.``, ``Pass if ...``, ``... unless ...`` and ``... if a summary mentions WORD.``, with
-``is not`` and ``and``; in Chinese ``不通过：若A为B。``. Summaries are read as ``A: B; C: D``, or as words where they hold
-nothing of the kind. Of what was counted to set errors apart, it takes the first clue that has these shapes. Everything is
-a function of the prompt, the temperature and the key, so the ``scripted`` engine can run the whole loop on it, and the loop
-measurably learns.
+It is a fake. It reads the prompts of ``prompts.py`` (whose words tell it which kind of prompt it has, and of which labels)
+and knows four shapes of rule: ``Fail if A is B.``, ``Pass if ...``, ``... unless ...`` and ``... if a summary mentions
+WORD.``, with ``is not`` and ``and``; in Chinese ``不通过：若A为B。``. Summaries are read as ``A: B; C: D``, or as words
+where they hold nothing of the kind. Of what was counted to set errors apart, it takes the first clue that has these shapes.
+Everything is a function of the prompt, the temperature and the key, so the ``scripted`` engine can run the whole loop on
+it, and the loop measurably learns.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from itertools import combinations
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Prompt
-from stageb.guidance.rules.prompts import WORDS, Words, answer_text
-from stageb.guidance.words.types import HEADLINE_KEY, Verdict
+from stageb.guidance.rules.prompts import VERDICT, WORDS, Words, answer_text, name_labels, spell
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 from stageb.seeds import stream, uniform
 
 FOLLOWER = "stageb.guidance.judging.follower:respond"  # what the scripted engine runs where no function is named
@@ -36,9 +36,10 @@ _MENTIONS = re.compile(r".*\bmentions ")
 class _RuleForms:
     """How rules are written in one language."""
 
-    rule: re.Pattern[str]  # verdict word, if or unless, conditions
-    fail: str
-    pass_: str
+    lists: str  # where a reflection prompt lists the verdict words
+    between: str  # two of them
+    rule: str  # verdict word, if or unless, conditions
+    writes: str
     is_: str  # a condition
     not_: str  # its denial
     and_: str
@@ -46,9 +47,9 @@ class _RuleForms:
 
 _FORMS = {
     "en": _RuleForms(
-        re.compile(r"(Pass|Fail) (if|unless) (.+?)\.?"), "Fail if {}.", "Pass if {}.", " is ", " is not ", " and "
+        r"begins with (.+) and says", ", | or ", r"({}) (if|unless) (.+?)\.?", "{} if {}.", " is ", " is not ", " and "
     ),
-    "zh": _RuleForms(re.compile(r"(通过|不通过)：(若|除非)(.+?)。?"), "不通过：若{}。", "通过：若{}。", "为", "不为", "且"),
+    "zh": _RuleForms("规则以“(.+)”开头", "、|”、“|”?或“?", "({})：(若|除非)(.+?)。?", "{}：若{}。", "为", "不为", "且"),
 }
 
 
@@ -77,30 +78,47 @@ def respond(prompt: Prompt, decode: Decode, key: int) -> str:
     draw = uniform(key, 0) if decode.temperature > 0 else 1.0
     if draw < GARBLES:
         return "Verdict: hard to say"
-    for language, words in WORDS.items():
+    for language, forms in _FORMS.items():
+        words = _find_words(prompt.system, language)
         if prompt.system.startswith(words.rollout.partition("{")[0]):
-            return _judge(prompt, language, slip=draw < GARBLES + SLIPS)
+            return _judge(prompt, words, forms, slip=draw < GARBLES + SLIPS)
         if prompt.system.startswith(words.reflection.partition("{")[0]):
-            return _propose(prompt.user, words, _FORMS[language], key)
+            return _propose(prompt.user, words, forms, key)
     return "I judge inspection tickets and improve guidance, nothing else."
 
 
-def _judge(prompt: Prompt, language: str, slip: bool) -> str:
-    """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means pass."""
-    forms = _FORMS[language]
+def _find_words(system: str, language: str) -> Words:
+    """The words of a language, with the labels that a prompt lists."""
+    words, forms = WORDS[language], _FORMS[language]
+    found = re.search(rf"^{VERDICT} (.+)$|{forms.lists}", system, re.MULTILINE)
+    labels = tuple(re.split(forms.between, found[1] or found[2])) if found else ()
+    is_own = len(labels) > 1 and [label.lower() for label in labels] != [*words.verdicts.values()]
+    return name_labels(words, labels) if is_own else words
+
+
+def _find_rules(text: str, words: Words, forms: _RuleForms) -> dict[str, tuple[Verdict, bool, str]]:
+    """The rules in a prompt, by key: the verdict, whether it is given where the conditions hold, and these."""
+    spelled = {spell(verdict, words): verdict for verdict in words.verdicts}
+    form = forms.rule.format("|".join(map(re.escape, spelled)))
+    read = {key: re.fullmatch(form, text) for key, text in _RULE_LINE.findall(text)}
+    return {key: (spelled[rule[1]], rule[2] in ("if", "若"), rule[3]) for key, rule in read.items() if rule}
+
+
+def _judge(prompt: Prompt, words: Words, forms: _RuleForms, slip: bool) -> str:
+    """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means pass; of other labels
+    the first rule that holds wins, and no rule means the first."""
+    labels = tuple(words.verdicts)
     summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
     facts = {fact.casefold() for fact in _facts(summaries, forms)}
-    verdict: Verdict = "pass"
-    reason = f"{HEADLINE_KEY}: no rule fails it"
-    for rule_key, text in _RULE_LINE.findall(prompt.system):
-        rule = forms.rule.fullmatch(text)
-        if rule and (rule[2] in ("if", "若")) == all(_holds(term, facts, forms) for term in rule[3].split(forms.and_)):
-            verdict, reason = "pass" if rule[1] in ("Pass", "通过") else "fail", f"{rule_key}: {rule[3]}"
-            if verdict == "pass":
+    verdict, reason = labels[0], f"{HEADLINE_KEY}: no rule fails it"
+    for rule_key, (given, if_, conditions) in _find_rules(prompt.system, words, forms).items():
+        if if_ == all(_holds(term, facts, forms) for term in conditions.split(forms.and_)):
+            verdict, reason = given, f"{rule_key}: {conditions}"
+            if verdict == "pass" or labels != PASS_FAIL:
                 break
     if slip:
-        verdict = "fail" if verdict == "pass" else "pass"
-    return answer_text(verdict, reason, WORDS[language])
+        verdict = labels[labels.index(verdict) - 1]
+    return answer_text(verdict, reason, words)
 
 
 def _holds(term: str, facts: set[str], forms: _RuleForms) -> bool:
@@ -121,22 +139,23 @@ def _facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
 def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
     """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or one narrower."""
     asked = _asked(user, words, forms)
-    rules = {name: rule[3] for name, text in _RULE_LINE.findall(user) if (rule := forms.rule.fullmatch(text))}
+    known = _find_rules(user, words, forms)
+    rules = {name: conditions for name, (_, _, conditions) in known.items()}
     blamed = Counter(name for case in asked.wrong if (name := case.reason.partition(":")[0]) in rules)
     mended = asked.rule if asked.rule in rules else ""
-    if not mended and asked.label == "pass" and blamed:
+    if not mended and asked.label == next(iter(words.verdicts)) and blamed:
         mended = blamed.most_common(1)[0][0]
     if mended:
         operation = {"op": "remove", "key": mended, "rationale": "it judges tickets the wrong way"}
         turned = [case.name for case in asked.wrong if asked.rule or case.reason.startswith(f"{mended}:")]
         if asked.right and uniform(key, 1) < 0.5:
             more = _telling(asked.right, asked.wrong, forms, key, set(rules[mended].split(forms.and_)))
-            form = forms.fail if asked.label == "pass" else forms.pass_
-            operation |= {"op": "update", "text": form.format(rules[mended] + forms.and_ + more)}
+            verdict = spell(known[mended][0], words)
+            operation |= {"op": "update", "text": forms.writes.format(verdict, rules[mended] + forms.and_ + more)}
     else:
-        condition = _counted(asked, forms, set(rules.values()))
-        condition = condition or _telling(asked.wrong, asked.right, forms, key, set(rules.values()))
-        text = (forms.fail if asked.label == "fail" else forms.pass_).format(condition)
+        taken = set(rules.values()) if tuple(words.verdicts) == PASS_FAIL else set[str]()  # others may move to the front
+        condition = _counted(asked, forms, taken) or _telling(asked.wrong, asked.right, forms, key, taken)
+        text = forms.writes.format(spell(asked.label, words), condition)
         operation = {"op": "add", "text": text, "rationale": "common to the wrong cases"}
         turned = [case.name for case in asked.wrong if case.facts.issuperset(condition.split(forms.and_))]
     return json.dumps({"operations": [{**operation, "evidence": turned}]}, ensure_ascii=False)

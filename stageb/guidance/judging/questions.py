@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from stageb.engines.protocol import Prompt, Request
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Candidate, Guidance, Record, Round
 
 T = TypeVar("T")
@@ -82,13 +81,7 @@ def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
 
 # Reasons on demand (``sampler.reasons: wrong``): whose answers give one once verdicts are chosen, and the records then.
 #
-# Of a ticket that is judged wrong, reflection reads why the chosen answer judged so, and an audit's files say it; all other
-# answers end with their verdicts.
-
-
-def reads_reasons(batch: Round, config: LoopConfig) -> bool:
-    """Whether anybody reads why tickets of a round are judged wrong."""
-    return batch.learns or config.jump_reflection
+# Of a ticket that is judged wrong, reflection reads why the chosen answer judged so; all others end with their verdicts.
 
 
 def add_reasons(batch: Round, records: Sequence[Record], guidance: Guidance) -> Dialogue[list[Record]]:

@@ -20,7 +20,7 @@ from stageb.errors import ConfigError, at
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, can_write_reasons
 from stageb.guidance.judging.follower import with_follower
-from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons, reads_reasons
+from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import CodedRule, CodedRules, speaking_rules
@@ -140,7 +140,7 @@ class GuidanceRanks:
         if distills:
             grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
             sampler = replace(sampler, grid=grid, samples_per_decode=1, reasons="all")
-        elif sampler.reasons == "wrong" and not reads_reasons(batch, self.config):
+        elif sampler.reasons == "wrong" and not batch.learns:
             sampler = replace(sampler, reasons="none")
 
         def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
@@ -196,7 +196,7 @@ class GuidanceRanks:
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
             found = rollout.judge_tickets(tickets, guidance, self._model, sampler, self.words, self.judges_by)
-            return [[each.merit, each.tokens] for each in found]
+            return [[each.merit, each.tokens, each.by_rules, each.shares] for each in found]
 
         tickets: list[Ticket] = []
         groups: list[Group] = []
@@ -281,10 +281,6 @@ def load_judge(
 
 def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
     """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
-    if world.world_size > 1 and model.device_map is not None:
-        if world.is_global_zero:
-            print(f"model.device_map {model.device_map!r} is ignored: every rank holds the whole model on its own device")
-        model = replace(model, device_map=None)
     model = with_follower(model)
     with heartbeat.at("loading the model", "quiet"):
         engine = engines.build(model, world.device)

@@ -53,7 +53,7 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.costs import has_labels, prices_of
-from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
+from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal, Rule
 
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
@@ -140,6 +140,7 @@ class _Teacher:
         readings = [reading(case.ticket) for case in cases]
         masks = find_terms(readings, forms)
         coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words).each)
+        fixed = [rule for rule in self.present.rules if rule.is_fixed]
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
         plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
         material = Material(
@@ -151,10 +152,18 @@ class _Teacher:
             (prices["fail"], prices["pass"]),
             labelled=labelled if has_labels(labels) else {},
             named=find_named(plain, [case.ticket.reason for case in cases]),
-            keeps=bool(speaking_rules([rule for rule in self.present.rules if rule.is_fixed], words)),
+            held=_mask(self._find_held(fixed)) if has_labels(labels) else 0,
+            keeps=bool(speaking_rules(fixed, words)),
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
+
+    def _find_held(self, fixed: Sequence[Rule]) -> Iterable[int]:
+        """The places of tickets that fixed rules decide, or may."""
+        rules = replace(self.present, rules=(*self.present.rules[:1], *(rule for rule in fixed if rule.key != HEADLINE_KEY)))
+        judge = read_rules(rules, self.tools.vocabulary, self.tools.words).compile()
+        rulings = (judge(reading(case.ticket)) for case in self.bundle.judged)
+        return (place for place, ruling in enumerate(rulings) if ruling.rule != HEADLINE_KEY)
 
     def teach(
         self, groups: Sequence[Group], block: Sequence[Group], stacker: Stacker | None
@@ -199,12 +208,13 @@ class _Teacher:
         why = f"{unseen} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
         operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
         if whole.replaces:
-            kept, former = [rule.text for rule in rules], [rule for rule in self.present.rules if rule.key != HEADLINE_KEY]
+            free = [rule for rule in self.present.rules if not rule.is_fixed]
+            kept, former = [rule.text for rule in rules], [rule for rule in free if rule.key != HEADLINE_KEY]
             if whole.lists and kept == [rule.text for rule in former]:
                 return None
             spare = [rule for rule in former if whole.lists or rule.text not in kept]
             operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
-            if speaking_rules(self.present.rules[:1], words):
+            if speaking_rules(free[:1], words) and free[0].key == HEADLINE_KEY:
                 evidence = operations[0].evidence
                 operations.append(Operation("update", HEADLINE_KEY, (), words.neutral_headline, "", evidence))
         edited = apply(self.present, operations, self.bundle.name)
@@ -225,10 +235,10 @@ class _Teacher:
 
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
-    """Whether the rules as code, under which a ticket passes of which they say nothing, give tickets their labels."""
+    """Whether the rules as code, under which a ticket of which they say nothing has the first label, give tickets theirs."""
     judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
     tickets = [tools.tickets[i] for i in positions]
-    return [(judge(reading(ticket)).verdict or "pass") == ticket.label for ticket in tickets]
+    return [(judge(reading(ticket)).verdict or guidance.labels[0]) == ticket.label for ticket in tickets]
 
 
 def _takes_rules(edit: Edit) -> bool:

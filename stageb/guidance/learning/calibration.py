@@ -2,9 +2,10 @@
 
 A model that orders tickets well may still put nearly all of them on one side: its log-odds carry what the words "pass" and
 "fail" are worth to it anywhere. A slope and an offset mend that (Platt, "Probabilistic outputs for support vector
-machines", 1999). Where rules can be read as code, what they say of a ticket is evidence beside the model's and gets a
-weight of its own (stacking: Wolpert, "Stacked generalization", 1992), so that the verdict follows whoever is right more
-often. A ridge keeps a few tickets that happen to be told apart from making every verdict certain.
+machines", 1999); with labels of a mission's own, an offset for each. Where rules can be read as code, what they say of a
+ticket is evidence beside the model's and gets a weight of its own (stacking: Wolpert, "Stacked generalization", 1992), so
+that the verdict follows whoever is right more often. A ridge keeps a few tickets that happen to be told apart from making
+every verdict certain.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.judging.answers import sigmoid
-from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
+from stageb.guidance.judging.answers import find_shares
+from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Verdict
 
 FEWEST = 16  # tickets to fit on
 RIDGE = 1.0  # of the slope, about 1, and of the weight of rules, about 0; a hundredth of it of the offset, about 0
@@ -29,56 +30,79 @@ FITTED = 1e-5  # a step of weights that is no step
 BINS = 10  # of probabilities, of about as many tickets each
 
 Numbers = NDArray[np.float64]
+Scores = Sequence[float]  # log-probabilities of a mission's labels, but for a constant
 
 
 def fit_calibration(
-    log_odds: Sequence[float],
-    passes: Sequence[bool],
+    scores: Sequence[Scores],
+    labelled: Sequence[Verdict],
+    labels: tuple[Verdict, ...],
     rulings: Sequence[Verdict | None] = (),
     counts: Sequence[float] = (),
 ) -> Calibration:
-    """The calibration under which tickets of these ``log_odds``, of which the rules as code say ``rulings``, have their
-    labels with the highest probability; none where they are too few, or all of one label. Each ticket ``counts`` so much,
-    without that one."""
-    if len(passes) < FEWEST or len(set(passes)) < 2:
+    """The calibration under which tickets of these ``scores``, of which the rules as code say ``rulings``, have their labels
+    with the highest probability: a softmax over ``labels`` with one slope, and an offset for each but the first. None where
+    they are too few, or all of one label. Each ticket ``counts`` so much, without that one."""
+    if len(labelled) < FEWEST or len(set(labelled)) < 2:
         return UNCALIBRATED
-    scale = max(1.0, math.sqrt(sum(each * each for each in log_odds) / len(log_odds)))
-    rows = np.array(
-        [
-            (each / scale, Calibration(1.0, 0.0, 1.0).given(ruling).offset, 1.0)
-            for each, ruling in zip_longest(log_odds, rulings)
-        ]
-    )
-    prior, ridge = np.array([1.0, 0.0, 0.0]), np.array([RIDGE, RIDGE, RIDGE / 100])
-    fitted = fit_logistic(rows, np.array(passes, float), np.array(counts or [1.0] * len(rows)), prior, ridge, prior)
-    slope, rules, offset = fitted.tolist()
-    return Calibration(round(max(LEAST_SLOPE, slope / scale), 6), round(offset, 6), round(max(0.0, rules), 6))
+    leads, others = centre(scores), len(labels) - 1
+    scale = max(1.0, find_spread(leads))
+    ruled = [[float(label == ruling) for label in labels] for _, ruling in zip_longest(labelled, rulings)]
+    is_other = np.broadcast_to(np.eye(len(labels))[:, 1:], (*leads.shape, others))
+    rows = np.concatenate([(leads / scale)[..., None], np.array(ruled)[..., None], is_other], axis=2)
+    prior, ridge = np.array([1.0, 0.0, *[0.0] * others]), np.array([RIDGE, RIDGE, *[RIDGE / 100] * others])
+    wanted = np.array([[float(label == each) for label in labels] for each in labelled])
+    fitted = _fit_softmax(rows, wanted, np.array(counts or [1.0] * len(rows)), prior, ridge)
+    slope, rules, *offsets = fitted.tolist()
+    found = Calibration.of_labels(labels, max(LEAST_SLOPE, slope / scale), [0.0, *offsets], max(0.0, rules))
+    return found.rounded
 
 
-def find_log_odds(merit: float, label_passes: bool, temperature: float) -> float:
-    """The log-odds of a pass that give a ticket of that label this ``merit`` at ``temperature``."""
-    share = min(1 - 1e-6, max(1e-6, merit if label_passes else 1 - merit))
-    return temperature * math.log(share / (1 - share))
+def find_scores(judgement: Judgement, label: Verdict, labels: Sequence[Verdict], temperature: float) -> tuple[float, ...]:
+    """The log-probabilities of ``labels``, but for a constant, that give a ticket of this ``label`` its judgement at
+    ``temperature``; where that tells of its label alone, the others have as much each."""
+    rest = (1 - judgement.merit) / (len(labels) - 1)
+    shares = judgement.shares or [judgement.merit if each == label else rest for each in labels]
+    return tuple(temperature * math.log(min(1 - 1e-6, max(1e-6, each))) for each in shares)
 
 
 def calibrate(
-    guidance: Guidance, merits: Mapping[int, float], passes: Mapping[int, bool], temperature: float
+    guidance: Guidance, judged: Mapping[int, Judgement], labelled: Mapping[int, Verdict], temperature: float
 ) -> tuple[Guidance, dict[int, float]]:
-    """``guidance`` calibrated by its ``merits`` on tickets, of which ``passes`` says the labels; and its merits then."""
-    log_odds = {i: find_log_odds(merit, passes[i], temperature) for i, merit in merits.items()}
-    further = fit_calibration(list(log_odds.values()), list(passes.values()))
-    after = {i: sigmoid(further.of(odds) * (1 if passes[i] else -1), temperature) for i, odds in log_odds.items()}
+    """``guidance`` calibrated by how it judges tickets, of which ``labelled`` says the labels; and its merits then."""
+    labels = guidance.labels
+    scores = {i: find_scores(each, labelled[i], labels, temperature) for i, each in judged.items()}
+    further = fit_calibration(list(scores.values()), [labelled[i] for i in scores], labels)
+    after = {i: find_shares(further.weigh(each), temperature)[labels.index(labelled[i])] for i, each in scores.items()}
     return replace(guidance, calibration=further.after(guidance.calibration)), after
 
 
-def measure_calibration_error(log_odds: Sequence[float], passes: Sequence[bool]) -> float:
-    """The expected calibration error: how far the probability of a pass is from the share of passes, in the mean over
-    ``BINS`` bins of as many tickets each, as they come by probability (Naeini et al., AAAI 2015)."""
-    chances = find_chances(np.array(log_odds, float))
-    order = np.argsort(chances, kind="stable")  # by label, equal ones would lie in bins of one label each
-    off, count = (chances - np.array(passes, float))[order], len(order)
-    bins = (off[place * count // BINS : (place + 1) * count // BINS] for place in range(BINS))
-    return sum(abs(float(each.sum())) for each in bins) / max(1, count)
+def centre(scores: Sequence[Scores]) -> Numbers:
+    """Scores less their mean, ticket by ticket."""
+    found = np.array(scores, float)
+    centred: Numbers = found - found.mean(axis=1, keepdims=True)
+    return centred
+
+
+def find_spread(leads: Numbers) -> float:
+    """How far apart two labels' scores are, which ``leads`` holds less their mean: the root mean square over all pairs."""
+    return math.sqrt(2 * float((leads * leads).sum(axis=1).mean()) / (leads.shape[1] - 1))
+
+
+def measure_calibration_error(
+    scores: Sequence[Scores], labelled: Sequence[Verdict], labels: tuple[Verdict, ...] = PASS_FAIL
+) -> float:
+    """The expected calibration error: how far the probability of a label is from its share of the tickets, in the mean over
+    ``BINS`` bins of as many tickets each, as they come by probability (Naeini et al., AAAI 2015), and over labels."""
+    chances = np.array([find_shares(each, 1.0) for each in scores])
+    errors = []
+    for place, label in enumerate(labels[:1] if len(labels) == 2 else labels):  # of two, the other one says the same
+        mine, is_so = chances[:, place], np.array([each == label for each in labelled], float)
+        order, count = np.argsort(mine, kind="stable"), len(mine)  # by label, equal ones would lie in bins of one label each
+        off = (mine - is_so)[order]
+        bins = (off[spot * count // BINS : (spot + 1) * count // BINS] for spot in range(BINS))
+        errors.append(sum(abs(float(each.sum())) for each in bins) / max(1, count))
+    return sum(errors) / len(errors)
 
 
 def fit_logistic(
@@ -105,6 +129,24 @@ def find_chances(log_odds: Numbers) -> Numbers:
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _fit_softmax(rows: Numbers, wanted: Numbers, counts: Numbers, prior: Numbers, ridge: Numbers) -> Numbers:
+    """The weights of a softmax over labels, ``rows`` having the parts of each one's score, drawn to ``prior`` by ``ridge``:
+    Newton's method from there."""
+    fitted, drawn = prior.copy(), np.diag(ridge)
+    for _ in range(STEPS):
+        scores = rows @ fitted
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        apart = rows - np.einsum("ik,ikp->ip", chances, rows)[:, None]
+        slope = np.einsum("i,ik,ikp->p", counts, chances - wanted, rows) + ridge * (fitted - prior)
+        bend = np.einsum("ik,ikp,ikq->pq", counts[:, None] * chances, apart, apart) + drawn
+        step = np.linalg.solve(bend, slope)
+        fitted -= np.clip(step, -LONGEST_STEP, LONGEST_STEP)
+        if np.abs(step).max() < FITTED:
+            break
+    return fitted
 
 
 def _times(rows: Numbers, weights: Numbers) -> Numbers:

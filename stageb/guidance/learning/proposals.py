@@ -19,6 +19,7 @@ from stageb.guidance.rules.edits import named
 from stageb.guidance.rules.evidence import Clue
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text
 from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.texts import find_copied, one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
 from stageb.untrusted import strict_json
@@ -238,8 +239,9 @@ def _check_text(
     run = find_copied(text, (piece for case in cases for piece in reading(case.ticket).texts))
     if run:
         raise _UnusableError(f"text copied from a case: {run}")
+    moves = operation.op == "add" and has_labels(guidance.labels)  # to where it decides before others
     for rule in guidance.rules:
-        if rule.text == text and rule.key not in operation.merged_from:
+        if rule.text == text and rule.key not in operation.merged_from and not moves:
             raise _UnusableError(f"no change: {rule.key} has that text")
     if any(earlier.text == text for earlier in kept):
         raise _UnusableError("no change: an earlier operation writes that text")

@@ -133,7 +133,7 @@ def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int
 
     The label is drawn with the share that it has of the errors, weighed; half of the answers that meet an error of a rule
     look at that rule's alone, where it is known what that decides rightly. Half of the cases are errors; the others are
-    rightly judged tickets of the opposite label, which a careless rule would turn; where these are too few, further errors
+    rightly judged tickets of other labels, which a careless rule would turn; where these are too few, further errors
     take their places. The stream ``key`` decides every draw; none is made twice. No kind and no case where nothing is wrong.
     """
     wrong = [case for case in judged if not case.right]
@@ -154,7 +154,7 @@ def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int
 
 
 def of_kind(judged: Sequence[Case], kind: ErrorKind, guidance: Guidance) -> tuple[list[Case], list[Case]]:
-    """The errors of a kind, and the rightly judged tickets of the opposite label: of the same rule, where it names one."""
+    """The errors of a kind, and the rightly judged tickets of other labels: of the same rule, where it names one."""
     label, rule = kind
     there = [case for case in judged if not rule or deciding_rule(case, guidance) == rule]
     errors = [case for case in there if not case.right and case.ticket.label == label]

@@ -1,7 +1,7 @@
 """When which tickets are rolled out: the rounds of every epoch, as a function of config and tickets alone.
 
 Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, round by round, and
-judges val. At the end the final guidance is chosen, by val alone, and judged on test. An audit is an epoch 0 of all splits.
+judges val. At the end the final guidance is chosen, by val alone, and judged on test.
 
 Everything that a run does has a *place*, and places are in order, so a run goes on from a commit by passing over what is at
 or before the committed place. No list of a whole run is ever made: rounds are drawn when the loop comes to them.
@@ -48,16 +48,16 @@ class GuidanceSchedule:
 
     def __init__(self, splits: Mapping[str, Splits], config: LoopConfig, round_size: int) -> None:
         self.missions = tuple(splits)
-        self.epochs = range(1, config.runner.epochs + 1) if not config.jump_reflection else range(1, 1)
+        self.epochs = range(1, config.runner.epochs + 1)
         self._splits = splits
         self._config = config
         self._size = round_size
         self._number = {mission: number for number, mission in enumerate(splits)}
 
     def before(self) -> Iterator[Round]:
-        """Epoch 0: val and test before anything is learnt; all splits in an audit."""
+        """Epoch 0: val and test before anything is learnt."""
         for mission in self.missions:
-            for split in SPLITS if self._config.jump_reflection else SPLITS[1:]:
+            for split in SPLITS[1:]:
                 yield from self._rounds(self._span(0, mission, PHASES[split]), self._judged(mission, split))
 
     def train(self, epoch: int, mission: str) -> Iterator[Round]:
@@ -72,9 +72,8 @@ class GuidanceSchedule:
 
     def after(self, mission: str) -> Iterator[Round]:
         """Test under the final guidance, and what is distilled."""
-        if not self._config.jump_reflection:
-            yield from self._rounds(self._span(self._end, mission, TEST), self._splits[mission].test)
-        if self._config.distill.size and not self._config.jump_reflection:
+        yield from self._rounds(self._span(self._end, mission, TEST), self._splits[mission].test)
+        if self._config.distill.size:
             drawn = shuffled(self._splits[mission].train, stream(self._config.seed, "distill", mission))
             yield from self._rounds(self._span(self._end, mission, DISTILL), drawn)
 
@@ -147,10 +146,8 @@ class GuidanceSchedule:
 
     def _spans(self) -> Iterator[_Span]:
         """All phases with tickets, in order."""
-        audit, end = self._config.jump_reflection, self._end
-        before = [PHASES[split] for split in (SPLITS if audit else SPLITS[1:])]
-        plan = [(0, before), *((epoch, [TRAIN, VAL]) for epoch in self.epochs)]
-        plan += [] if audit else [(end, [TEST, DISTILL] if self._config.distill.size else [TEST])]
+        plan = [(0, [VAL, TEST]), *((epoch, [TRAIN, VAL]) for epoch in self.epochs)]
+        plan += [(self._end, [TEST, DISTILL] if self._config.distill.size else [TEST])]
         for epoch, phases in plan:
             for mission in self.missions:
                 yield from (self._span(epoch, mission, phase) for phase in phases)
@@ -168,16 +165,16 @@ class GuidanceSchedule:
         return _Span(place, named, mission, split, count)
 
     def _judged(self, mission: str, split: Split) -> Sequence[int]:
-        """The tickets of a split that are judged; an audit judges all."""
+        """The tickets of a split that are judged."""
         splits = self._splits[mission]
-        return splits.judged if split == "val" and not self._config.jump_reflection else splits.of(split)
+        return splits.judged if split == "val" else splits.of(split)
 
     def _rounds(self, span: _Span, tickets: Sequence[int]) -> Iterator[Round]:
         starts = range(0, len(tickets), self._size)
         for number, start in enumerate(starts):
             batch, place = tuple(tickets[start : start + self._size]), (*span.place[:3], number)
             last = number == len(starts) - 1
-            scale = {} if self._config.jump_reflection else self._splits[span.mission].scale.get(span.split, {})
+            scale = self._splits[span.mission].scale.get(span.split, {})
             yield Round(place, span.epoch, span.mission, span.split, number, batch, last, span.kind, scale)
 
 

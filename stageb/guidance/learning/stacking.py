@@ -4,20 +4,25 @@ the model's verdicts beside those of the rules as code.
 Rules fit the tickets that taught them better than others, so how far to trust them is learnt from others: block by block,
 in step with the test (``learning/gate/prequential.py``), tickets are judged under what earlier ones have taught, first by
 the test and then as material for the calibration of what follows. Each prompt shifts the model's log-odds by its rules and
-demonstrations. What comes from different prompts is made comparable by the middle and the spread of each prompt's log-odds
+demonstrations. What comes from different prompts is made comparable by the middle and the spread of each prompt's scores
 on the same reference tickets, whose labels play no part in that. Rules that more tickets taught are right more often: a
 ticket counts in proportion to those that taught the rules it was judged under.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stageb.guidance.judging.answers import sigmoid
+from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.calibration import find_log_odds, fit_calibration, measure_calibration_error
+from stageb.guidance.learning.calibration import (
+    centre,
+    find_scores,
+    find_spread,
+    fit_calibration,
+    measure_calibration_error,
+)
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations
 from stageb.guidance.rules.conditions import reading
@@ -30,11 +35,11 @@ from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Ver
 class Weighed:
     """How the model and the rules as code judge a ticket that taught neither."""
 
-    log_odds: float  # of the model, as they are
-    score: float  # in spreads of its prompt, from their middle
+    said: tuple[float, ...]  # of each label by the model, its log-probability but for a constant
+    scores: tuple[float, ...]  # the same, in spreads of its prompt, from their middle
     ruling: Verdict | None  # of the rules
-    passes: bool  # its label
-    calibrated: float | None  # log-odds, by tickets before it; None where these were too few
+    label: Verdict
+    calibrated: tuple[float, ...] | None  # the same, by tickets before it; None where these were too few
     taught: int  # tickets that taught the rules
 
 
@@ -59,26 +64,23 @@ class Stacker:
             return guidance, self
         shown = {each.source for each in guidance.shown}
         reference = [i for i in self.reference if self.tools.tickets[i].key not in shown]
-        (merits,) = yield from self.judge.merits([(guidance, [*reference, *block])])
-        log_odds = [
-            find_log_odds(merit, self._passes(i), self._temperature)
-            for i, merit in zip([*reference, *block], merits, strict=True)
-        ]
-        middle, spread = _describe(log_odds[: len(reference)])
-        fitted = _fit(list(self.weighed.values()))
+        (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
+        labelled, labels = [self._label(i) for i in (*reference, *block)], guidance.labels
+        said = [find_scores(each, label, labels, self._temperature) for each, label in zip(judged, labelled, strict=True)]
+        to_middle = _describe(said[: len(reference)], labels)
+        fitted = self._fit()
         is_known = fitted != UNCALIBRATED
-        slope = fitted.slope / spread
-        calibration = Calibration(round(slope, 6), round(fitted.offset - slope * middle, 6), fitted.rules)
+        calibration = fitted.after(to_middle).rounded
         weighed = {
             i: Weighed(
-                odds,
-                (odds - middle) / spread,
+                each,
+                to_middle.weigh(each),
                 ruling,
-                self._passes(i),
-                calibration.given(ruling).of(odds) if is_known else None,
+                self._label(i),
+                calibration.given(ruling).weigh(each) if is_known else None,
                 len(taught),
             )
-            for i, odds, ruling in zip(block, log_odds[len(reference) :], self._rule_on(guidance, block), strict=True)
+            for i, each, ruling in zip(block, said[len(reference) :], self._rule_on(guidance, block), strict=True)
         }
         after = replace(self, weighed={**self.weighed, **weighed})
         return replace(guidance, calibration=calibration) if is_known else None, after
@@ -87,7 +89,7 @@ class Stacker:
         """How the guidance that they were last judged under, calibrated, judges those of the tickets that are known."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
         return {
-            i: sigmoid(each.calibrated if each.passes else -each.calibrated, self._temperature)
+            i: find_shares(each.calibrated, self._temperature)[self.tools.labels.index(each.label)]
             for i, each in known.items()
             if each.calibrated is not None
         }
@@ -96,42 +98,48 @@ class Stacker:
     def calibration_errors(self) -> tuple[float, float] | None:
         """The expected calibration error before and after calibration, of tickets that played no part in it; None where
         there is none."""
-        known = [(each.log_odds, each.calibrated, each.passes) for each in self.weighed.values()]
-        odds = [(before, after, passes) for before, after, passes in known if after is not None]
-        if not odds:
+        known = [(each.said, each.calibrated, each.label) for each in self.weighed.values() if each.calibrated is not None]
+        if not known:
             return None
-        before, after, passes = zip(*odds, strict=True)
-        return round(measure_calibration_error(before, passes), 4), round(measure_calibration_error(after, passes), 4)
+        before, after, labelled = zip(*known, strict=True)
+        errors = (measure_calibration_error(scores, labelled, self.tools.labels) for scores in (before, after))
+        return round(next(errors), 4), round(next(errors), 4)
 
     @property
     def _temperature(self) -> float:
         return self.tools.config.sampler.grid[0].temperature
 
-    def _passes(self, position: int) -> bool:
-        return self.tools.tickets[position].label == "pass"
+    def _label(self, position: int) -> Verdict:
+        return self.tools.tickets[position].label
 
     def _is_right(self, position: int) -> bool:
         """Whether the model alone judged it right; a ticket that it has not judged counts as right."""
         known = self.weighed.get(position)
-        return known is None or (known.score > 0) == known.passes
+        if known is None:
+            return True
+        _, verdict = min((-score, label) for score, label in zip(known.scores, self.tools.labels, strict=True))
+        return verdict == known.label
+
+    def _fit(self) -> Calibration:
+        """The calibration of scores; none where too few are known."""
+        known = self.weighed.values()
+        most = max((each.taught for each in known), default=1)
+        return fit_calibration(
+            [each.scores for each in known],
+            [each.label for each in known],
+            self.tools.labels,
+            [each.ruling for each in known],
+            [each.taught / most for each in known],
+        )
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
         judge = read_rules(guidance, self.tools.vocabulary, self.tools.words).compile()
         return [judge(reading(self.tools.tickets[i])).verdict for i in positions]
 
 
-def _fit(known: Sequence[Weighed]) -> Calibration:
-    """The calibration of scores; none where too few are known."""
-    most = max((each.taught for each in known), default=1)
-    return fit_calibration(
-        [each.score for each in known],
-        [each.passes for each in known],
-        [each.ruling for each in known],
-        [each.taught / most for each in known],
-    )
-
-
-def _describe(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation, the latter large enough to divide by."""
-    middle = sum(values) / max(1, len(values))
-    return middle, math.sqrt(sum((each - middle) ** 2 for each in values) / max(1, len(values))) or 1.0
+def _describe(said: Sequence[tuple[float, ...]], labels: tuple[Verdict, ...]) -> Calibration:
+    """What puts the middle of such scores where none is ahead, and makes their spread 1."""
+    leads = centre(said or [(0.0,) * len(labels)])
+    middle = leads.mean(axis=0)
+    spread = find_spread(leads - middle) or 1.0
+    return Calibration.of_labels(labels, 1 / spread, (-middle / spread).tolist())

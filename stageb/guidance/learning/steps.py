@@ -38,11 +38,12 @@ from stageb.guidance.tickets.splits import (
     weigh_labels,
 )
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Proposal, Ticket, Verdict
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Judgement, Proposal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 CREDITED_ON = 96  # tickets that say what each rule earns
+LABELS = 8  # for so many, or fewer, are limits on rules and tokens meant; for more they grow
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
@@ -118,7 +119,7 @@ def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState,
         named = {each.source for each in guidance.shown}
         others = [i for i in positions if tools.tickets[i].key not in named]
         _, verdicts = yield from ask_once(judge.merits([(guidance, others[:CALIBRATED_ON])]), verdicts)
-    guidance, merits = _calibrate(guidance, verdicts.of(guidance), tools)
+    guidance, merits = _calibrate(guidance, verdicts.known_under(guidance), tools)
     if guidance == mission.guidance:
         return mission, verdicts
     known = {tools.tickets[i].key: merit for i, merit in merits.items()}
@@ -161,7 +162,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
         return rolled_out.get(position) or Case(tools.tickets[position], merits[position] > 0.5, None)
 
     def weighed(position: int) -> Case:
-        return replace(case_at(position), weight=weights[tools.tickets[position].label])
+        return replace(case_at(position), weight=weights.get(tools.tickets[position].label, 1.0))
 
     first, *others = (
         Bundle(each, key, tuple(map(weighed, fold))) for each, key, fold in zip(numbers, keys, folds, strict=True)
@@ -311,12 +312,12 @@ def choose_demonstrations(guidance: Guidance, cases: Sequence[Case], tools: Tool
     return demonstrate(guidance, cases, tools.vocabulary, tools.words, count, room)
 
 
-def _calibrate(guidance: Guidance, merits: Mapping[int, float], tools: Tools) -> tuple[Guidance, Mapping[int, float]]:
-    """``guidance`` calibrated by how it judges these tickets, and how it judges them then."""
+def _calibrate(guidance: Guidance, judged: Mapping[int, Judgement], tools: Tools) -> tuple[Guidance, Mapping[int, float]]:
+    """``guidance`` calibrated by how it judges these tickets, and the merits that it gives them then."""
     if not tools.weighs:
-        return guidance, merits
-    passes = {i: tools.tickets[i].label == "pass" for i in merits}
-    return calibrate(guidance, merits, passes, tools.config.sampler.grid[0].temperature)
+        return guidance, {}
+    labelled = {i: tools.tickets[i].label for i in judged}
+    return calibrate(guidance, judged, labelled, tools.config.sampler.grid[0].temperature)
 
 
 def _calibrate_edits(
@@ -327,9 +328,9 @@ def _calibrate_edits(
     if not tools.weighs or not needs_preparing(tools.config):
         return list(edits), verdicts
     some, calibrated = gate.race_on[:CALIBRATED_ON], []
-    judged, verdicts = yield from ask_once(gate.judge.merits([(edit.guidance, some) for edit in edits]), verdicts)
-    for edit, merits in zip(edits, judged, strict=True):
-        guidance, after = _calibrate(edit.guidance, dict(zip(some, merits, strict=True)), tools)
+    judged, verdicts = yield from ask_once(gate.judge.judgements([(edit.guidance, some) for edit in edits]), verdicts)
+    for edit, each in zip(edits, judged, strict=True):
+        guidance, after = _calibrate(edit.guidance, dict(zip(some, each, strict=True)), tools)
         verdicts = verdicts.plus(guidance, after)
         calibrated.append(replace(edit, guidance=guidance))
     return calibrated, verdicts
@@ -393,6 +394,6 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 
 def fits(guidance: Guidance, tools: Tools) -> bool:
     """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
-    config = tools.config.reflection
+    config, times = tools.config.reflection, max(1.0, len(guidance.labels) / LABELS)
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
-    return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens
+    return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times

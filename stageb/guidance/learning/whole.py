@@ -45,6 +45,7 @@ class Material:
     # Of a mission with labels of its own, the tickets of each, that of tickets which no rule speaks of last; ``fails`` are
     # those of the others then.
     labelled: Mapping[Verdict, int] = field(default_factory=dict)
+    held: int = 0  # tickets of such a mission that fixed rules speak of, before all that is learnt
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
 
 
@@ -73,10 +74,7 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TE
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
     present = material.fails ^ material.judged_fail
-    if material.labelled:
-        best = None if material.keeps else _learn_by_label(material, folds)
-    else:
-        best = _learn_of_two(material, folds, longest)
+    best = _learn_by_label(material, folds) if material.labelled else _learn_of_two(material, folds, longest)
     if not best or _cost(best[1], material) >= _cost(present & among, material):
         return None
     whole, wrong = best
@@ -141,9 +139,11 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
 
 
 def _learn_by_label(material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
-    """A list for each label but the last, among the tickets that those before it leave, and the tickets that these judge
-    wrong out of fold. What no list holds for has the last label. The label comes next that one line tells best."""
-    among, claimed, right, told = sum(folds), 0, 0, 0  # told: those that lists speak of out of fold
+    """A list for each label but the last, among the tickets that fixed rules and those before it leave, and the tickets that
+    all of these judge wrong out of fold. What no list holds for has the last label. The label comes next that one line tells
+    best."""
+    among, claimed = sum(folds), material.held
+    right, told = claimed & ~(material.fails ^ material.judged_fail), claimed  # told: what is spoken of out of fold
     lists: list[Whole] = []
     *others, default = material.labelled
     while others:

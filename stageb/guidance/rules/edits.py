@@ -35,7 +35,9 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
       text becomes the merged text. The others go.
     - An add whose text a rule has afterwards adds nothing; one whose text only removed rules had keeps the
       lowest-numbered of them. So nothing is lost and no key changes over a text that was there before and after.
-    - Rules of labels other than pass and fail, whose order decides, are added in the order given and always anew.
+    - Rules of labels other than pass and fail, whose order decides, are added in the order given and always anew, behind the
+      fixed ones and before all others: what is learnt later is about tickets that those judge wrong. One of these that says
+      the same goes.
     - Keys are never given again: ``next_number`` only grows.
     - Every rule that got its text here gets new metadata (``reflection_id``, ``op``, ``sources``, ``rationale``).
 
@@ -60,6 +62,10 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
     next_number = guidance.next_number
     adds, is_ordered = [operation for operation in operations if operation.op == "add"], has_labels(guidance.labels)
     for operation in adds if is_ordered else sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence)):
+        for rule in [each for each in rules.values() if each.text == operation.text] if is_ordered else ():
+            if number(rule) < guidance.next_number and not rule.is_fixed and rule.key != HEADLINE_KEY:
+                del rules[rule.key]
+                texts.remove(rule.text)
         if operation.text in texts:
             continue
         texts.add(operation.text)
@@ -70,7 +76,12 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
             rule = Rule(f"G{next_number}", operation.text, _metadata(operation, reflection_id))
             next_number += 1
         rules[rule.key] = rule
-    after = tuple(sorted(rules.values(), key=number))
+
+    def rank(rule: Rule) -> int:
+        is_new = number(rule) >= guidance.next_number
+        return 0 if rule.is_fixed or rule.key == HEADLINE_KEY else 1 if is_new else 2
+
+    after = tuple(sorted(rules.values(), key=rank if is_ordered else number))
     if after == guidance.rules:
         return guidance
     return replace(guidance, step=guidance.step + 1, rules=after, next_number=next_number)

@@ -53,14 +53,7 @@ def write_python(missions: Sequence[CodedMission]) -> str:
     imports = _join_imports([node for nodes, _ in parts for node in nodes])
     header = ["from __future__ import annotations", "", *imports, "", ""]
     return "\n".join(
-        [
-            f'"""{_PYTHON_HEADER}"""',
-            "",
-            *header,
-            *(body for _, body in parts),
-            *_write_missions(missions),
-            _PYTHON_END,
-        ]
+        [f'"""{_PYTHON_HEADER}"""', "", *header, *(body for _, body in parts), *_write_missions(missions), _PYTHON_END]
     )
 
 

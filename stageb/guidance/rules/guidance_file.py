@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words, name_labels
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.texts import labels_fault
 from stageb.guidance.words.types import (
     ESTIMATE,
@@ -272,14 +273,14 @@ def _unreadable(path: str | Path, what: str, remedy: str, line: int = 0) -> BadI
 
 def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     """One mission's guidance from a body without faults."""
-    metadata = body.get("metadata", {})
-    rules = sorted((Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()), key=number)
+    metadata, labels = body.get("metadata", {}), tuple(body.get("labels", PASS_FAIL))
+    rules = [Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()]
+    rules.sort(key=(lambda rule: rule.key != HEADLINE_KEY) if has_labels(labels) else number)  # there the order decides
     spent = Budget.of(body["spent"]) if "spent" in body else NOTHING
     demonstrations = tuple(
         Demonstration(**{**each, "per_image": tuple(each["per_image"].items())}) for each in body.get("demonstrations", ())
     )
-    next_number = body.get("next_number", number(rules[-1]) + 1)
-    calibration = Calibration(**body.get("calibration", {}))
+    next_number = body.get("next_number", max(map(number, rules)) + 1)
     taught_by, chosen_by = (frozenset(re.findall(rf".{{{NAME_LENGTH}}}", body.get(name, ""))) for name in SEEN)
     return Guidance(
         mission,
@@ -290,15 +291,15 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
         taught_by=taught_by,
         chosen_by=chosen_by,
         demonstrations=demonstrations,
-        calibration=calibration,
-        labels=tuple(body.get("labels", PASS_FAIL)),
+        calibration=Calibration.parse(body.get("calibration", {}), labels) or UNCALIBRATED,
+        labels=labels,
     )
 
 
 def _format_shown(guidance: Guidance) -> dict[str, Any]:
     """Demonstrations and calibration, where there are some."""
     shown = [{**asdict(each), "per_image": dict(each.per_image)} for each in guidance.demonstrations]
-    calibration = asdict(guidance.calibration) if guidance.calibration != UNCALIBRATED else {}
+    calibration = guidance.calibration.to_plain() if guidance.calibration != UNCALIBRATED else {}
     return {name: value for name, value in (("demonstrations", shown), ("calibration", calibration)) if value}
 
 
@@ -369,19 +370,17 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """What is wrong with demonstrations and calibration."""
     faults: list[_Fault] = []
-    demonstrations, calibration = body.get("demonstrations", []), body.get("calibration", {})
-    if not isinstance(demonstrations, list) or not all(map(_is_demonstration, demonstrations)):
+    demonstrations, labels = body.get("demonstrations", []), body.get("labels", PASS_FAIL)
+    if not isinstance(demonstrations, list) or not all(_is_demonstration(each, labels) for each in demonstrations):
         faults.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
-    names = {each.name for each in fields(Calibration)}
-    is_known = isinstance(calibration, dict) and calibration.keys() <= names
-    if not is_known or not all(type(each) in (int, float) and abs(each) < MOST for each in calibration.values()):
+    if Calibration.parse(body.get("calibration", {}), labels) is None:
         faults.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
     return faults
 
 
-def _is_demonstration(each: Any) -> bool:
+def _is_demonstration(each: Any, labels: Sequence[Verdict]) -> bool:
     names = {field.name for field in fields(Demonstration)}
-    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in PASS_FAIL:
+    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in labels:
         return False
     summaries = each["per_image"]
     texts = [each[name] for name in ("source", "rule", "text")]

@@ -23,10 +23,11 @@ from stageb.guidance.rules.expression import (
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
-from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels
+from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels, spell
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.wordings import Grammar
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import (
     HEADLINE_KEY,
     PASS_FAIL,
@@ -43,22 +44,17 @@ from stageb.guidance.words.types import (
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
     """What stands before a rule's condition, and behind it, in the language and the verdict words of ``words``."""
     grammar = choose_grammar(words)
-    return f"{_spell(verdict, words)}{grammar.if_[0]}", grammar.end
+    return f"{spell(verdict, words)}{grammar.if_[0]}", grammar.end
 
 
 def write_rule(code: RuleCode, words: Words) -> str:
     """``code`` in the language and the verdict words of ``words``."""
-    grammar, verdict = choose_grammar(words), _spell(code.verdict, words)
+    grammar, verdict = choose_grammar(words), spell(code.verdict, words)
     if code.condition is None:
         assert code.exception is not None  # it says something
         return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
     exception = f"{grammar.unless[1]}{_write(code.exception, grammar)}" if code.exception else ""
     return f"{verdict}{grammar.if_[0]}{_write(code.condition, grammar)}{exception}{grammar.end}"
-
-
-def _spell(verdict: Verdict, words: Words) -> str:
-    spelled = words.verdicts[verdict]
-    return spelled[:1].upper() + spelled[1:]
 
 
 def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
@@ -250,7 +246,7 @@ def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
 #
 # Instruct models that read rules alone judge like a coin. Shown a ticket for each rule, with its verdict, and as many of
 # which no rule speaks, they apply the rules. A rule's ticket is one of which the rule as code says its label; those that the
-# model judges wrong come first. Where no rule speaks yet, tickets of both labels are shown, and stay until rules need their
+# model judges wrong come first. Where no rule speaks yet, tickets of all labels are shown, and stay until rules need their
 # room.
 
 
@@ -287,9 +283,10 @@ def demonstrate(
     wanted = max(LEAST, sum(each.rule in rules for each in kept)) if rules else 0
     kept += [each for each in found.values() if each.rule == HEADLINE_KEY][: max(0, wanted - counts[HEADLINE_KEY])]
     if not rules and not kept:
-        each_label = [[each for each in found.values() if each.verdict == label] for label in PASS_FAIL]
-        pairs = [each for pair in zip(*each_label, strict=False) for each in pair][:BY_LABEL]
-        kept = [replace(each, rule="", text="") for each in pairs]
+        each_label = [[each for each in found.values() if each.verdict == label] for label in guidance.labels]
+        turns = zip_longest(*each_label) if has_labels(guidance.labels) else zip(*each_label, strict=False)
+        by_turn = [each for turn in turns for each in turn if each][:BY_LABEL]
+        kept = [replace(each, rule="", text="") for each in by_turn]
     cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
     kept = [each for each in kept if cost[each.source] <= room * SHARE]
     by_label = [each for each in kept if not each.rule]
@@ -299,7 +296,7 @@ def demonstrate(
         if cost[each.source] <= room:
             room -= cost[each.source]
             chosen.append(each)
-    return replace(guidance, demonstrations=tuple(_alternate(chosen)))
+    return replace(guidance, demonstrations=tuple(_alternate(chosen, guidance.labels)))
 
 
 def _find_deciding(
@@ -316,9 +313,8 @@ def _find_deciding(
             yield case, key, texts.get(key, "")
 
 
-def _alternate(some: Sequence[Demonstration]) -> list[Demonstration]:
-    """Fails and passes in turn, as far as there are both: the model leans to what it has read last."""
-    sides: dict[Verdict, list[Demonstration]] = {"fail": [], "pass": []}
-    for each in some:
-        sides[each.verdict].append(each)
-    return [each for pair in zip_longest(*sides.values()) for each in pair if each]
+def _alternate(some: Sequence[Demonstration], labels: Sequence[Verdict]) -> list[Demonstration]:
+    """Those of each label in turn, fails before passes, as far as there are some: the model leans to what it has read
+    last."""
+    sides = [[each for each in some if each.verdict == label] for label in reversed(labels)]
+    return [each for turn in zip_longest(*sides) for each in turn if each]

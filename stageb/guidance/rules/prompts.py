@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
+from types import MappingProxyType
 from typing import Any
 
 from stageb.engines.config import ModelConfig
@@ -43,17 +44,19 @@ from stageb.tiny import NAME
 VERDICT, REASON = "Verdict:", "Reason:"
 
 
-def _filled(words: Words, forms: Mapping[str, str], **changed: Any) -> Words:
-    """``words`` with ``forms`` in the places of ``<...>``, and further fields changed. Texts that are templates themselves
-    get curly brackets of a form doubled."""
+def _filled(
+    words: Words, forms: Mapping[str, str], of: Mapping[Verdict, Mapping[str, str]] = MappingProxyType({}), **changed: Any
+) -> Words:
+    """``words`` with ``forms`` in the places of ``<...>``, those ``of`` a verdict in its own texts, and further fields
+    changed. Texts that are templates themselves get curly brackets of a form doubled."""
 
-    def put(text: str, template: bool = True) -> str:
+    def put(text: str, forms: Mapping[str, str] = forms, template: bool = True) -> str:
         doubled = {name: form.replace("{", "{{").replace("}", "}}") if template else form for name, form in forms.items()}
         return re.sub("<([A-Za-z ]+)>", lambda found: doubled[found[1]], text)
 
     texts: dict[str, Any] = {name: put(getattr(words, name)) for name in ("rollout", "reflection")}
     for name in ("counted", "right", "wrong"):
-        texts[name] = {verdict: put(text) for verdict, text in getattr(words, name).items()}
+        texts[name] = {verdict: put(text, of.get(verdict, forms)) for verdict, text in getattr(words, name).items()}
     headline = put(words.neutral_headline, template=False)
     return replace(words, neutral_headline=headline, **texts, **changed)
 
@@ -74,6 +77,10 @@ _FIRST_RULE = {"en": "the first wins", "zh": "最前面的优先"}  # the same o
 _LABEL_HEADLINE = {
     "en": "A ticket is <first label> unless a rule says otherwise.",
     "zh": "除非有规则另行判定，否则为<first label>。",
+}
+_LABEL_FORMS = {  # of one label, against all others
+    "en": {"to pass": "as {}", "should pass": "should be {}", "to fail": "as another label"},
+    "zh": {"pass": "{}", "fail": "其他标签"},
 }
 
 
@@ -112,12 +119,16 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
         forms |= {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
         for verdict, word in own.items():
             forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
-        either = re.compile(rf"(?<![a-z0-9])({re.escape(fails)}|{re.escape(passes)})(?![a-z0-9])", re.IGNORECASE)
-        changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": either}
+        changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": _find_any([fails, passes])}
     if has_instruct_texts(prompt, model):
         template = replace(template, **INSTRUCT[prompt.language])
     begun = begins_answers(prompt, model, is_local(model.engine))
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
+
+
+def _find_any(words: Sequence[str]) -> re.Pattern[str]:
+    """What finds one of these ``words`` in a rule."""
+    return re.compile(rf"(?<![a-z0-9])({'|'.join(map(re.escape, words))})(?![a-z0-9])", re.IGNORECASE)
 
 
 def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
@@ -129,17 +140,19 @@ def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
 
 @cache
 def _with_labels(language: str, has_instruct: bool, begin: str, labels: tuple[Verdict, ...]) -> Words:
-    """Nobody reflects on such a mission: what is learnt of it code learns."""
-    forms = _name_all(language, labels, _FIRST_RULE[language])
+    """Each label stands where pass does, and all others where fail does."""
+    template, between = _TEMPLATES[language], {"en": ", ", "zh": "”、“"}[language]
+    listed = {"Pass": between.join(labels[:-1]), "Fail": labels[-1]}
+    forms = _name_all(language, labels, _FIRST_RULE[language]) | {"first label": labels[0]} | listed
+    forms |= {name.lower(): each for name, each in listed.items()}
+    of_label = {label: {name: form.format(label) for name, form in _LABEL_FORMS[language].items()} for label in labels}
     texts: dict[str, Any] = {
-        "counted": {},
-        "right": {},
-        "wrong": {},
-        "neutral_headline": _LABEL_HEADLINE[language],
-        "reflection": "",
+        name: dict.fromkeys(labels, getattr(template, name)["pass"]) for name in ("counted", "right", "wrong")
     }
-    template = replace(_TEMPLATES[language], **{**(INSTRUCT[language] if has_instruct else {}), **texts})
-    return _filled(template, forms | {"first label": labels[0]}, verdicts={each: each for each in labels}, begin=begin)
+    texts |= {**(INSTRUCT[language] if has_instruct else {}), "neutral_headline": _LABEL_HEADLINE[language]}
+    wording = _find_any(sorted(labels, key=len, reverse=True))
+    changed = {"verdicts": {each: each for each in labels}, "verdict_wording": wording, "begin": begin}
+    return _filled(replace(template, **texts), forms, of_label, **changed)
 
 
 def begins_answers(prompt: PromptConfig, model: ModelConfig, continues: bool) -> bool:
@@ -198,7 +211,8 @@ def ticket_text(ticket: Ticket) -> str:
 
 def render_guidance(guidance: Guidance) -> str:
     """All of a guidance that the verdicts under it depend on, as one text."""
-    further = [repr(part) for part in (guidance.shown, guidance.calibration) if part not in ((), UNCALIBRATED)]
+    parts = guidance.shown, guidance.calibration, guidance.calibration.offsets
+    further = [repr(part) for part in parts if part not in ((), UNCALIBRATED)]
     return "\n".join([rule_lines(guidance), *further])
 
 
@@ -258,7 +272,13 @@ def rule_opening(shown: ReflectionInput, words: Words) -> str:
     label = next((case.ticket.label for case in shown.cases if not case.right), None)
     if words.instruct is None or label is None:
         return ""
-    return words.instruct.opens.format(verdict=words.verdicts[label].capitalize())
+    return words.instruct.opens.format(verdict=spell(label, words))
+
+
+def spell(verdict: Verdict, words: Words) -> str:
+    """A verdict as the first word of a rule."""
+    spelled = words.verdicts[verdict]
+    return spelled[:1].upper() + spelled[1:]
 
 
 def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
@@ -306,8 +326,9 @@ def case_text(case: Case, words: Words) -> str:
 
 
 def ordered_cases(cases: Sequence[Case]) -> list[Case]:
-    """Right cases before wrong ones, pass before fail, otherwise as given: the order in which a prompt names them."""
-    return sorted(cases, key=lambda case: (not case.right, case.ticket.label == "fail"))
+    """Right cases before wrong ones, pass before fail, other labels by name, otherwise as given: the order in which a prompt
+    names them."""
+    return sorted(cases, key=lambda case: (not case.right, case.ticket.label == "fail", case.ticket.label))
 
 
 def verdict_lines(words: Words) -> dict[Verdict, str]:

@@ -70,12 +70,12 @@ def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tupl
             numbered = _NUMBERED.fullmatch(line)
             number = int(numbered[1]) if numbered else last + 1
             place = (mission, "experiences", f"G{numbered[1] if numbered else number}")
-            if number <= last and (last or place in lines):
+            if number <= last and (place in lines or (last and "labels" not in content[mission])):
                 bad.append(BadLine(path, at, f"{place[2]} after G{last}", "let numbers grow, or leave them out"))
             content[mission]["experiences"][place[2]] = numbered[3].strip() if numbered else line
             if numbered and numbered[2]:
                 content[mission]["metadata"][place[2]] = {numbered[2]: True}
-            lines[place], last = at, number
+            lines[place], last = at, max(number, last)
     if not content and not bad:
         bad.append(BadLine(path, 0, "no mission and no rule", "write [the mission], and its rules below, one a line"))
     if bad:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from stageb.guidance.rules.cells import POWER, clean_value, fold_text
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
-from stageb.guidance.words.columns import PARQUET, SHEETS, ColumnsConfig, Decimal
+from stageb.guidance.words.columns import TABBED, ColumnsConfig, Decimal
 from stageb.guidance.words.texts import find_nearest
 from stageb.guidance.words.types import Content
 from stageb.untrusted.strict_json import FaultError, short
@@ -146,8 +146,7 @@ class Table:
         self._repeats: Counter[tuple[str, ...]] = Counter()
         texts = self._decode(lines)
         first = next(texts, "")
-        by_tabs = path.lower().endswith((".tsv", *SHEETS, *PARQUET))
-        self.delimiter = "\t" if by_tabs else ";" if ";" in first and "," not in first else ","
+        self.delimiter = "	" if path.lower().endswith(TABBED) else ";" if ";" in first and "," not in first else ","
         self._reader = csv.reader(chain([first] if first else [], texts), delimiter=self.delimiter, strict=True)
         header = next(self._rows(), None)
         if header is None:

@@ -11,6 +11,7 @@ from stageb.settings import DATA, Section, setting
 Decimal = Literal[".", ","]
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 PARQUET = (".parquet",)
+TABBED = (".tsv", *SHEETS, *PARQUET)  # tables whose cells are parted by tabs, as they are or as ``sheets.py`` writes them
 
 
 @dataclass(frozen=True)
@@ -60,4 +61,4 @@ class ColumnsConfig(Section, at="columns"):
 
 def is_table(path: str) -> bool:
     """Whether a ticket file is a table, by its name."""
-    return path.lower().endswith((".csv", ".tsv", *SHEETS, *PARQUET))
+    return path.lower().endswith((".csv", *TABBED))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.former import FORMER_KEYS
@@ -193,9 +193,10 @@ class ReflectionConfig(Section, at="reflection"):
     max_prompt_tokens: int = setting(8192, at_least(1))
     """Tokens of a reflection prompt, at most; an answer sees fewer cases if its prompt would be longer."""
     max_rules: int = setting(24, at_least(1))
-    """Rules that a guidance may hold, including the headline. A further rule replaces the one that earns least."""
+    """Rules that a guidance may hold, including the headline; with more than eight labels, in proportion. A further rule
+    replaces the one that earns least."""
     max_guidance_tokens: int = setting(1024, at_least(1))
-    """Tokens of all rules together, at most; again, the rule that earns least makes room."""
+    """Tokens of all rules together, at most, likewise; again, the rule that earns least makes room."""
     max_rule_chars: int = setting(240, at_least(1))
     """Characters of one rule, at most."""
     temperature: float = setting(1.0, at_least(0))
@@ -270,7 +271,7 @@ class EarlyStopConfig(Section, at="early_stop"):
 
 
 @dataclass(frozen=True)
-class BudgetConfig(Section, at="budget"):
+class BudgetConfig(TimeConfig, at="budget"):
     """What may be spent, over all missions and from the start, before learning ends.
 
     The step that reaches a limit is the last and is completed; judging val and test comes on top.
@@ -280,8 +281,6 @@ class BudgetConfig(Section, at="budget"):
     """Sampled answers and verdicts for the gate, together; judging val and test counts before learning, but not after."""
     tokens: int | None = setting(None, LIMIT)
     """Tokens read and written, of rollouts, gate and reflection."""
-    seconds: float | None = setting(None, LIMIT)
-    """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
 
 
 @dataclass(frozen=True)
@@ -331,15 +330,13 @@ class LoopConfig(Section, at=""):
     early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
-    jump_reflection: bool = False
-    """Only audit: judge all tickets under the given guidance, list what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     report: bool = True
     """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time. And measure what a
     model that nobody can read reaches on the same tickets, where scikit-learn is installed."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive the figures, each a class path, or class_path and init_args: CSV, TensorBoard, ..."""
+    """Lightning loggers that receive the figures, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed: info: progress; warning, error: less; debug: every round, and everything that libraries log."""
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Verdict = str  # one of the labels of a mission
+from stageb.guidance.words.calibration import PASS_FAIL as PASS_FAIL
+from stageb.guidance.words.calibration import UNCALIBRATED as UNCALIBRATED
+from stageb.guidance.words.calibration import Calibration as Calibration
+from stageb.guidance.words.calibration import Verdict as Verdict
+
 Split = Literal["train", "val", "test"]
 Fault = Literal[  # why an answer cannot be read
     "empty", "filtered", "gives its prompt back", "thinking never closed", "cut off", "refuses", "not the two-line answer"
 ]
 OpName = Literal["add", "update", "merge", "remove"]
 
-PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
 HEADLINE_KEY = "G0"
 FIXED = "fixed"  # in a rule's metadata: that learning neither changes nor removes it
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
@@ -187,37 +190,12 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """What turns the log-odds of a pass that a model gives under one guidance into those that labels bear out."""
-
-    slope: float = 1.0
-    offset: float = 0.0
-    rules: float = 0.0  # added where the rules as code pass a ticket, taken off where they fail it: evidence of its own
-
-    def of(self, log_odds: float) -> float:
-        """The calibrated log-odds of a ticket of which the rules say nothing as code."""
-        return self.slope * log_odds + self.offset
-
-    def given(self, ruling: Verdict | None) -> Calibration:
-        """The calibration of a ticket of which the rules as code say this."""
-        sign = {"pass": 1, "fail": -1}.get(ruling or "", 0)
-        return Calibration(self.slope, self.offset + sign * self.rules)
-
-    def after(self, first: Calibration) -> Calibration:
-        """Both in turn: ``first``, then this one, which has no part for rules."""
-        return Calibration(self.slope * first.slope, self.of(first.offset), self.slope * first.rules)
-
-
-UNCALIBRATED = Calibration()
-
-
-@dataclass(frozen=True, slots=True)
 class Guidance:
     """A mission's numbered rules at one step."""
 
     mission: str  # whose guidance this is
     step: int  # grows by one with every accepted edit
-    rules: tuple[Rule, ...]  # in ascending number; the first is G0, the headline
+    rules: tuple[Rule, ...]  # in ascending number, of labels of its own in the order that decides; the first is G0
     next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
     spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
     taught_by: frozenset[str] = frozenset()  # what the tickets say (``groups.name_content``) that it was learnt, raced or
@@ -279,6 +257,7 @@ class Judgement:
     merit: float  # the share of answers, in [0, 1], that give the ticket's label
     tokens: int  # read and made; 0 where the ticket was not judged
     by_rules: bool = False  # whether rules as code gave it, and no model
+    shares: Sequence[float] = ()  # of labels of its own, how probable each is; none where nothing is weighed
 
 
 @dataclass(frozen=True, slots=True)

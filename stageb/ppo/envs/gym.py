@@ -28,6 +28,7 @@ MASK = "action_mask"  # in what environments tell beside observations: as Gymnas
 class GymEnvironment(Environment):
     """A vector of Gymnasium's, with autoreset disabled."""
 
+    begins_anew = True
     measures: Mapping[str, str] = {
         "return": "rewards of an episode",
         "cut_rate": "",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded, short
 from stageb.runs.folder import METRICS
-from stageb.runs.logs import Curves, RowView
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel.boxes import metrics
@@ -35,7 +35,6 @@ CURVES = Curves(
     tested={"rollout/f1": "val/f1_50"},
     apart="most probable tokens, val",
 )
-VIEW = RowView(CURVES)
 
 
 def make_row(
@@ -107,7 +106,7 @@ def write_card(
     """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
     was best on val (None without val), ``size`` the number of the model's parameters."""
     base = config.model.model_name_or_path
-    began = f"fine-tuned from `{base}` ({config.tuner.kind})" if base else "trained from random weights"
+    began = f"fine-tuned from `{base}`" if base else "trained from random weights"
     steps = best["step"] if best else rows[-1]["step"]
     parts = {"train": inputs.train, "val": inputs.val, "test": inputs.test}
     lines = [
@@ -218,9 +217,9 @@ class DetectorRun(LearningRun):
 
     config: TwoChannelConfig
     schedule: DetectorSchedule  # from ``ready`` on
-    view, unit = VIEW, "step"
+    curves, unit = CURVES, "step"
     not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures")
-    packages = ("torch", "lightning", "transformers", "peft")
+    packages = ("torch", "lightning", "transformers")
 
     def __init__(self, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` describe the machine."""
@@ -301,7 +300,7 @@ class DetectorRun(LearningRun):
         if test and self.config.evaluation.pictures:
             shown = test.samples[: self.config.evaluation.pictures]
             evaluate.draw(shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE)
-        if self._ends(step + 1) and step + 1 < self.schedule.steps:
+        if self._ends(step + 1) and not self._is_over and step + 1 < self.schedule.steps:
             patience = self.config.evaluation.patience
             self.progress.tells(f"val F1 has not risen for {patience} evaluations: ended after step {step + 1}")
 
@@ -330,4 +329,5 @@ class DetectorRun(LearningRun):
     def _ends(self, done: int) -> bool:
         """Whether the run ends when ``done`` steps are done."""
         patience = self.config.evaluation.patience
-        return done >= self.config.schedule.steps or bool(patience and self._best and self._best["since"] >= patience)
+        stops = bool(patience and self._best and self._best["since"] >= patience)
+        return done >= self.config.schedule.steps or self._is_over or stops

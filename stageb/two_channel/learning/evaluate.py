@@ -17,14 +17,7 @@ from stageb.store import disk, trust
 from stageb.store.output import check_target
 from stageb.two_channel.boxes import data, metrics, predictions
 from stageb.two_channel.boxes.metrics import Detections, match
-from stageb.two_channel.boxes.text import (
-    Spelling,
-    cut_before_special,
-    fill_prompt,
-    find_spelling,
-    list_true_objects,
-    parse,
-)
+from stageb.two_channel.boxes.text import Spelling, cut_before_special, fill_prompt, find_spelling, list_true_objects, parse
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.rollout import Writer

@@ -33,7 +33,6 @@ from stageb.two_channel.config import ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.learning import packing, recorded
 from stageb.two_channel.learning.losses import NAMES, compute_losses
 from stageb.two_channel.learning.packing import Line, Pack
-from stageb.two_channel.model import adapters
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.model.tower import Geometry
 from stageb.two_channel.types import Sample, StepTotals, Target
@@ -266,12 +265,11 @@ def deterministic(device: torch.device) -> Iterator[None]:
 
 def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bool:
     """Whether layers can be recorded as CUDA graphs: attention must be one kernel, all layers of a tower must get the same
-    sequence lengths, all weights must be trained, and one forward and backward pass must run at a time."""
+    sequence lengths, and one forward and backward pass must run at a time."""
     return (
         torch.device(world.device).type == "cuda"
         and Geometry.known(detector.model.model.visual)
         and config.fabric.precision == "bf16-mixed"
-        and config.tuner.kind != "lora"
         and not config.model.gradient_checkpointing
     )
 
@@ -294,9 +292,8 @@ def compile_layers(model: nn.Module) -> None:
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
     """The optimisers of the trained weights of ``model``. Matrices have weight decay and, if ``config`` asks for it, Muon;
-    vectors and embeddings, those trained beside adapters included, have neither."""
+    vectors and embeddings have neither."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
-    embeddings |= set(map(id, adapters.find_token_embeddings(model)))
     trained = [each for each in model.parameters() if each.requires_grad]
     decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
     others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]

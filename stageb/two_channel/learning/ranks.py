@@ -33,7 +33,7 @@ from stageb.two_channel.learning.learner import DetectorLearner, PlannedStep, St
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
-from stageb.two_channel.model import adapters, model
+from stageb.two_channel.model import model
 from stageb.two_channel.types import DetectorRollout, Sample, StepTotals, Target
 
 Example = tuple[Sample, Target]
@@ -103,11 +103,8 @@ class DetectorRanks:
 
     def _learner(self, folder: str) -> DetectorLearner:
         """This rank's learner."""
-        dtype = model.find_learning_dtype(self.config.fabric, self.config.tuner)
-        detector = model.load(folder, self.config.model, self._words, self.world.device, dtype)
+        detector = model.load(folder, self.config.model, self._words, self.world.device)
         detector.eyes.share(self.reader.eyes)
-        if self.config.tuner.kind == "lora":
-            adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
         return DetectorLearner(self.world, detector, self.config)
 
     def take_up(self, path: str | None) -> None:
@@ -150,9 +147,9 @@ class DetectorRanks:
         return zip(samples, (DetectorRollout(tuple(ids), *rest) for ids, *rest in rows), strict=True)
 
     def _refresh(self, step: int) -> None:
-        """Load the weights from before ``step``, the current step, into the writer, adapters merged."""
+        """Load the weights from before ``step``, the current step, into the writer."""
         if self.writer.version != step:
-            self.writer.take(adapters.merge_weights(self.learner.detector.model), step)
+            self.writer.take(self.learner.detector.model.state_dict().items(), step)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

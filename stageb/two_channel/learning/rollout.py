@@ -57,12 +57,7 @@ class Writer:
         """The current weights by name, on the CPU; tied ones once."""
         return {name: weight.cpu() for name, weight in self._weights.items()}
 
-    def write(
-        self,
-        samples: Sequence[Sample],
-        keys: Sequence[int],
-        decode: Decode,
-    ) -> list[DetectorRollout]:
+    def write(self, samples: Sequence[Sample], keys: Sequence[int], decode: Decode) -> list[DetectorRollout]:
         """An answer to each of ``samples``, drawn from the stream of its key alone."""
         requests = [
             Request(self._detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)

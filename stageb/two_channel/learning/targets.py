@@ -41,11 +41,7 @@ def count_totals(truths: Iterable[Target]) -> StepTotals:
 
 
 def make_corrected_target(
-    answer: Sequence[int],
-    parsed: ParsedAnswer,
-    matched: Match,
-    true: Sequence[Detection],
-    spelling: Spelling,
+    answer: Sequence[int], parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling
 ) -> Target:
     """Channel B: ``answer`` up to its first false positive, then the objects of ``true`` that this misses, then the end.
 

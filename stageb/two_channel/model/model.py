@@ -39,8 +39,8 @@ from stageb.engines.native.vision import image_inputs_of
 from stageb.engines.protocol import Ids, Prompt
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel.boxes.text import COORDINATES, list_pieces
-from stageb.two_channel.config import DetectorConfig, SmallConfig, TunerConfig
-from stageb.two_channel.model import adapters, tower
+from stageb.two_channel.config import DetectorConfig, SmallConfig
+from stageb.two_channel.model import tower
 from stageb.two_channel.model.tower import Qwen3VLConvolutionConfig
 from stageb.two_channel.model.views import Views
 from stageb.two_channel.types import BINS
@@ -56,6 +56,7 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SEEING = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _KEY = "model.model_name_or_path"
 PLACES = 16  # learnt positions along a side of the vision tower; they are interpolated over every image
+MERGED, LONGEST = 2, 4096  # patches along the side of a token's square; most tokens of a sequence
 SPREAD = 0.02  # initial standard deviation of embeddings
 FIRMNESS = 1.0  # initial amplitude of the vision tower's position embeddings
 REACH = 0.1  # initial amplitude of the coordinate embeddings of a small model
@@ -115,13 +116,6 @@ def find_answering_dtype(fabric: FabricConfig, device: str) -> torch.dtype:
     return torch.bfloat16 if halved else torch.float32
 
 
-def find_learning_dtype(fabric: FabricConfig, tuner: TunerConfig) -> torch.dtype:
-    """The dtype of a detector that learns: bfloat16 if training is bf16-mixed and most weights are frozen (lora), else
-    float32."""
-    halved = fabric.precision == "bf16-mixed" and tuner.kind == "lora"
-    return torch.bfloat16 if halved else torch.float32
-
-
 def load(folder: str, config: DetectorConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
     """Load the checkpoint in ``folder`` (or a hub name), with coordinate tokens, in eval mode on ``device``; ``words`` is
     the text prompt after each picture.
@@ -151,8 +145,8 @@ def load(folder: str, config: DetectorConfig, words: str, device: str, dtype: to
 
 
 def save(detector: Detector, folder: Path) -> None:
-    """Write ``detector`` as a checkpoint that transformers and vLLM load as it is, adapters merged."""
-    model, state = detector.model, dict(adapters.merge_weights(detector.model))
+    """Write ``detector`` as a checkpoint that transformers and vLLM load as it is."""
+    model, state = detector.model, detector.model.state_dict()
     tables = {layer: name for name, layer in model.named_modules()}
     if model.config.get_text_config().tie_word_embeddings or model.config.tie_word_embeddings:
         into, out = (f"{tables[layer]}.weight" for layer in (model.get_input_embeddings(), model.get_output_embeddings()))
@@ -176,12 +170,12 @@ def make_small(folder: Path, small: SmallConfig, descs: Iterable[str], box_first
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    side = small.patch_size * small.spatial_merge_size
+    side = small.patch_size * MERGED
     Qwen2VLImageProcessorPil(
         patch_size=small.patch_size,
         temporal_patch_size=1,
-        merge_size=small.spatial_merge_size,
-        size={"shortest_edge": side * side, "longest_edge": side * side * small.max_position_embeddings // 2},
+        merge_size=MERGED,
+        size={"shortest_edge": side * side, "longest_edge": side * side * LONGEST // 2},
         image_mean=[0.5] * 3,
         image_std=[0.5] * 3,
     ).save_pretrained(folder)
@@ -297,7 +291,7 @@ def _make_config(small: SmallConfig, tokenizer: Any) -> dict[str, Any]:
         "num_attention_heads": small.num_attention_heads,
         "num_key_value_heads": small.num_key_value_heads,
         "head_dim": 2 * half,
-        "max_position_embeddings": small.max_position_embeddings,
+        "max_position_embeddings": LONGEST,
         "rope_parameters": rope | {"mrope_section": [half - 2 * share, share, share]},
         "tie_word_embeddings": True,
         "eos_token_id": tokenizer.eos_token_id,
@@ -310,7 +304,7 @@ def _make_config(small: SmallConfig, tokenizer: Any) -> dict[str, Any]:
         "num_heads": small.vision_num_heads,
         "patch_size": small.patch_size,
         "temporal_patch_size": 1,
-        "spatial_merge_size": small.spatial_merge_size,
+        "spatial_merge_size": MERGED,
         "out_hidden_size": small.hidden_size,
         "num_position_embeddings": PLACES**2,
         "deepstack_visual_indexes": [small.vision_depth // 2] if small.vision_depth > 1 else [],

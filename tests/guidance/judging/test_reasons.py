@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import content, differing
-from programs import forks, small
+from conformance import check_equal_bytes, content
+from programs import small
 
 from stageb.__main__ import main
 from stageb.demo import TICKETS
@@ -233,30 +233,7 @@ def test_every_world_size_and_every_kill_leaves_the_same_bytes(tmp_path: Path) -
     def line(name: str, world_size: int) -> list[str]:
         return small.arguments(tickets, tmp_path / name, world_size, keys)
 
-    for world_size in (1, 2, 3):
-        ended = forks.run(line(str(world_size), world_size), world_size, tmp_path / f"job-{world_size}")
-        assert set(ended.codes) == {0}, ended.err
-        assert len({*ended.collectives}) == 1
-    expected = content(tmp_path / "1" / "run")
-    assert differing(content(tmp_path / "2" / "run"), expected) == []
-    assert differing(content(tmp_path / "3" / "run"), expected) == []
-    for part in (3, 2):
-        name = f"killed-{part}"
-        killed = forks.run(line(name, 2), 2, tmp_path / f"job-{name}", len(ended.operations[0]) // part)
-        assert killed.codes[0] == 137, killed.err
-        resumed = forks.run(line(name, 1), 1, tmp_path / f"job-on-{part}")
-        assert resumed.codes == (0,), resumed.err
-        assert differing(content(tmp_path / name / "run"), expected) == []
-
-
-def test_an_audit_says_why_what_is_wrong_was_judged_so(tmp_path: Path) -> None:
-    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=40)
-    for reasons in ("all", "wrong"):
-        keys = {"sampler.reasons": reasons, "jump_reflection": True, "output.run_name": reasons}
-        assert main(small.arguments(tickets, tmp_path, keys=keys)) == 0
-    wrong = rows(tmp_path / "wrong", "wrong_pass")
-    assert wrong == rows(tmp_path / "all", "wrong_pass")
-    assert all(row["reason"] for row in wrong)
+    check_equal_bytes(tmp_path, line, lambda name: content(tmp_path / name / "run"), (1, 3), [(0.4, 2, 1)])
 
 
 # Use

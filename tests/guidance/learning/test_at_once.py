@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import forks, small
+from conformance import check_equal_bytes
+from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.learning.at_once import _Teacher
@@ -164,17 +165,7 @@ def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tm
     def written(name: str) -> dict[str, bytes]:
         return {file: (tmp_path / name / "run" / "valves" / file).read_bytes() for file in FILES}
 
-    for world_size in (1, 2):
-        ended = forks.run(line(str(world_size), world_size), world_size, tmp_path / f"job-{world_size}")
-        assert set(ended.codes) == {0}, ended.err
-    assert written("1") == written("2")
-    for number in (1, 2):
-        kill_before = len(ended.operations[0]) * number // 3
-        killed = forks.run(line(f"killed-{number}", 2), 2, tmp_path / f"job-killed-{number}", kill_before)
-        assert killed.codes[0] == 137, killed.err
-        resumed = forks.run(line(f"killed-{number}", 1), 1, tmp_path / f"job-on-{number}")
-        assert resumed.codes == (0,), resumed.err
-        assert written(f"killed-{number}") == written("1")
+    check_equal_bytes(tmp_path, line, written)
 
 
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:

@@ -137,10 +137,7 @@ def made_up(chance: Random, **reflection: Any) -> Mission:
     }
     gate = GateConfig(race_size=chance.choice([8, 30]), pool_size=chance.choice([120, 1000]), race_chunk=8)
     config = LoopConfig(
-        tickets=["x"],
-        reflection=ReflectionConfig(**{**sizes, **reflection}),
-        gate=gate,
-        split=SplitConfig(1.0, 0.0, 0.0),
+        tickets=["x"], reflection=ReflectionConfig(**{**sizes, **reflection}), gate=gate, split=SplitConfig(1.0, 0.0, 0.0)
     )
     return Mission(tickets, config)
 

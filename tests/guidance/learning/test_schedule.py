@@ -35,16 +35,14 @@ CONFIG = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(epochs=2))
 WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
 SIZES = st.integers(1, 12)
 CONFIGS = st.builds(
-    lambda epochs, drawn, distill, audit: replace(
+    lambda epochs, drawn, distill: replace(
         CONFIG,
         runner=RunnerConfig(epochs=epochs, tickets_per_epoch=drawn),
         distill=DistillConfig(size=distill),
-        jump_reflection=audit,
     ),
     st.integers(0, 3),
     st.none() | st.integers(1, 9),
     st.integers(0, 1),
-    st.booleans(),
 )
 
 
@@ -168,13 +166,6 @@ def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int,
                     assert all(len(batch.tickets) == size for batch in rounds[:-1])
 
 
-@given(WORLDS, SIZES)
-def test_an_audit_judges_every_ticket_once_and_learns_nothing(world: list[Ticket], size: int) -> None:
-    rounds = walked(world, size, replace(CONFIG, jump_reflection=True, distill=DistillConfig(size=9))).rounds
-    assert sorted(i for batch in rounds for i in batch.tickets) == list(range(len(world)))
-    assert {(batch.kind, batch.epoch, batch.learns) for batch in rounds} <= {("round", 0, False)}
-
-
 def test_epochs_draw_orders_of_their_own() -> None:
     first, second = (batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train")
     assert first != second
@@ -235,7 +226,6 @@ def test_a_forecast_counts_the_rounds() -> None:
     bundles = 2 * -(-train // 20)
     wanted = Forecast(3 * (2 * train + 3 * val + 2 * test) + train, bundles, 5 * bundles, 0)
     assert forecast(numbered(100), config) == wanted
-    assert forecast(numbered(100), replace(config, jump_reflection=True)) == Forecast(300, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("batch_size", "rounds"), [(1, 1), (12, 1), (13, 2), (24, 2), (25, 3)])

@@ -87,11 +87,7 @@ def test_a_file_is_a_split_and_the_other_tickets_are_dealt_to_the_others(
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [
-        ({"case": "c-0"}, "one group_id"),
-        ({"seal": "0."}, "say the same"),
-        ({"line": "l-0"}, "line keeps them together"),
-    ],
+    [({"case": "c-0"}, "one group_id"), ({"seal": "0."}, "say the same"), ({"line": "l-0"}, "line keeps them together")],
 )
 def test_nothing_is_of_two_splits(
     changes: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,14 +18,7 @@ def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **chan
     points = [
         {"rollouts": rollouts, "rules": ["a rule"] * (n + 1), "right": right} for n, (rollouts, right) in enumerate(curve)
     ]
-    made = {
-        "dataset": dataset,
-        "method": method,
-        "seed": seed,
-        "budget": 100,
-        "noise": None,
-        "rollouts": 90,
-    }
+    made = {"dataset": dataset, "method": method, "seed": seed, "budget": 100, "noise": None, "rollouts": 90}
     sizes = {"train": 12, "val": 4, "test": len(curve[0][1])}
     return {**made, "reflections": 5, "accepted": len(curve) - 1, "tickets": sizes, "curve": points, **changes}
 

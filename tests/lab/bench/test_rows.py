@@ -27,11 +27,7 @@ def test_rows_of_the_real_command_are_told_and_kept(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--set", "seed"], "--set"),
-        (["--set", "runner.envs=4", "--devices", "0,1"], "--devices"),
-    ],
+    ("words", "told"), [(["--set", "seed"], "--set"), (["--set", "runner.envs=4", "--devices", "0,1"], "--devices")]
 )
 def test_what_cannot_be_measured_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["snake", "ranks", "--config", "configs/snake/5x5.yaml", *words]) == 2

@@ -29,10 +29,7 @@ def test_packed_segments_see_their_prefix_and_themselves_alone() -> None:
     """The hidden states of packed documents are those of each segment read after its prefix by itself."""
     model = new_model(SMALL, "sdpa").eval()
     trunk = Trunk(model)
-    documents = [
-        ([5, 6, 7, 8], [([9, 10], [11, 12]), ([13], [14, 15, 16])]),
-        ([17, 18], [([19], [20, 21])]),
-    ]
+    documents = [([5, 6, 7, 8], [([9, 10], [11, 12]), ([13], [14, 15, 16])]), ([17, 18], [([19], [20, 21])])]
     packed = [pack(prefix, parts, (), 16) for prefix, parts in documents]
     assert None not in packed
     (row,) = fill(iter([document for document in packed if document] + [Packed([0] * 99, [], [], [])] * FULL), 1, 20)

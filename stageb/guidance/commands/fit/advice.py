@@ -135,7 +135,7 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
 def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
     """For each mission in which too few tickets have another label than most for a likely proof, how many have, and how
     many it takes: what is learnt can win no more against always giving that label."""
-    if not config.has_gate or config.gating.choose or config.jump_reflection:
+    if not config.has_gate or config.gating.choose or not config.runner.epochs:
         return
     is_whole = config.reflection.scope == "all"
     for name, splits in inputs.splits.items():

@@ -36,8 +36,8 @@ def folder(mission: str) -> str:
     return safe_name(mission)
 
 
-def write_round(journal: Journal, batch: Round, records: Sequence[Record], audit: bool) -> None:
-    """Trajectories, selections, the manual-review queue and malformed answers of one round; the audit's rows with them."""
+def write_round(journal: Journal, batch: Round, records: Sequence[Record]) -> None:
+    """Trajectories, selections, the manual-review queue and malformed answers of one round."""
     place = folder(batch.mission)
     rows = [(_describe_place(batch, record), record) for record in records]
     journal.append(
@@ -57,36 +57,7 @@ def write_round(journal: Journal, batch: Round, records: Sequence[Record], audit
         if not candidate.format_ok
     ]
     append_some(journal, f"{place}/manual_review_queue.jsonl", queue)
-    if audit:
-        _write_audit(journal, place, rows)
     append_some(journal, f"{place}/failure_malformed.jsonl", malformed)
-
-
-def _write_audit(journal: Journal, place: str, rows: Sequence[tuple[dict[str, Any], Record]]) -> None:
-    """How each ticket was voted on, and the wrong ones apart by the kind of error, with what they say."""
-    journal.append(f"{place}/audit.jsonl", (keys | _count_votes(record) for keys, record in rows))
-    for file, verdict in (("wrong_pass.jsonl", "pass"), ("wrong_fail.jsonl", "fail")):
-        wrong = [
-            keys | _count_votes(record) | {"reason": record.selection.reason, "per_image": dict(record.ticket.per_image)}
-            for keys, record in rows
-            if record.selection.verdict == verdict and not record.selection.label_match
-        ]
-        append_some(journal, f"{place}/{file}", wrong)
-
-
-def _count_votes(record: Record) -> dict[str, Any]:
-    said = [candidate.verdict if candidate.format_ok else None for candidate in record.answers.candidates]
-    votes = {"pass": said.count("pass"), "fail": said.count("fail"), "unusable": said.count(None)}
-    selection = record.selection
-    return {
-        "label": record.ticket.label,
-        "verdict": selection.verdict,
-        "label_match": selection.label_match,
-        "votes": votes,
-        "vote_strength": selection.vote_strength,
-        "low_agreement": selection.low_agreement,
-        "manual_review": selection.manual_review,
-    }
 
 
 def append_some(journal: Journal, file: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -23,10 +23,11 @@ from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, rank
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import check_prices, has_labels
-from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
+from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
+from stageb.tiny import NAME
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -113,7 +114,7 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
     labels: dict[str, set[str]] = {}
     for ticket in tickets:
         labels.setdefault(ticket.mission, set()).add(ticket.label)
-    if config.jump_reflection or not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
+    if not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
         return
     bad = []
     for mission, (label,) in labels.items():
@@ -124,35 +125,28 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
 
 
 def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
-    """Raise ``ConfigError`` where a mission's labels are its own, and the config asks for what pass and fail alone have."""
+    """Raise ``ConfigError`` where a mission's labels are its own, and pass and fail alone have what the config asks for, or
+    are known to the shipped model."""
     check_prices(config.gating, mission, labels)
-    if not has_labels(labels) or config.jump_reflection or not config.runner.epochs:
+    if not has_labels(labels) or not config.runner.epochs:
         return
-    what = (
-        f"of mission {shown(mission, 60)!r}, which has the labels {shown(', '.join(labels), 200)}, code alone learns rules"
-    )
-    for key, value, wanted in (
-        ("runner.judge", config.runner.judge, "both"),
-        ("reflection.scope", config.reflection.scope, "all"),
+    has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
+    for key, value, wanted, model in (
+        ("runner.judge", config.runner.judge, "both", config.model),
+        ("reflection.scope", config.reflection.scope, "all", config.reflection.model or config.model),
     ):
-        if value != wanted:
-            raise ConfigError(key, value, f"{what}: --config frugal, which sets it to {wanted}")
+        if value != wanted and model.model_name_or_path == NAME and model.engine != "scripted":
+            remedy = f"--config frugal, which sets it to {wanted}, or another model"
+            raise ConfigError(key, value, f"{NAME} knows pass and fail alone, and {has}: {remedy}")
 
 
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:
     """The guidance to start from, with the labels of the tickets where it names none. Raises ``BadInputError`` where it
-    lacks one that tickets have, or has fixed rules beside which none would be learnt."""
+    lacks one that tickets have."""
     lacking = sorted({*labels} - {*seed.labels})
-    fixed = [rule.key for rule in seed.rules if rule.is_fixed and rule.key != HEADLINE_KEY]
-    what = remedy = ""
-    if fixed and has_labels(labels) and config.runner.epochs and not config.jump_reflection:
-        what = f"{', '.join(fixed)} fixed, beside which code learns rules for pass and fail alone"
-        remedy = "take the mark away, or learn nothing: --jump_reflection true"
-    elif lacking and seed.labels != PASS_FAIL:
-        what = f"its labels lack {', '.join(map(repr, lacking))}, which tickets have"
-        remedy = "add them to its labels"
-    if what:
-        line = BadLine(str(config.guidance.path), 0, f"mission {seed.mission!r}: {what}", remedy)
+    if lacking and seed.labels != PASS_FAIL:
+        what = f"mission {seed.mission!r}: its labels lack {', '.join(map(repr, lacking))}, which tickets have"
+        line = BadLine(str(config.guidance.path), 0, what, "add them to its labels")
         raise BadInputError("places in the guidance", [line])
     if not lacking or not has_labels(labels):
         return seed

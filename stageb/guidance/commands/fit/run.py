@@ -103,7 +103,7 @@ class FitRun(RecordedRun):
             return False
         for mission in state.missions.values():
             artifacts.restore_current(self.journal, mission.guidance)
-        finished_already(self.config.output, "" if self.config.jump_reflection else GO_ON)
+        finished_already(self.config.output, GO_ON)
         self._show_result(state)
         return True
 
@@ -209,7 +209,7 @@ class FitRun(RecordedRun):
 
     def record_round(self, state: State, batch: Round, records: Sequence[Record], mission: MissionState) -> State:
         """Write down, show and commit a round; ``mission`` is where that leaves the mission, as below."""
-        artifacts.write_round(self.journal, batch, records, audit=self.config.jump_reflection)
+        artifacts.write_round(self.journal, batch, records)
         step = mission.guidance.step
         self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:

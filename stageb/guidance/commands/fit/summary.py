@@ -46,7 +46,7 @@ def show(
         edits = counts[mission].describe()
         count = len(learnt.rules) - 1
         rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
-        console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
+        console.print(f"\n{mission}: {rules}, after {edits}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
         for line in describe_provisional(learnt.rules):
@@ -58,9 +58,8 @@ def show(
     console.print("")
     for line in describe_spending(state, sum(count.accepted for count in counts.values())):
         console.print(line)
-    if not config.jump_reflection:
-        splits = split_tickets(tickets, config).values()
-        console.print(describe_splits({split for split in SPLITS if any(each.of(split) for each in splits)}))
+    splits = split_tickets(tickets, config).values()
+    console.print(describe_splits({split for split in SPLITS if any(each.of(split) for each in splits)}))
     console.print(f"Files: {journal.folder}")
     for mission in guidance:
         console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
@@ -68,14 +67,14 @@ def show(
 
 def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Table:
     """Accuracy with its 95 % interval, wrong passes (fp) and wrong fails (fn) per mission and split: before learning and
-    after; of an audit, as found."""
-    learnt = not config.jump_reflection
-    title = "before learning -> after (95 % interval)" if learnt else "audit (95 % interval)"
+    after."""
     has_own = any(has_labels(each.labels) for each in guidance.values())
     wrong = ["wrong"] if has_own else ["wrong pass", "wrong fail"]
-    drawn = make_table(title, ["mission", "split"], ["tickets", "accuracy", *wrong, "review"])
+    drawn = make_table(
+        "before learning -> after (95 % interval)", ["mission", "split"], ["tickets", "accuracy", *wrong, "review"]
+    )
     for mission, split, before, after in _pair_rows(journal, config, guidance):
-        drawn.add_row(Text(mission), split, *format_cells(before if learnt else None, after, has_own))
+        drawn.add_row(Text(mission), split, *format_cells(before, after, has_own))
     return drawn
 
 
@@ -98,7 +97,7 @@ def _pair_rows(
     the last that was measured."""
     for mission, learnt in guidance.items():
         rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
-        for split in SPLITS if config.jump_reflection else SPLITS[1:]:
+        for split in SPLITS[1:]:
             of_split = [row for row in rows if row["split"] == split]
             of_final = [row for row in of_split if row["guidance_step"] == learnt.step]
             if of_final:
@@ -132,9 +131,9 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
 
 
 def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:
-    """What to try next where a run has changed nothing of a mission's guidance; nothing of an audit."""
+    """What to try next where a run has changed nothing of a mission's guidance."""
     attempts = list_attempts([parse_row(row) for row in journal.rows(f"{folder(mission)}/{REFLECTION}")])
-    if config.jump_reflection or not config.runner.epochs or attempts.accepted:
+    if not config.runner.epochs or attempts.accepted:
         return
     lines = list(advise(journal.rows(f"{folder(mission)}/metrics.jsonl"), attempts, config, state.ended))
     yield f"  Nothing was learnt: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -57,22 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(
-        name: str, summary: str, run: Callable[[Any], int], *sources: str, more: str = ""
-    ) -> argparse.ArgumentParser:
-        added = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary}\n\n{more}".rstrip(),
-            epilog=SOURCE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for source in sources:
-            added.add_argument(source, metavar=source.upper(), help=OPERANDS[source])
-        added.add_argument("--mission", metavar="M", help="only this mission, named as in its tickets")
-        added.set_defaults(run=run)
-        return added
-
+    command = partial(_add_command, commands)
     shows = command("show", "Every rule, and where it comes from.", show, "source")
     shows.add_argument("--step", type=_parse_step, metavar="N", help="the guidance of this step; the same as SOURCE@N")
     shows.add_argument("--all-tickets", action="store_true", help="list every ticket that taught a rule, not only five")
@@ -102,6 +88,23 @@ def make_parser() -> argparse.ArgumentParser:
     for each in (promotes, rolls):
         each.add_argument("--yes", action="store_true", help="do not ask for confirmation (for scripts)")
     return parser
+
+
+def _add_command(
+    commands: Any, name: str, summary: str, run: Callable[[Any], int], *sources: str, more: str = ""
+) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary}\n\n{more}".rstrip(),
+        epilog=SOURCE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for source in sources:
+        added.add_argument(source, metavar=source.upper(), help=OPERANDS[source])
+    added.add_argument("--mission", metavar="M", help="only this mission, named as in its tickets")
+    added.set_defaults(run=run)
+    return added
 
 
 def _parse_step(text: str) -> int:

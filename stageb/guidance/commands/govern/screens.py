@@ -138,8 +138,15 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
         yield f"  shown with it: {_count_noun(len(named), 'train ticket')}: {', '.join(named)}"
     if guidance.calibration != UNCALIBRATED:
         slope, offset, rules = guidance.calibration.slope, guidance.calibration.offset, guidance.calibration.rules
-        yield f"  calibrated: log-odds of a pass times {slope:.3g}, plus {offset:.3g}"
-        if rules:
+        offsets = guidance.calibration.offsets
+        if offsets:
+            each = ", ".join(f"{offset:.3g} ({shown(label)})" for label, offset in offsets)
+            yield f"  calibrated: log-probability of each label times {slope:.3g}, plus {each}"
+        else:
+            yield f"  calibrated: log-odds of a pass times {slope:.3g}, plus {offset:.3g}"
+        if rules and offsets:
+            yield f"  rules as code: {rules:.3g} more for the label that they give a ticket"
+        elif rules:
             yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
 
 

@@ -137,25 +137,25 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Missio
     drawn: dict[str, str] = {}
     if number <= DETAILED:
         with use_settings():
-            drawn = dict(_draw_charts(number, mission, run.is_audit))
+            drawn = dict(_draw_charts(number, mission))
     pairs = _pair_metrics(mission, run)
     letter = {row["rule"]: row for row in mission.letter["rules"]} if mission.letter else {}
     unmeasured = _describe_unmeasured(pairs, mission)
     if unmeasured:
         pairs = [(None, row) for _, row in pairs]  # before what is shown, and nothing after it
     outcome = None if unmeasured else _describe_outcome(pairs, len(rules) - 1, run.config)
-    lacks = run.is_finished and run.config.runner.epochs and not run.is_audit and not mission.attempts.accepted
+    lacks = run.is_finished and run.config.runner.epochs and not mission.attempts.accepted
     advice = list(advise(mission.metrics, mission.attempts, run.config, run.ended)) if lacks else []
     return MissionSection(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, letter)
 
 
-def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[tuple[str, str]]:
+def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str]]:
     """The charts of a mission that have something to show."""
     lines: dict[str, list[Point]] = {
         split: _make_points(row for row in mission.metrics if row["split"] == split) for split in SPLITS
     }
     lines = {split: points for split, points in lines.items() if points}
-    if lines and not audit:
+    if lines:
         yield "epochs", charts.draw_epochs(lines, _find_held_out(mission.metrics)["always"]["acc"], f"m{number}-epochs")
     if mission.attempts.tried:
         counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
@@ -196,14 +196,14 @@ def _make_points(rows: Iterable[RunRow]) -> list[Point]:
 
 
 def _pair_metrics(mission: MissionReport, run: RunReport) -> list[tuple[RunRow | None, RunRow]]:
-    """For each split the first row and the one of the guidance in force, where there are such; of an audit, the only one."""
+    """For each split the first row and the one of the guidance in force, where there are such."""
     found: list[tuple[RunRow | None, RunRow]] = []
     step = mission.steps[mission.final].guidance.step
-    for split in SPLITS if run.is_audit else ("val", "test"):
+    for split in SPLITS[1:]:
         rows = [row for row in mission.metrics if row["split"] == split]
         after = [row for row in rows if row["guidance_step"] == step] if mission.is_chosen or split == "test" else rows
         if after:
-            found.append((None if run.is_audit else rows[0], after[-1]))
+            found.append((rows[0], after[-1]))
     return found
 
 

@@ -263,11 +263,6 @@ class RunReport:
     no_tickets: str  # why; empty where they can
     black_boxes: Mapping[str, BlackBox]  # by mission, what a model that nobody can read reaches on test
 
-    @property
-    def is_audit(self) -> bool:
-        """Whether the run only judges."""
-        return self.config.jump_reflection
-
 
 def read_run(
     folder: Path,

@@ -47,8 +47,8 @@ class BlackBox:
 
 
 def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, BlackBox]:
-    """By mission, what a model reaches on a run's test tickets, as ``measure_on`` does; nothing of an audit."""
-    if config.jump_reflection or not tickets:
+    """By mission, what a model reaches on a run's test tickets, as ``measure_on`` does."""
+    if not tickets:
         return {}
     test = [tickets[i] for splits in split_tickets(tickets, config).values() for i in splits.test]
     return measure_on(test, config, tickets, prices_of(config.gating))

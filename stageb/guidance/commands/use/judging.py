@@ -20,13 +20,13 @@ from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.judging.ranks import Group, cut_groups, load_judge, map_tickets
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.types import PASS_FAIL, Answers, Guidance, Ticket
+from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import Json, World
 
-TicketAnswers = tuple[Answers, float | None]
-"""A ticket's answers, and how probable a pass is."""
+TicketAnswers = tuple[Answers, Mapping[Verdict, float] | None]
+"""A ticket's answers, and how probable each label is."""
 
 
 def launch(config: UseConfig, tickets: int, on_rank: Callable[[World], int]) -> int:
@@ -69,9 +69,7 @@ class JudgingRanks:
             return []
         order = [i for _, positions in groups for i in positions]
         found = dict(zip(order, waves.answers, strict=True))
-        return [
-            (answers_from_plain(answers), probability) for answers, probability in map(found.__getitem__, range(len(lines)))
-        ]
+        return [(answers_from_plain(answers), shares) for answers, shares in map(found.__getitem__, range(len(lines)))]
 
     def _make_groups(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance]) -> list[Group]:
         """Positions in ``lines`` that are judged together, each under the guidance of its mission."""
@@ -86,7 +84,7 @@ class JudgingRanks:
         assert self._engine is not None  # ``judge`` has loaded it
         config, words = self.config, words_of(self.config.prompt, self.config.model)
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
-        weighed: list[float | None] = [None] * len(tickets)
-        if config.probability and isinstance(self._engine, Scorer) and guidance.labels == PASS_FAIL:
+        weighed: list[dict[Verdict, float] | None] = [None] * len(tickets)
+        if config.probability and isinstance(self._engine, Scorer):
             weighed = weigh_verdicts(tickets, answers, guidance, self._engine, words)
-        return [[answers_to_plain(each), probability] for each, probability in zip(answers, weighed, strict=True)]
+        return [[answers_to_plain(each), shares] for each, shares in zip(answers, weighed, strict=True)]

@@ -16,7 +16,7 @@ from stageb.guidance.judging.answers import calibrations_of, find_shares, score_
 from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.learning.gate.exact import mcnemar_p
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import Words, rollout_prompt
+from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt
 from stageb.guidance.words.costs import EQUAL, Prices, has_labels, measure_classes, measure_interval, measure_ratio
 from stageb.guidance.words.texts import TAKEN, one_line
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
@@ -31,17 +31,16 @@ and how many the model was asked."""
 def make_row(
     line: TicketLine,
     answers: Answers,
-    passes: float | None,
+    shares: Mapping[Verdict, float] | None,
     guidance_step: int,
     min_verdict_agreement: float,
     rule: SelectionRule,
 ) -> dict[str, Any]:
-    """The row of one ticket; ``passes``: how probable a pass is, where the engine can tell; ``rule`` selects the verdict."""
+    """The row of one ticket; ``shares``: how probable each label is, where the engine can tell; ``rule`` selects the
+    verdict."""
     selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
     why, verdict = selection.manual_review, selection.verdict
-    probability = None
-    if passes is not None and verdict is not None:
-        probability = passes if verdict == "pass" else round(1 - passes, 6)
+    probability = shares[verdict] if shares and verdict is not None else None
     if verdict is None and candidates:
         why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
     if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
@@ -85,14 +84,15 @@ def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: i
 
 def weigh_verdicts(
     tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
-) -> list[float | None]:
-    """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
+) -> list[dict[Verdict, float] | None]:
+    """How probable each label is for each ticket, at temperature 1; None of one that was set aside."""
     asked = [i for i, given in enumerate(answers) if given.candidates]
+    words = name_labels(words, guidance.labels)
     prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
     calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
-    found: list[float | None] = [None] * len(tickets)
+    found: list[dict[Verdict, float] | None] = [None] * len(tickets)
     for i, scores in zip(asked, score_verdicts(prompts, engine, words, calibrations), strict=True):
-        found[i] = find_shares(scores, 1.0)[0]
+        found[i] = dict(zip(guidance.labels, find_shares(scores, 1.0), strict=True))
     return found
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stageb.cli import registry
+from stageb.cli import loops
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED, ModelConfig
 from stageb.engines.outline import Outline, check_name, outline
@@ -144,7 +144,7 @@ def validate(**keys: Any) -> Validation:
     ``config`` names YAML files of keys: one, or several of which later ones win. Raises ``stageb.InputError`` with
     everything that is wrong.
     """
-    config: LoopConfig = from_keywords("validate", registry.LOOPS["guidance"], keys)
+    config: LoopConfig = from_keywords("validate", loops.LOOPS["guidance"], keys)
     return check_inputs(config)
 
 
@@ -264,7 +264,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     if aside:
         notices.append(f"{aside:,} tickets are longer than sampler.max_prompt_tokens, {limit:,}, and would be set aside")
     longest = reflection.max_prompt_tokens + reflection.max_new_tokens
-    if reflecting.window is not None and longest > reflecting.window and not config.jump_reflection:
+    if reflecting.window is not None and longest > reflecting.window and config.runner.epochs:
         notices.append(
             f"reflection.max_prompt_tokens and max_new_tokens, {longest:,} together, are more than the "
             f"{reflecting.window:,} that the model was made for"

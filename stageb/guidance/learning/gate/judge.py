@@ -80,7 +80,11 @@ class Verdicts:
 
     def of(self, guidance: Guidance) -> dict[int, float]:
         """The merits known under ``guidance``, by position. Equal rules judge alike, whatever their step."""
-        return {i: judgement.merit for i, judgement in self.known.get(render_guidance(guidance), {}).items()}
+        return {i: judgement.merit for i, judgement in self.known_under(guidance).items()}
+
+    def known_under(self, guidance: Guidance) -> Mapping[int, Judgement]:
+        """The judgements known under it, by position."""
+        return self.known.get(render_guidance(guidance), {})
 
     def plus(self, guidance: Guidance, merits: Mapping[int, float]) -> Verdicts:
         """With merits that are known without asking."""

@@ -95,10 +95,7 @@ def credit_rules(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> 
 
 
 def make_room(
-    guidance: Guidance,
-    operations: Sequence[Operation],
-    fits: Callable[[Guidance], bool],
-    earns: Mapping[str, float],
+    guidance: Guidance, operations: Sequence[Operation], fits: Callable[[Guidance], bool], earns: Mapping[str, float]
 ) -> tuple[Operation, ...] | None:
     """``operations``, with removals of the rules that earn least for as long as the edited guidance does not fit; None where
     it never would."""

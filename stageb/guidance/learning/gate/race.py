@@ -2,7 +2,7 @@
 
 Most proposed edits are hopeless, and judging tickets is what costs. So the edits see the same tickets chunk by chunk,
 and after each chunk the less promising half goes. Every chunk is half of tickets that the present guidance judges wrong and
-half of tickets that it judges right, most of the latter with the other label: where faults pass, a new rule against them
+half of tickets that it judges right, most of the latter with another label: where faults pass, a new rule against them
 threatens the tickets that pass rightly, and those that fail already tell nothing. What an edit did on tickets of one kind is
 weighed by how many of them there are.
 
@@ -122,23 +122,36 @@ class Race:
 def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
     """Positions in chunks of ``size``: half judged wrong, half right, while there are both.
 
-    Of those judged right, a label has the share that the other label has of those judged wrong, but ``LEAST``.
+    Of those judged right, a label has the share that the others have of those judged wrong, but ``LEAST`` of two.
     """
-    of: dict[TicketKind, list[int]] = {(label, right): [] for label in ("pass", "fail") for right in (False, True)}
-    for position, kind in enumerate(kinds):
-        of[kind].append(position)
-    wrong = sorted(of["pass", False] + of["fail", False])
-    passing, failing = of["pass", True], of["fail", True]
-    share = min(max(len(of["fail", False]) / len(wrong), LEAST), 1 - LEAST) if wrong else 0.5
+    labels = sorted({label for label, _ in kinds}, reverse=True)
+    count = Counter(label for label, is_right in kinds if not is_right)
+    shares = _share_right([count[label] for label in labels]) if labels else []
+    wrong = [place for place, (_, is_right) in enumerate(kinds) if not is_right]
+    right = [[place for place, kind in enumerate(kinds) if kind == (label, True)] for label in labels]
     cut = []
-    while wrong or passing or failing:
-        rest = len(passing) + len(failing)
+    while wrong or any(right):
+        rest = sum(map(len, right))
         half = min(len(wrong), max(size // 2, size - rest))
-        room = min(size - half, rest)
-        first = min(len(passing), max(round(share * room), room - len(failing)))
-        cut.append(sorted(wrong[:half] + passing[:first] + failing[: room - first]))
-        wrong, passing, failing = wrong[half:], passing[first:], failing[room - first :]
+        chunk, wrong = wrong[:half], wrong[half:]
+        whole = room = min(size - half, rest)
+        for place, share in enumerate(shares):
+            rest -= len(right[place])
+            taken = min(len(right[place]), max(min(round(share * whole), room), room - rest))
+            chunk, right[place], room = chunk + right[place][:taken], right[place][taken:], room - taken
+        cut.append(sorted(chunk))
     return cut
+
+
+def _share_right(wrong: Sequence[int]) -> list[float]:
+    """The shares of labels among tickets judged right, by how many of each are judged wrong."""
+    weights = [sum(wrong) - count for count in wrong]
+    weights = weights if any(weights) else [1] * len(wrong)
+    least = LEAST * 2 / len(wrong)
+    are_few = [weight < least * sum(weights) for weight in weights]
+    left = 1 - least * sum(are_few)
+    total = sum(weight for weight, is_few in zip(weights, are_few, strict=True) if not is_few)
+    return [least if is_few else left * (weight / total) for weight, is_few in zip(weights, are_few, strict=True)]
 
 
 def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False) -> list[int]:

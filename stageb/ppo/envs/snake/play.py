@@ -58,6 +58,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     place = Path(given.out) if given.out else folder / "play.gif"
     check_target(place, {})
     stored = load_agent(folder, config)
+    print(f"{folder}, {stored.told}")
     replay = play_best(stored.agent, config, given.seed, given.best_of)
     show(replay, config.game, given.delay)
     if not given.no_pictures:
@@ -73,9 +74,10 @@ def play_best(agent: ActorCritic, config: PpoLoopConfig, seed: int, games: int) 
     found = play_out(agent, config, named, range(games), nullcontext).tolist()
     number = max(range(games), key=lambda each: (found[each][1], -found[each][-1]))  # score, and length
     game = Game(config.game, named, [number])
-    grids = [tuple(game.grids()[0].tolist())]
+    grids, memory = [tuple(game.grids()[0].tolist())], torch.zeros((1, agent.memory))
     while True:
-        outcome = game.move(agent.decide(game.grids())[0].argmax(-1))
+        outputs, _, memory = agent.advance(game.grids(), memory)
+        outcome = game.move(outputs.argmax(-1))
         ended = outcome.terminated | outcome.truncated
         if bool(ended):
             grids += [tuple(game.grids()[0].tolist())] if not bool(outcome.terminated & ~outcome.won) else []

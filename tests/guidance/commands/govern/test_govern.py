@@ -229,7 +229,7 @@ def test_promoted_guidance_can_be_learnt_on_from_and_taken_back(here: Path, aske
     assert asked("show", "shared.json", "--mission", "valves")[1] == asked("show", "out/run")[1].replace(
         "epoch 1", "epoch 1, run run"
     )
-    keys = {"guidance.path": "shared.json", "jump_reflection": True, "output.run_name": "audit"}
+    keys = {"guidance.path": "shared.json", "runner.epochs": 0, "output.run_name": "judged"}
     assert main(small.arguments(Path("tickets.jsonl"), Path("out"), keys=keys)) == 0
 
     edited = json.loads(Path("shared.json").read_text())  # by hand, since

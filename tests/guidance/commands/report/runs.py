@@ -1,4 +1,4 @@
-"""Small runs to report on: hostile, Chinese, unfinished, audits, and such as learn nothing."""
+"""Small runs to report on: hostile, Chinese, unfinished, and such as learn nothing."""
 
 from __future__ import annotations
 

@@ -87,19 +87,9 @@ def test_rules_not_yet_measured_are_named() -> None:
 def test_nothing_is_said_in_codes(learnt: Path) -> None:
     text = plain(learnt)
     for code in (
-        r"\d+ to \d+:",
-        r"\+[\d.]+ −[\d.]+ on \d+",
-        r"\blevel 0",
-        "log wealth",
-        r"\bR\d\b",
-        r"\bP\d\b",
-        "JSON",
-        "dropped",
-        "unpromising",
-        "turns no evidence",
-        "::",
-        "interval",
-    ):
+        "\\d+ to \\d+:|\\+[\\d.]+ −[\\d.]+ on \\d+|\\blevel 0|log wealth|\\bR\\d\\b|\\bP\\d\\b|JSON|dropped|"
+        "unpromising|turns no evidence|::|interval"
+    ).split("|"):
         assert not re.search(code, text), code
     assert "from reflection 1" in text
     assert "points of accuracy. Chance alone would hardly do that: it is proven." in text
@@ -138,7 +128,7 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     (tmp_path / "rules.json").write_text(json.dumps(TORN))
     tickets = small.write(tmp_path / "t.jsonl", "valves")
     keys = {"model__model_name_or_path": model} if model else {}
-    ended = fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), jump_reflection=True, **keys)
+    ended = fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), runner__epochs=0, **keys)
     assert ended.code == 0
     text = plain(tmp_path)
     torn = sum(row["label"] == "fail" for row in small.rows())
@@ -183,8 +173,7 @@ def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path
     (tmp_path / "rules.json").write_text(json.dumps(TORN))
     tickets = small.write(tmp_path / "t.jsonl", "valves")
     assert (
-        fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), jump_reflection=True, runner__judge="both").code
-        == 0
+        fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), runner__epochs=0, runner__judge="both").code == 0
     )
     text = plain(tmp_path)
     assert "Taken word for word, it decides" in text
@@ -205,7 +194,7 @@ def test_figures_that_stand_for_more_tickets_than_were_judged_say_so(tmp_path: P
 
 def test_the_worst_tickets_open_to_their_values(tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "t.jsonl", "valves", groups=40)
-    assert fit(tmp_path, tickets, model__model_name_or_path="programs.models:idle", jump_reflection=True).code == 0
+    assert fit(tmp_path, tickets, model__model_name_or_path="programs.models:idle", runner__epochs=0).code == 0
     opened = page(tmp_path).partition('<details class="ticket">')[2].partition("</details>")[0]
     assert re.search(r"<dt><bdi[^>]*>state</bdi></dt><dd><bdi[^>]*>torn</bdi></dd>", opened)
 

@@ -194,10 +194,7 @@ def test_an_unfinished_run_is_shown_as_far_as_it_is_committed(root: Path, tmp_pa
     assert (ended.code, "nothing is committed yet" in ended.err) == (2, True)
 
 
-def test_an_audit_and_a_run_that_learns_nothing_say_so(root: Path, tmp_path: Path) -> None:
-    assert fit(tmp_path / "audit", root / "tickets.jsonl", jump_reflection=True).code == 0
-    audit = page(tmp_path / "audit")
-    assert all(said in audit for said in ("An audit:", "An audit proposes none.", "an audit changes nothing"))
+def test_a_run_that_learns_nothing_says_so(tmp_path: Path) -> None:
     few = runs.tickets(tmp_path / "few.jsonl", "valves", groups=12)
     assert fit(tmp_path / "few", few, model__model_name_or_path="programs.models:idle").code == 0
     assert "Nothing was learnt: no edit was tried: " in page(tmp_path / "few")
@@ -235,7 +232,7 @@ def test_a_long_run_is_cut_to_size_and_says_so(root: Path, monkeypatch: pytest.M
     run = read(root)
     many = replace(run, missions=tuple(replace(run.missions[n % 2], name=f"mission {n}") for n in range(8)))
     monkeypatch.setattr(pages, "DETAILED", 6)
-    monkeypatch.setattr(pages, "_draw_charts", lambda number, mission, audit: ())
+    monkeypatch.setattr(pages, "_draw_charts", lambda number, mission: ())
     html = pages.render_page(many)
     assert "The first 6 of 8 missions" in html
     assert "mission 7" in html

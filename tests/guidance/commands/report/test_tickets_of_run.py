@@ -46,7 +46,7 @@ def test_tickets_of_a_table_are_read_by_the_runs_columns(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys: dict[str, Any] = {f"columns__{name}": value for name, value in COLUMNS.items()}
-    assert fit(tmp_path, table, **keys, jump_reflection=True).code == 0
+    assert fit(tmp_path, table, **keys, runner__epochs=0).code == 0
     assert whole(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert command("report", "run").code == 0
@@ -65,7 +65,7 @@ def test_tickets_with_images_are_taken_for_the_same(tmp_path: Path, monkeypatch:
         for row in small.rows(groups=24):
             label = "fail" if row["group_id"].endswith("3") else row["label"]
             file.write(json.dumps({**row, "label": label, "images": ["seen.png", "seen.png"]}) + "\n")
-    assert fit(tmp_path, tmp_path / "t.jsonl", sampler__use_images=True, jump_reflection=True).code == 0
+    assert fit(tmp_path, tmp_path / "t.jsonl", sampler__use_images=True, runner__epochs=0).code == 0
     monkeypatch.chdir(tmp_path)
     assert command("report", "run").code == 0
     assert not any(said in page(tmp_path) for said in ABSENT)
@@ -73,8 +73,8 @@ def test_tickets_with_images_are_taken_for_the_same(tmp_path: Path, monkeypatch:
 
 def test_showing_a_finished_run_leaves_what_it_ran_on(tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "t.jsonl", "valves", groups=24)
-    assert fit(tmp_path, tickets, jump_reflection=True).code == 0
+    assert fit(tmp_path, tickets, runner__epochs=0).code == 0
     told = tmp_path / "run" / "run.json"
     told.write_text('{"stageb": "of another machine"}\n')
-    assert fit(tmp_path, tickets, jump_reflection=True).code == 0
+    assert fit(tmp_path, tickets, runner__epochs=0).code == 0
     assert told.read_text() == '{"stageb": "of another machine"}\n'

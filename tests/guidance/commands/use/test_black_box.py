@@ -47,7 +47,6 @@ def test_prices_weigh_what_it_learns() -> None:
 
 def test_nothing_is_claimed_where_nothing_can_be_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure_on_test(CONFIG, [Ticket("m", str(n), "pass", (("image_1", f"size: {n}"),)) for n in range(40)]) == {}
-    assert measure_on_test(LoopConfig(tickets=["t.jsonl"], jump_reflection=True), made("size: {n}")) == {}
     monkeypatch.setattr(black_box, "find_spec", lambda name: None)
     assert measure_on_test(CONFIG, made("state: {odd}; size: {n}")) == {}
 

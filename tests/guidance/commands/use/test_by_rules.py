@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance import check_equal_bytes, content
 from guidance.commands.use.made import guidance, options, rows, tickets
 from programs import forks, small
 
@@ -296,25 +297,11 @@ def test_rules_alone_are_measured_without_a_model(job: Job, capsys: pytest.Captu
 
 
 def test_every_world_size_and_every_kill_leaves_the_same_bytes(job: Job) -> None:
-    def line(out: Path, world_size: int) -> list[str]:
+    def line(name: str, world_size: int) -> list[str]:
         small = {"by": "both", "round_size": 12, "sampler.micro_batch_size": 4, "fabric.devices": world_size}
-        return options("predict", job.keys | small | {"output": str(out)})
+        return options("predict", job.keys | small | {"output": str(job.folder / name / "out.jsonl")})
 
-    wholes = {}
-    for world_size in (1, 2):
-        out = job.folder / str(world_size) / "out.jsonl"
-        ended = forks.run(line(out, world_size), world_size, job.folder / f"job-{world_size}")
-        assert set(ended.codes) == {0}, ended.err
-        wholes[world_size] = out.read_bytes(), (out.parent / "out.jsonl.commit.json").read_bytes()
-    assert wholes[1] == wholes[2]
-    operations = len(ended.operations[0])
-    for kill_before in (operations // 3, 2 * operations // 3):
-        out = job.folder / f"killed-{kill_before}" / "out.jsonl"
-        killed = forks.run(line(out, 2), 2, job.folder / f"job-{kill_before}", kill_before)
-        assert killed.codes[0] == 137, killed.err
-        resumed = forks.run(line(out, 1), 1, job.folder / f"job-{kill_before}-on")
-        assert resumed.codes == (0,), resumed.err
-        assert out.read_bytes() == wholes[1][0], kill_before
+    check_equal_bytes(job.folder, line, lambda name: content(job.folder / name))
 
 
 def test_of_several_ranks_one_judges_by_rules(job: Job) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from conformance import check_equal_bytes, content
 from guidance.commands.use.made import guidance, options, rows, run_folder, tickets
 from programs import forks
 
@@ -281,31 +281,14 @@ def line(job: Job, out: Path, world_size: int, **keys: Any) -> list[str]:
     return options("predict", job.keys | small | keys)
 
 
-def test_every_world_size_leaves_the_same_bytes_and_rank_0_alone_writes(job: Job) -> None:
-    wholes = {}
-    for world_size in (1, 2, 3):
-        out = job.folder / str(world_size) / "out.jsonl"
-        ended = forks.run(line(job, out, world_size), world_size, job.folder / f"job-{world_size}")
-        assert set(ended.codes) == {0}, ended.err
-        assert not any(ended.operations[1:])
-        wholes[world_size] = out.read_bytes(), (out.parent / "out.jsonl.commit.json").read_bytes()
-    assert wholes[1] == wholes[2] == wholes[3]
-    assert wholes[1][0].count(b"\n") == 80
+def test_every_world_size_and_every_kill_leaves_the_same_bytes(job: Job) -> None:
+    def line_of(name: str, world_size: int) -> list[str]:
+        return line(job, job.folder / name / "out.jsonl", world_size)
 
-
-def test_killed_anywhere_and_gone_on_with_at_another_world_size_it_leaves_the_same_bytes(job: Job) -> None:
-    whole = job.folder / "whole" / "out.jsonl"
-    ended = forks.run(line(job, whole, 1), 1, job.folder / "job-whole")
-    operations = len(ended.operations[0])
-    draw = random.Random(0)
-    for kill_before in (1, *sorted(draw.sample(range(2, operations), 4))):
-        out = job.folder / f"killed-{kill_before}" / "out.jsonl"
-        killed = forks.run(line(job, out, 2), 2, job.folder / f"job-{kill_before}", kill_before)
-        assert killed.codes[0] == 137, killed.err
-        resumed = forks.run(line(job, out, 1), 1, job.folder / f"job-{kill_before}-on")
-        assert resumed.codes == (0,), resumed.err
-        assert out.read_bytes() == whole.read_bytes(), kill_before
-        assert sorted(path.name for path in out.parent.iterdir()) == ["out.jsonl", "out.jsonl.commit.json"]
+    kills = [(0.0, 2, 1), (0.3, 2, 1), (0.8, 2, 1)]
+    check_equal_bytes(job.folder, line_of, lambda name: content(job.folder / name), (1, 2, 3), kills)
+    assert content(job.folder / "1").keys() == {"out.jsonl", "out.jsonl.commit.json"}
+    assert (job.folder / "1/out.jsonl").read_bytes().count(b"\n") == 80
 
 
 def test_a_rank_that_raises_ends_all_and_names_the_ticket(job: Job) -> None:

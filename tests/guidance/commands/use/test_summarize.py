@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import content
+from conformance import check_equal_bytes, content
 from engines import tiny_models
 from PIL import Image
 from programs import forks, photos, small
@@ -55,7 +55,7 @@ def test_rollouts_with_images_are_the_same_on_one_rank_and_two(tmp_path: Path) -
     tickets = photos.write(tmp_path, 30)
     rows = [{**row, "per_image": {"image_1": "not seen"}} for row in lines(tickets)]
     tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    keys = {**SEEING, "jump_reflection": True}
+    keys = {**SEEING, "runner.epochs": 0}
     for size in (1, 2):
         ended = forks.run(small.arguments(tickets, tmp_path / f"out{size}", size, keys), size, tmp_path / f"ranks{size}")
         assert ended.codes == (0,) * size, ended.err
@@ -90,20 +90,14 @@ def test_what_cannot_be_shown_ends_a_run_before_it_starts(tmp_path: Path, capsys
 
 
 def test_summaries_are_the_same_however_often_killed_and_on_however_many_ranks(tmp_path: Path) -> None:
-    tickets, whole = photos.write(tmp_path, 13), tmp_path / "whole.jsonl"
-    options = ["--round_size=3", "--micro_batch_size=2"]
-    first = forks.run(photos.summarize(tickets, whole, *options), 1, tmp_path / "first")
-    assert first.codes == (0,), first.err
-    wanted, count = whole.read_bytes(), len(first.operations[0])
-    for step, size in ((0.35, 1), (0.6, 2), (0.85, 1)):
-        cut = tmp_path / f"cut{step}.jsonl"
-        arguments = photos.summarize(tickets, cut, *options, world_size=size)
-        ended = forks.run(arguments, size, tmp_path / f"killed{step}", kill_before=int(step * count))
-        assert 137 in ended.codes
-        assert cut.read_bytes() != wanted
-        ended = forks.run(arguments, size, tmp_path / f"gone-on{step}")
-        assert ended.codes == (0,) * size, ended.err
-        assert cut.read_bytes() == wanted
+    tickets = photos.write(tmp_path, 13)
+
+    def line(name: str, world_size: int) -> list[str]:
+        output = tmp_path / f"{name}.jsonl"
+        return photos.summarize(tickets, output, "--round_size=3", "--micro_batch_size=2", world_size=world_size)
+
+    kills = [(0.35, 1, 2), (0.85, 2, 1)]
+    check_equal_bytes(tmp_path, line, lambda name: (tmp_path / f"{name}.jsonl").read_bytes(), (1,), kills)
 
 
 def test_a_checkpoint_that_can_see_writes_equal_bytes_on_one_rank_and_two(

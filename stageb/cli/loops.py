@@ -30,7 +30,6 @@ class Tool:
     summary: str  # what --help says
     run: str  # "module:function", called with (config, its YAML text), or with the words where ``config`` is empty
     config: str = ""  # "module:dataclass", every field with a default; empty: ``run`` reads the words itself
-    words: tuple[str, ...] = ()  # where it reads the words itself, those that may come first: commands of its own
     fresh: bool = False  # whether it can start anew: ``run`` is called with a third argument then, whether --fresh was given
     beneath: str = ""  # "module:function" from the values given to whole values that take the place of defaults
     needs: tuple[str, ...] = ()  # modules that ``extra`` brings; a tool asks for no more of its loop's extra than it uses
@@ -101,12 +100,10 @@ LOOPS = {
             "tickets": Tool(
                 summary="Have people correct labels that a run doubts: list them, and write a ticket file with their words.",
                 run="stageb.guidance.commands.use.relabel:main",
-                words=("doubts", "relabel", "tasks"),
             ),
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",
                 run="stageb.guidance.commands.govern.main:main",
-                words=("show", "diff", "history", "export", "promote", "review", "rollback"),
             ),
         },
     ),
@@ -117,8 +114,9 @@ LOOPS = {
         commands={
             "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.ppo.evaluate:main"),
             "play": RunCommand("Watch a game of a run that learnt Snake.", "stageb.ppo.envs.snake.play:main"),
+            "export": RunCommand("Write the agent of a run as ONNX: ppo.", "stageb.ppo.export:main"),
         },
-        needs=("PIL", "gymnasium", "tensorboard"),
+        needs=("PIL", "gymnasium"),
     ),
     "growth": Loop(
         summary="Learn when and how networks should grow: PPO over many trainings at once.",
@@ -132,7 +130,7 @@ LOOPS = {
                 "Write a network that a run has grown as plain PyTorch: growth.", "stageb.growth.export:main"
             ),
         },
-        needs=("mnist1d", "sklearn", "tensorboard"),
+        needs=("mnist1d", "sklearn"),
     ),
     "two_channel": Loop(
         summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",
@@ -151,12 +149,11 @@ LOOPS = {
             "boxes": Tool(
                 summary="Make data for detectors: from VOC, COCO, YOLO or Label Studio, or drawn.",
                 run="stageb.two_channel.commands.boxes:main",
-                words=("voc", "coco", "yolo", "label_studio", "shapes"),
                 needs=("PIL",),
                 extra="images",
             ),
         },
-        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard"),
+        needs=("PIL", "faster_coco_eval", "scipy"),
     ),
 }
 
@@ -188,6 +185,12 @@ def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
     """What runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its extra is missing."""
     _check_extra(loop)
     return _named(LOOPS[loop].fit)
+
+
+def fit_all_of(loop: str) -> Callable[[Any, int, Sequence[str]], int]:
+    """What runs ``loop`` with several seeds, called with (config, their number, arguments). Raises as ``fit_of`` does."""
+    _check_extra(loop)
+    return _named("stageb.cli.seeds:fit_all")
 
 
 def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:

@@ -1,0 +1,84 @@
+"""What turns the probabilities that a model gives verdicts into those that labels bear out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Verdict = str  # one of the labels of a mission
+
+PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
+MOST = 1e6  # of any number, whatever its sign
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What turns the log-odds of a pass that a model gives under one guidance into those that labels bear out; of a mission
+    with labels of its own, the log-probability of each."""
+
+    slope: float = 1.0
+    offset: float = 0.0
+    rules: float = 0.0  # added where the rules as code pass a ticket, taken off where they fail it: evidence of its own;
+    #   of labels of its own, added to the one that they give
+    offsets: tuple[tuple[Verdict, float], ...] = field(default=(), repr=False)  # of each of these, in their order
+
+    @classmethod
+    def of_labels(
+        cls, labels: tuple[Verdict, ...], slope: float, offsets: Sequence[float], rules: float = 0.0
+    ) -> Calibration:
+        """What multiplies all log-probabilities, and adds to that of each label."""
+        if labels == PASS_FAIL:
+            return cls(slope, offsets[0] - offsets[1], rules)
+        return cls(slope, 0.0, rules, tuple(zip(labels, offsets, strict=True)))
+
+    @classmethod
+    def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Calibration | None:
+        """What ``to_plain`` wrote for a mission of these ``labels``; None for anything else."""
+        if not isinstance(plain, dict) or not plain.keys() <= set(cls.__slots__):
+            return None
+        numbers, offsets = dict(plain), plain.get("offsets", {})
+        numbers.pop("offsets", None)
+        wanted = set(labels) if plain and tuple(labels) != PASS_FAIL else set[Verdict]()
+        if not isinstance(offsets, dict) or offsets.keys() != wanted:
+            return None
+        if not all(type(each) in (int, float) and abs(each) < MOST for each in (*numbers.values(), *offsets.values())):
+            return None
+        return cls(**numbers, offsets=tuple((label, offsets[label]) for label in labels if label in offsets))
+
+    def to_plain(self) -> dict[str, Any]:
+        """It as JSON data."""
+        moved = {"offsets": dict(self.offsets)} if self.offsets else {"offset": self.offset}
+        return {"slope": self.slope, **moved, "rules": self.rules}
+
+    @property
+    def rounded(self) -> Calibration:
+        """It, to six places."""
+        offsets = tuple((label, round(offset, 6)) for label, offset in self.offsets)
+        return Calibration(round(self.slope, 6), round(self.offset, 6), round(self.rules, 6), offsets)
+
+    def of(self, log_odds: float) -> float:
+        """The calibrated log-odds of a ticket of which the rules say nothing as code."""
+        return self.slope * log_odds + self.offset
+
+    def weigh(self, scores: Sequence[float]) -> tuple[float, ...]:
+        """The calibrated log-probabilities of labels of its own; those of pass and fail are their log-odds, and 0."""
+        if self.offsets:
+            return tuple(self.slope * each + offset for each, (_, offset) in zip(scores, self.offsets, strict=True))
+        return (self.of(scores[0] - scores[1]), 0.0) if len(scores) == 2 else tuple(scores)
+
+    def given(self, ruling: Verdict | None) -> Calibration:
+        """The calibration of a ticket of which the rules as code say this."""
+        sign = {"pass": 1, "fail": -1}.get(ruling or "", 0)
+        offsets = tuple((label, offset + (label == ruling) * self.rules) for label, offset in self.offsets)
+        return Calibration(self.slope, self.offset + sign * self.rules, offsets=offsets)
+
+    def after(self, first: Calibration) -> Calibration:
+        """Both in turn: ``first``, then this one; of which only one has a part for rules."""
+        offsets = {label: self.slope * offset for label, offset in first.offsets}
+        offsets |= {label: offsets.get(label, 0.0) + offset for label, offset in self.offsets}
+        rules = self.rules + self.slope * first.rules
+        return Calibration(self.slope * first.slope, self.of(first.offset), rules, tuple(offsets.items()))
+
+
+UNCALIBRATED = Calibration()
