@@ -155,7 +155,7 @@ if "LOCAL_RANK" in os.environ:
 """
 
 
-@pytest.mark.parametrize("to_all", [True, False])
+@pytest.mark.parametrize("to_all", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_ctrl_c_while_the_python_of_another_rank_starts(tmp_path: Path, to_all: bool) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
     (tmp_path / "sitecustomize.py").write_text(STARTING)
