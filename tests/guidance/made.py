@@ -15,9 +15,10 @@ from stageb.guidance.words.types import (
     Ticket,
     Verdict,
 )
-from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.clean_text import text_fault, unseen
 
-LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
+SEEN = st.characters(exclude_categories=("C", "Zl", "Zp")).filter(lambda character: not unseen(character))
+LINE = st.text(SEEN, min_size=1, max_size=30).filter(lambda text: not text_fault(text))
 VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])
 
 
