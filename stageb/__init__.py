@@ -44,31 +44,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ENGINES",
-    "BadInputError",
-    "Completion",
-    "ConfigError",
-    "Decode",
-    "Engine",
-    "EngineError",
-    "Guidance",
-    "GuidanceClassifier",
-    "InputError",
-    "JournalError",
-    "LoopConfig",
-    "Prompt",
-    "RankError",
-    "Request",
-    "Rule",
-    "Run",
-    "StagebError",
-    "Ticket",
-    "evaluate",
-    "fit",
-    "predict",
-    "summarize",
-    "validate",
-]
+    "ENGINES", "BadInputError", "Completion", "ConfigError", "Decode", "Engine", "EngineError", "Guidance",
+    "GuidanceClassifier", "InputError", "JournalError", "LoopConfig", "Prompt", "RankError", "Request", "Rule", "Run",
+    "StagebError", "Ticket", "evaluate", "fit", "predict", "summarize", "validate",
+]  # fmt: skip
 
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),

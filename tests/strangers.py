@@ -296,18 +296,7 @@ SAID = [
     "not allowed: FIELD, FIELD", "<html>KEY</html>", "", "\x1b[2J\r\nKEY", "x" * 100_000, "é" * 3000, "\ud800",
     "roles must alternate", "Unexpected keys: continue_final_message", "extra inputs: FIELD\nFIELD",
 ]  # fmt: skip
-FIELDS = [
-    "max_tokens",
-    "max_completion_tokens",
-    "temperature",
-    "top_p",
-    "seed",
-    "stop",
-    "top_k",
-    "messages",
-    "model",
-    "system",
-]
+FIELDS = "max_tokens max_completion_tokens temperature top_p seed stop top_k messages model system".split()
 HEADERS = [
     "Retry-After: 1e400", "Retry-After: -5", "Retry-After: nan", "Retry-After: KEY", "Location: http://127.0.0.1:1/KEY",
     "Location: \x1b[2J", "Content-Encoding: gzip", "Transfer-Encoding: chunked", "Transfer-Encoding: KEY",

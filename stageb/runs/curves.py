@@ -26,12 +26,10 @@ class Curves:
 def draw(runs: Sequence[Rows], curves: Curves, path: Path) -> None:
     """Draw a panel for each of ``curves``, as a PNG file: of a run, or of runs that counted alike their mean, in a band from
     the least to the most."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     down = -(-len(curves.panels) // ACROSS)
     figure = Figure(figsize=(12, 3.25 * down), layout="constrained")
-    FigureCanvasAgg(figure)
     for place, (name, label) in enumerate(curves.panels, start=1):
         axes = figure.add_subplot(down, ACROSS, place)
         known = _known(runs, curves.step, name)

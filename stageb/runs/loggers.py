@@ -126,9 +126,7 @@ def _load_class(config: str | LoggerConfig) -> type[Logger]:
     try:
         found = getattr(importlib.import_module(module or "lightning.pytorch.loggers"), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            "loggers", path, f"there is no such class ({error}); correct the path, or install its package"
-        ) from None
+        raise ConfigError("loggers", path, f"there is no such class ({error}); correct it, or install its package") from None
     if not (isinstance(found, type) and issubclass(found, Logger)) or inspect.isabstract(found):
         raise ConfigError("loggers", path, "this is not a logger class of lightning.fabric or lightning.pytorch")
     try:

@@ -280,13 +280,14 @@ def test_fixed_rules_stay_before_what_is_learnt_beside_them(tmp_path: Path) -> N
         "G0": "A ticket is queue a unless a rule says otherwise.",
         "G1": "Queue a if field 3 is v1.",
         "G2": "Queue c if field 0 is v2.",
+        "G3": "Queue b if field 1 is neither v1, v2, v3 nor v4.",
     }
-    body = {"experiences": rules, "labels": labels, "metadata": {"G1": {"fixed": True}}}
+    body = {"experiences": rules, "labels": labels, "metadata": {key: {"fixed": True} for key in ("G1", "G3")}}
     (tmp_path / "g.json").write_text(json.dumps({"mail": body}))
     tickets = plant(tmp_path / "t.jsonl", 3, 1, tickets=600)
     run = learn(tickets, tmp_path / "out", **{"guidance.path": str(tmp_path / "g.json")})
     guidance = read_guidance(run)["mail"]
-    assert [rule.text for rule in guidance.rules[:2]] == [rules["G0"], rules["G1"]] and guidance.rules[1].is_fixed
-    assert sorted(rule.text for rule in guidance.rules[2:]) == ["Queue b if field 1 is v0.", "Queue c if field 2 is v0."]
+    assert [rule.text for rule in guidance.rules] == [rules["G0"], rules["G1"], rules["G3"], "Queue c if field 2 is v0."]
+    assert [rule.is_fixed for rule in guidance.rules] == [False, True, True, False]
     wrong = [row for row in read_rows(run, "selections.jsonl") if row["guidance_step"] and not row["label_match"]]
     assert wrong and all(row["verdict"] == "queue a" and row["reason"].startswith("G1") for row in wrong)

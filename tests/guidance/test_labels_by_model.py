@@ -6,7 +6,8 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 from guidance.rules.made_rules import ticket
@@ -16,9 +17,12 @@ from hypothesis import strategies as st
 from programs import small
 
 from stageb.__main__ import main
-from stageb.engines.protocol import Decode
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Decode, Question
+from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.follower import respond
+from stageb.guidance.judging.ranks import load_judge
 from stageb.guidance.learning.calibration import calibrate, find_scores, fit_calibration
 from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal
@@ -37,8 +41,9 @@ from stageb.guidance.rules.prompts import (
     rollout_prompt,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.words.config import PromptConfig, ReflectionConfig, SamplerConfig
 from stageb.guidance.words.types import Calibration, Guidance, Judgement, Operation, Rule, Ticket, Verdict
+from stageb.job.world import World
 
 LABELS = ("low", "high", "medium")
 GREEDY = Decode(0.0)
@@ -272,6 +277,38 @@ def test_a_model_that_judges_is_given_what_code_learns_with_a_calibration(
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert sum(row["verdict"] == row["label"] for row in rows) > 300
     assert all(1 / 3 < row["probability"] <= 1 for row in rows)
+
+
+class Probed(ScriptedEngine):
+    """A server's engine that keeps what it was asked first."""
+
+    continues = False
+    asked: ClassVar[list[Question]] = []
+
+    def probe(self, question: Question) -> Probed:
+        """See ``Served``."""
+        self.asked.append(question)
+        return self
+
+
+def build(model: ModelConfig, device: str) -> Probed:
+    """The engine of ``model.engine``."""
+    return Probed(respond)
+
+
+def test_a_server_is_asked_at_first_whether_it_tells_these_labels_apart() -> None:
+    model, world = ModelConfig(engine=f"{__name__}:build"), cast(World, SimpleNamespace(device="cpu"))
+    for labels in ({"pass"}, {*LABELS}):
+        load_judge(model, PromptConfig(), SamplerConfig(reasons="all"), world, labels)
+    told, own = build(model, "cpu").asked
+    assert told.answers == ("Verdict: pass", "Verdict: fail") and "pass or fail" in told.prompt.system
+    assert own.answers == ("Verdict: high", "Verdict: low", "Verdict: medium") and "high, low or medium" in own.prompt.system
+
+
+def test_right_answers_are_kept_as_training_data_in_the_words_of_the_labels(tmp_path: Path) -> None:
+    run = learn(plant(tmp_path / "t.jsonl", 3, 1, 120), tmp_path / "out", **{"distill.size": 8})
+    rows = read_rows(run, "distill_chatml.jsonl")
+    assert len(rows) == 8 and all(row["messages"][2]["content"].startswith("Verdict: queue ") for row in rows)
 
 
 @pytest.mark.parametrize(("key", "value"), [("runner.judge", "model"), ("reflection.scope", "bundle")])

@@ -8,7 +8,7 @@ difference to an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -38,6 +38,7 @@ from stageb.guidance.rules.prompts import (
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
+from stageb.guidance.words.costs import list_labels
 from stageb.guidance.words.types import (
     BY_RULES,
     Answers,
@@ -125,7 +126,8 @@ class GuidanceRanks:
     def load(self) -> None:
         """Load the model on this rank's device."""
         config = self.config
-        self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self.world)
+        labels = {ticket.label for ticket in self.tickets}
+        self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self.world, labels)
         self.config, self.words = replace(config, prompt=prompt), words_of(prompt, config.model)
         self.world.agree("how the gate judges", f"{self.judges_by}, {self.words.begin or 'nothing'} begun")
 
@@ -264,16 +266,16 @@ class GuidanceRanks:
 
 
 def load_judge(
-    model: ModelConfig, prompt: PromptConfig, sampler: SamplerConfig, world: World
+    model: ModelConfig, prompt: PromptConfig, sampler: SamplerConfig, world: World, labels: Iterable[Verdict]
 ) -> tuple[Engine, PromptConfig]:
-    """The model that judges tickets, on this rank's device, and ``prompt``, which then says whether answers are begun for
-    it: a server is asked what it can do."""
+    """The model that judges tickets of these ``labels``, on this rank's device, and ``prompt``, which then says whether
+    answers are begun for it: a server is asked what it can do."""
     engine, words = load_engine(model, world, sampler.use_images), words_of(prompt, model)
     check_reasons(engine, model.engine, sampler, words)
     if not isinstance(engine, Served):
         return engine, prompt
-    ticket = Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),))
-    asked = rollout_prompt(ticket, make_neutral(ticket.mission, words), words)
+    ticket, known = Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),)), list_labels(labels)
+    asked, words = rollout_prompt(ticket, make_neutral(ticket.mission, words, known), words), name_labels(words, known)
     with heartbeat.at("asking the server what it can do"):
         engine = engine.probe(engines.Question(asked, tuple(verdict_lines(words).values())))
     return engine, replace(prompt, prefill=begins_answers(prompt, model, engine.continues))

@@ -21,7 +21,7 @@ from stageb.guidance.learning.reflection_file import (
 )
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.rules.guidance_file import to_json
-from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, rollout_prompt
+from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, name_labels, rollout_prompt
 from stageb.guidance.words.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
 from stageb.store.journal import Journal, safe_name
 
@@ -159,7 +159,7 @@ def write_choice(journal: Journal, mission: str, choices: Sequence[Choice], chos
 
 def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Record], words: Words) -> None:
     """Right answers as chats of system, user and assistant, one a line."""
-    rows = []
+    rows, words = [], name_labels(words, guidance.labels)
     for record in records:
         prompt = rollout_prompt(record.ticket, guidance, words)
         verdict = record.selection.verdict

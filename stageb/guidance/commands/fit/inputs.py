@@ -213,17 +213,9 @@ def check_sealed(
 
 
 NOT_SHAPING = (  # keys that change no artifact, or do so through what is compared beside them
-    "output.",
-    "fabric.",
-    "columns.",
-    *HOW_ASKED,
-    "guidance.path",
-    "log_level",
-    "loggers",
-    "runner.log_every_s",
-    "runner.per_rank_rollout_batch_size",
-    "report",
-)
+    "output.", "fabric.", "columns.", *HOW_ASKED, "guidance.path", "log_level", "loggers", "runner.log_every_s",
+    "runner.per_rank_rollout_batch_size", "report",
+)  # fmt: skip
 
 
 LIMITS = ("budget.rollouts", "budget.tokens", "budget.seconds", "runner.epochs")

@@ -52,19 +52,9 @@ NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoev
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = (
-    "by",
-    "guidance",
-    "compare",
-    "gate.",
-    "wanted_accuracy",
-    "review_price",
-    "tickets",
-    "vocabulary",
-    "output",
-    "max_unreadable",
-    "fabric.",
-    *HOW_ASKED,
-)
+    "by", "guidance", "compare", "gate.", "wanted_accuracy", "review_price", "tickets", "vocabulary", "output",
+    "max_unreadable", "fabric.", *HOW_ASKED,
+)  # fmt: skip
 # Keys that say how the model is asked and its answers are taken; where rules judge alone, they change no row either.
 OF_MODEL = ("model.", "sampler.", "selection", "manual_review.", "probability", "prompt.prefill", "round_size", "seed")
 

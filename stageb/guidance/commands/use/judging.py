@@ -54,8 +54,8 @@ class JudgingRanks:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
-            config = self.config
-            self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self._world)
+            config, labels = self.config, {label for each in guidance.values() for label in each.labels}
+            self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self._world, labels)
             self.config = replace(config, prompt=prompt)
         tickets, groups = [line.ticket for line in lines], self._make_groups(lines, guidance)
         leads, ranks = self._world.is_global_zero, self._world.world_size

@@ -1,7 +1,8 @@
 """``stageb tickets``: labels that a run doubts, as a table for a person to correct, and a ticket file that they correct.
 
 Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict. A ticket file is never
-changed: the corrected one is new, and equals the old one but for the labels that a person wrote.
+changed: the corrected one is new, and equals the old one but for the labels that a person wrote. ``tasks`` shows verdicts to
+people in Label Studio.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
-from stageb.store.output import check_target
+from stageb.store.output import check_target, read_rows
 from stageb.untrusted.strict_json import FaultError, short
 
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
 HEADER = (*PLACE, RIGHT, "mission", "verdict", "why", "says")
+TOLD = {"file", "mission", "group_id", "label", "verdict", "reason", "agreement", "probability", "review", "why"}
 EDIT = f"write the right label in column {RIGHT} of rows whose label is wrong; rows without one stay as they are"
 
 
@@ -56,7 +58,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     doubts = commands.add_parser("doubts", help=f"Write tickets whose label a run's rules contradict to a table. {EDIT}.")
     relabel = commands.add_parser("relabel", help="Write a new ticket file with the labels that people corrected.")
-    for command, act in ((doubts, write_doubts), (relabel, relabel_tickets)):
+    tasks = commands.add_parser("tasks", help="Write what predict said as tasks of Label Studio, with its predictions.")
+    for command, act in ((doubts, write_doubts), (relabel, relabel_tickets), (tasks, write_tasks)):
         command.add_argument("run", metavar="RUN", help="the run's folder, such as out/first")
         command.set_defaults(act=act)
     doubts.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help="its ticket files, where they were moved")
@@ -64,6 +67,12 @@ def make_parser() -> argparse.ArgumentParser:
     relabel.add_argument("doubts", metavar="CSV", help=f"that table, where people have filled in {RIGHT}")
     relabel.add_argument("--tickets", required=True, metavar="FILE", help="the ticket file, as the table names it")
     relabel.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new ticket file to write")
+    tasks.add_argument("predictions", metavar="JSONL", help="what predict wrote")
+    tasks.add_argument(
+        "--tickets", nargs="+", required=True, metavar="FILE", help="the ticket files, as predict was given them"
+    )
+    tasks.add_argument("--review", action="store_true", help="only those that a person should see")
+    tasks.add_argument("--output", type=Path, required=True, metavar="JSON", help="the file to import into Label Studio")
     return parser
 
 
@@ -166,7 +175,10 @@ def read_corrections(path: str, tickets: str) -> dict[int, Correction]:
 
 def _read_corrections(path: str, tickets: str) -> dict[int, Correction]:
     columns = ColumnsConfig(mission_name="-", group_id=None, texts=[RIGHT, *PLACE])
-    table = Table(table_lines(path, "label"), columns, path, labelled=False)
+    try:
+        table = Table(table_lines(path, "label"), columns, path, labelled=False)
+    except FaultError as fault:
+        raise FaultError(fault.what, "give the table that stageb tickets doubts wrote", fault.line) from None
     found, others = dict[int, Correction](), dict[str, None]()
     for row in table.rows():
         said = dict(zip(table.header, row.cells, strict=False))
@@ -184,12 +196,12 @@ def _read_corrections(path: str, tickets: str) -> dict[int, Correction]:
     return found
 
 
-def _read_tickets(path: str, columns: ColumnsConfig) -> Iterator[tuple[int, Ticket]]:
-    """The tickets of a file by line, those that a run can use. Raises ``BadInputError``."""
+def _read_tickets(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[tuple[int, Ticket]]:
+    """The tickets of a file by line, those that can be used. Raises ``BadInputError``."""
     with _reporting(path):
-        for entry in read_entries(path, columns):
+        for entry in read_entries(path, columns, labelled):
             with suppress(FaultError):
-                yield entry.line, entry.ticket(True)
+                yield entry.line, entry.ticket(labelled)
 
 
 def _correct(
@@ -236,6 +248,41 @@ def _replace(lines: list[bytes], line: int, count: int, text: str) -> None:
     last = lines[line + count - 2]
     end = last[len(last.rstrip(b"\r\n")) :]
     lines[line - 1 : line - 1 + count] = [disk.encode(text) + end, *[b""] * (count - 1)]
+
+
+def write_tasks(args: argparse.Namespace, config: LoopConfig) -> int:
+    """Write predictions as Label Studio imports them: a choice ``verdict`` and a text ``reason``, of a text ``text``."""
+    check_target(args.output, {"tickets": args.tickets, "predictions": [args.predictions]})
+    tickets = {path: dict(_read_tickets(path, config.columns, labelled=False)) for path in args.tickets}
+    tasks = []
+    for row in read_rows(Path(args.predictions)):
+        if type(row.get("line")) is not int or not row.keys() >= TOLD:
+            raise InputError(shown(f"{args.predictions}: no rows of predict; name what it wrote as JSON Lines"))
+        ticket = tickets.get(row["file"], {}).get(row["line"])
+        if ticket is None or ticket.group_id != row["group_id"]:
+            said = f"{args.predictions}: {row['file']}:{row['line']} does not hold {row['group_id']!r}"
+            raise InputError(shown(f"{said}; name the files that were judged, by --tickets", 400))
+        if row["review"] or not args.review:
+            tasks.append(make_task(row, ticket))
+    with disk.reporting(args.output, "nothing else"):
+        disk.replace(args.output, disk.encode(json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"))
+    print(shown(f"{args.output}: {len(tasks):,} tasks"))
+    return 0
+
+
+def make_task(row: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:
+    """A task of Label Studio, with one prediction where there is a verdict."""
+    data = {name: row[name] for name in ("file", "line", "mission", "group_id", "label", "why")}
+    made = {"verdict": ("choices", "choices"), "reason": ("textarea", "text")}
+    result = [
+        {"from_name": name, "to_name": "text", "type": kind, "value": {value: [row[name]]}}
+        for name, (kind, value) in made.items()
+        if row[name]
+    ]
+    score = row["agreement"] if row["probability"] is None else row["probability"]
+    prediction = {"model_version": f"guidance step {row['guidance_step']}", "score": score, "result": result}
+    text = "\n".join(said for _, said in ticket.per_image)
+    return {"data": {**data, "text": text}, "predictions": [prediction] if row["verdict"] else []}
 
 
 @contextmanager

@@ -120,3 +120,33 @@ def test_a_ticket_file_is_never_written_over(
         assert relabel("table", rows, "my.csv", to) == 2
         assert to.name == "doubts.csv" or (to.read_bytes() if to.exists() else None) == before
     assert main(["tickets", "doubts", "out/table", "--output", "my.csv"]) == 2
+
+
+def test_verdicts_are_tasks_of_label_studio(
+    learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(learnt)
+    told_rows, tasks = tmp_path / "told.jsonl", tmp_path / "tasks.json"
+    judge = ["predict", "--guidance", "out/table", "--tickets", "my.csv", "--by", "rules", *told("table")]
+    assert main([*judge, f"--output={told_rows}"]) == 0
+    rows = [json.loads(line) for line in told_rows.read_text().splitlines()]
+    command = ["tickets", "tasks", "out/table", str(told_rows), "--tickets", "my.csv", "--output", str(tasks)]
+    assert main(command) == 0
+    made = json.loads(tasks.read_text())
+    assert [task["data"]["group_id"] for task in made] == [row["group_id"] for row in rows]
+    for row, task in zip(rows, made, strict=True):
+        ((verdict, reason),) = [each["result"] for each in task["predictions"]]
+        assert verdict == {
+            "from_name": "verdict",
+            "to_name": "text",
+            "type": "choices",
+            "value": {"choices": [row["verdict"]]},
+        }
+        assert reason["value"] == {"text": [row["reason"]]} and "state" in task["data"]["text"]
+    assert main([*command, "--review"]) == 0 and json.loads(tasks.read_text()) == []
+    capsys.readouterr()
+    assert main([*command[:5], "my.jsonl", *command[6:]]) == 2
+    assert "name the files that were judged" in capsys.readouterr().err
+    told_rows.write_text('{"file": "my.csv"}\n')
+    assert main(command) == 2
+    assert "no rows of predict" in capsys.readouterr().err
