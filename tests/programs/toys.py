@@ -60,8 +60,8 @@ class Mirror(gymnasium.Env[Any, Any]):
 
 
 class Cue(gymnasium.Env[Any, Any]):
-    """One of two lamps is lit, at the first step alone; the action of the last step must name it. The episode ends then, or is
-    ``cut``."""
+    """One of two lamps is lit, at the first step alone; the action of the last step must name it. The episode ends then, or
+    is ``cut``."""
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
