@@ -16,7 +16,7 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "ppo", "growth")
-ROOT_FILES = 257
+ROOT_FILES = 258
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
 FLOORS = (

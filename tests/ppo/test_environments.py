@@ -77,6 +77,9 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks
     )
     assert (told in whole.err) == (ranks == 2)
     assert "resuming after" in resumed.err
+    if units:
+        games = torch.load(next(tmp_path.glob("*/run/checkpoint-*.pt")), weights_only=True)["games"]
+        assert bool((games["memory"] == 0).all()) == (name == "CartPole-v1")
 
 
 def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
@@ -175,7 +178,8 @@ def test_an_agent_with_a_memory_learns_alike_on_two_ranks(tmp_path: Path) -> Non
 
 def test_sequences_are_learnt_from_as_they_were_played() -> None:
     """A game of 8 steps is truncated, and the next one begins amid a sequence of 6."""
-    config = PpoLoopConfig(env=EnvConfig(make="programs.toys:Mirror"), agent=AgentConfig(recurrent=3, hidden=8))
+    env = EnvConfig(make="programs.toys:Cue", options={"cut": True})
+    config = PpoLoopConfig(env=env, agent=AgentConfig(recurrent=3, hidden=8))
     environment = make_environment(config, 0, range(5), "cpu")
     agent = make_agent(config, environment)
     player = Player(agent, environment, 12, range(5), 0, contextlib.nullcontext)

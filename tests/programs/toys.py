@@ -60,10 +60,14 @@ class Mirror(gymnasium.Env[Any, Any]):
 
 
 class Cue(gymnasium.Env[Any, Any]):
-    """One of two lamps is lit, at the first step alone; the action of the last step must name it."""
+    """One of two lamps is lit, at the first step alone; the action of the last step must name it. The episode ends then, or
+    is ``cut``."""
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
+
+    def __init__(self, cut: bool = False) -> None:
+        self.cut = cut
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -73,7 +77,7 @@ class Cue(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.turn += 1
         last = self.turn == TURNS
-        return np.zeros(2, np.float32), float(last and action == self.lamp), last, False, {}
+        return np.zeros(2, np.float32), float(last and action == self.lamp), last and not self.cut, last and self.cut, {}
 
 
 class Pictures(Doors):
