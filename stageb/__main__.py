@@ -104,6 +104,8 @@ def fit(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, run it."""
     parsed = parse(arguments)
     check_place(parsed)
+    if parsed.seeds:
+        return loops.fit_all_of(parsed.loop)(parsed.config, parsed.seeds, arguments)
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
     return loops.fit_of(parsed.loop)(parsed.config, parsed.resolved_yaml, parsed.fresh)
 

@@ -80,229 +80,72 @@ INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 def cases() -> list[Case]:
     """The matrix."""
-    found = []
+    found: list[Case] = []
     for launcher in ("own", "torchrun", "fabric"):
         own = launcher == "own"
+
+        def add(name: str, mishap: str = "busy", on: int = -1, launcher: str = launcher, **more: Any) -> None:
+            found.append(Case(name, launcher, mishap, on, **more))
+
+        slow_life: dict[str, Any] = {"timeout_s": 3, "load_timeout_s": 4}
+        slow_life["within_s"] = WITHIN_S + 10  # whatever else moves pages counts as life
         for rank in (0, 1):
-            bug: dict[str, Any] = {"on": rank, "traceback": True}
-            found += [
-                Case(
-                    f"raise in a handler, rank {rank}",
-                    launcher,
-                    "raise",
-                    says=f"rank {rank} failed at ticket group-{rank}: {BUG}",
-                    **bug,
-                ),
-                Case(
-                    f"raise while handlers are built, rank {rank}",
-                    launcher,
-                    "raise_at_start",
-                    says=f"rank {rank} failed at ticket at start: {BUG}",
-                    **bug,
-                ),
-                Case(
-                    f"sys.exit(0) in a handler, rank {rank}",
-                    launcher,
-                    "exit",
-                    on=rank,
-                    traceback=True,
-                    says=f"rank {rank} failed at square item {rank} of {ITEMS}: SystemExit: 0",
-                ),
-                Case(
-                    f"hung, rank {rank}",
-                    launcher,
-                    "hang",
-                    on=rank,
-                    timeout_s=3,
-                    says=f"rank {rank} failed at square item {rank} of {ITEMS}: {HUNG}",
-                    quick=own and rank == 1,
-                ),
-            ]
-            found.append(
-                Case(
-                    f"hung in loading, rank {rank}",
-                    launcher,
-                    "hang_in_loading",
-                    on=rank,
-                    timeout_s=3,
-                    load_timeout_s=4,
-                    within_s=WITHIN_S + 10,  # whatever else moves pages counts as life
-                    says=f"rank {rank} failed at loading the model: {QUIET}",
-                )
+            of, item = f"rank {rank} failed at", f"square item {rank} of {ITEMS}"
+            add(f"raise in a handler, rank {rank}", "raise", rank, says=f"{of} ticket group-{rank}: {BUG}", traceback=True)
+            what = f"raise while handlers are built, rank {rank}"
+            add(what, "raise_at_start", rank, says=f"{of} ticket at start: {BUG}", traceback=True)
+            add(f"sys.exit(0) in a handler, rank {rank}", "exit", rank, says=f"{of} {item}: SystemExit: 0", traceback=True)
+            add(f"hung, rank {rank}", "hang", rank, timeout_s=3, says=f"{of} {item}: {HUNG}", quick=own and rank == 1)
+            add(
+                f"hung in loading, rank {rank}",
+                "hang_in_loading",
+                rank,
+                says=f"{of} loading the model: {QUIET}",
+                **slow_life,
             )
-            found.append(
-                Case(
-                    f"stuck in torch's teardown, rank {rank}",
-                    launcher,
-                    "at_the_end",
-                    on=rank,
-                    timeout_s=3,
-                    says=f"rank {rank if CPU else 0} failed at parting: {HUNG}",  # NCCL's teardown waits for all ranks
-                )
-            )
-        found += [
-            Case(
-                "raise in lead, rank 0",
-                launcher,
-                "raise_in_lead",
-                on=0,
-                traceback=True,
-                says=f"rank 0 failed at ticket reflection: {BUG}",
-            ),
-            Case(
-                "hung in lead, rank 0",
-                launcher,
-                "hang_in_lead",
-                on=0,
-                timeout_s=3,
-                load_timeout_s=4,
-                within_s=WITHIN_S + 10,  # whatever else moves pages counts as life
-                says=f"rank 0 failed at leading: {QUIET}",
-            ),
-            Case("bad input on all ranks", launcher, "config_everywhere", says=CONFIG, codes=(2,)),
-            Case("bad input on rank 0", launcher, "config", on=0, says=CONFIG, codes=(2,)),
-            Case("bad input on rank 1", launcher, "config", on=1, says=f"rank 1 failed at start: {CONFIG}"),
-            Case(
-                "inputs differ",
-                launcher,
-                "disagree",
-                on=1,
-                codes=(2,),
-                says="inputs differs between ranks: 'same' on rank 0, 'other' on rank 1",
-            ),
-            Case(
-                "ranks that part ways",
-                launcher,
-                "parted",
-                on=1,
-                timeout_s=3,
-                says=f"every rank waits for the others: rank 1 at gather{ELSEWHERE}; they ran different code",
-            ),
-            Case("os._exit(0), rank 1", launcher, "vanish", on=1, says=f"rank 1 failed at square item 1 of {ITEMS}: its"),
-            Case("os._exit(0), rank 0", launcher, "vanish", on=0, says="rank 0 failed at leading: its", codes=(0,)),
-            Case(
-                "SIGKILL of rank 1",
-                launcher,
-                send=KILL,
-                to="1",
-                says=f"rank 1 failed at square item {1 + RANKS} of {ITEMS}: its",
-                quick=own,
-            ),
-            Case("SIGKILL of rank 0", launcher, send=KILL, to="0", says="rank 0 failed at leading: its", codes=(137,)),
-            Case(
-                "SIGSTOP of rank 1",
-                launcher,
-                "stop",
-                on=1,
-                timeout_s=3,
-                says=f"rank 1 failed at square item 1 of {ITEMS}: no",
-            ),
-            Case(
-                "SIGSTOP of rank 0",
-                launcher,
-                "stop",
-                on=0,
-                timeout_s=3,
-                codes=(137,),
-                says="rank 0 failed at leading: no sign of life for 4.5 s",
-            ),
-            Case(
-                "interpreter locked up, rank 1",
-                launcher,
-                "lock",
-                on=1,
-                timeout_s=3,
-                says=f"rank 1 failed at square item 1 of {ITEMS}: no",
-            ),
-            Case(
-                "interpreter locked up, rank 0",
-                launcher,
-                "lock",
-                on=0,
-                timeout_s=3,
-                codes=(137,),
-                says="rank 0 failed at leading: no sign of life for 4.5 s",
-            ),
-            Case("SIGINT to the parent", launcher, send=INT, to="parent", says="interrupted by SIGINT", codes=(130,)),
-            Case("SIGINT to rank 1", launcher, send=INT, to="1", says="interrupted by SIGINT", codes=(130,)),
-            Case("SIGTERM to rank 1", launcher, send=TERM, to="1", says="interrupted by SIGTERM", codes=(143,)),
-            Case(
-                "SIGTERM to the parent",
-                launcher,
-                send=TERM,
-                to="parent",
-                says="interrupted by SIGTERM",
-                codes=(143,),
-                quick=own,
-            ),
-            Case(
-                "SIGTERM to the parent, rank 0 between maps",
-                launcher,
-                "reflect_forever",
-                send=TERM,
-                to="parent",
-                says="interrupted by SIGTERM",
-                codes=(143,),
-            ),
-        ]
+            says = f"rank {rank if CPU else 0} failed at parting: {HUNG}"  # NCCL's teardown waits for all ranks
+            add(f"stuck in torch's teardown, rank {rank}", "at_the_end", rank, timeout_s=3, says=says)
+        add("raise in lead, rank 0", "raise_in_lead", 0, says=f"rank 0 failed at ticket reflection: {BUG}", traceback=True)
+        add("hung in lead, rank 0", "hang_in_lead", 0, says=f"rank 0 failed at leading: {QUIET}", **slow_life)
+        add("bad input on all ranks", "config_everywhere", says=CONFIG, codes=(2,))
+        add("bad input on rank 0", "config", 0, says=CONFIG, codes=(2,))
+        add("bad input on rank 1", "config", 1, says=f"rank 1 failed at start: {CONFIG}")
+        says = "inputs differs between ranks: 'same' on rank 0, 'other' on rank 1"
+        add("inputs differ", "disagree", 1, codes=(2,), says=says)
+        says = f"every rank waits for the others: rank 1 at gather{ELSEWHERE}; they ran different code"
+        add("ranks that part ways", "parted", 1, timeout_s=3, says=says)
+        first, silent = f"rank 1 failed at square item 1 of {ITEMS}:", "rank 0 failed at leading: no sign of life for 4.5 s"
+        add("os._exit(0), rank 1", "vanish", 1, says=f"{first} its")
+        add("os._exit(0), rank 0", "vanish", 0, says="rank 0 failed at leading: its", codes=(0,))
+        says = f"rank 1 failed at square item {1 + RANKS} of {ITEMS}: its"
+        add("SIGKILL of rank 1", send=KILL, to="1", says=says, quick=own)
+        add("SIGKILL of rank 0", send=KILL, to="0", says="rank 0 failed at leading: its", codes=(137,))
+        add("SIGSTOP of rank 1", "stop", 1, timeout_s=3, says=f"{first} no")
+        add("SIGSTOP of rank 0", "stop", 0, timeout_s=3, codes=(137,), says=silent)
+        add("interpreter locked up, rank 1", "lock", 1, timeout_s=3, says=f"{first} no")
+        add("interpreter locked up, rank 0", "lock", 0, timeout_s=3, codes=(137,), says=silent)
+        interrupted: dict[str, Any] = {"send": INT, "says": "interrupted by SIGINT", "codes": (130,)}
+        ended: dict[str, Any] = {"send": TERM, "says": "interrupted by SIGTERM", "codes": (143,)}
+        add("SIGINT to the parent", to="parent", **interrupted)
+        add("SIGINT to rank 1", to="1", **interrupted)
+        add("SIGTERM to rank 1", to="1", **ended)
+        add("SIGTERM to the parent", to="parent", **ended, quick=own)
+        add("SIGTERM to the parent, rank 0 between maps", "reflect_forever", to="parent", **ended)
         if not own:
-            says = "the launcher of this job ended, and the job with it"
-            found.append(
-                Case(
-                    "SIGKILL of the agent",
-                    launcher,
-                    send=KILL,
-                    to="parent",
-                    says=says,
-                    codes=(137,),
-                    quick=launcher == "torchrun",
-                )
-            )
-    found += [
-        Case(
-            "raise in a handler, last of 3 ranks", "own", "raise", 2, world_size=3, says="rank 2 failed at", traceback=True
-        ),
-        Case(
-            "SIGKILL of rank 2 of 3",
-            "own",
-            send=KILL,
-            to="2",
-            world_size=3,
-            says="rank 2 failed at square item 5 of 10: its",
-        ),
-        Case("SIGKILL of rank 0 of 3", "own", send=KILL, to="0", world_size=3, says="rank 0 failed at", codes=(137,)),
-        Case("SIGTERM to the parent of 3", "own", send=TERM, to="parent", world_size=3, says="interrupted by", codes=(143,)),
-        Case(
-            "a child that dies before the ranks have met",
-            "own",
-            "early",
-            on=1,
-            says="rank 1 failed at launch: its process exited with code 5 before the job was done",
-        ),
-        Case(
-            "SIGINT before the ranks have met", "own", "late", on=1, send=INT, to="parent", says="interrupted", codes=(130,)
-        ),
-        Case(
-            "SIGTERM to a child before the ranks have met",
-            "own",
-            "late",
-            on=1,
-            send=TERM,
-            to="1",
-            says="interrupted by SIGTERM",
-            codes=(143,),
-        ),
-        Case(  # of more than two, the others would tell in many lines of torch's that rank 0 is gone
-            "SIGKILL of the parent before the ranks have met",
-            "own",
-            "late",
-            on=1,
-            send=KILL,
-            to="parent",
-            world_size=2,
-            codes=(137,),
-        ),
-    ]
+            killed: dict[str, Any] = {"send": KILL, "to": "parent", "codes": (137,), "quick": launcher == "torchrun"}
+            add("SIGKILL of the agent", says="the launcher of this job ended, and the job with it", **killed)
+    three: dict[str, Any] = {"launcher": "own", "world_size": 3}
+    add("raise in a handler, last of 3 ranks", "raise", 2, says="rank 2 failed at", traceback=True, **three)
+    add("SIGKILL of rank 2 of 3", send=KILL, to="2", says="rank 2 failed at square item 5 of 10: its", **three)
+    add("SIGKILL of rank 0 of 3", send=KILL, to="0", says="rank 0 failed at", codes=(137,), **three)
+    add("SIGTERM to the parent of 3", send=TERM, to="parent", says="interrupted by", codes=(143,), **three)
+    says = "rank 1 failed at launch: its process exited with code 5 before the job was done"
+    add("a child that dies before the ranks have met", "early", 1, "own", says=says)
+    met = "before the ranks have met"
+    add(f"SIGINT {met}", "late", 1, "own", send=INT, to="parent", says="interrupted", codes=(130,))
+    add(f"SIGTERM to a child {met}", "late", 1, "own", to="1", **ended)
+    # Of more than two, the others would tell in many lines of torch's that rank 0 is gone.
+    add(f"SIGKILL of the parent {met}", "late", 1, "own", send=KILL, to="parent", world_size=2, codes=(137,))
     return found
 
 

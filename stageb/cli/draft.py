@@ -84,6 +84,7 @@ class Draft:
         self._own, self._of_fit = dict(dotted(kind)), dict(dotted(fit_kind)) if fit_kind else {}
         self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
+        self._former: Mapping[str, str] = getattr(kind, "former_keys", dict)()  # what takes the place of keys
         self._bad: list[BadLine | WrongValueError] = []
         self._source = OPTIONS  # what is being read
         self._places: dict[str, str] = {}  # where the values of keys stand that came from files
@@ -139,7 +140,8 @@ class Draft:
             if self._belongs_to_fit(_dotted(inner), value):
                 self._refuse(inner, f"{_dotted(inner)} belongs to fit alone", SERVES_BOTH)
             elif name not in annotations:
-                self._unknown(inner, [key for key, _ in dotted(self.kind, items=True)])
+                for key in self._find_former(inner, value) or [inner]:
+                    self._unknown(key, [known for known, _ in dotted(self.kind, items=True)])
             elif inner != (LOOP,):
                 try:
                     if isinstance(value, Option) and value.adds:
@@ -228,9 +230,19 @@ class Draft:
     def _refuse(self, path: KeyPath, what: str, remedy: str) -> None:
         self._bad.append(BadLine(self._source.path, self._source.lines.get(path, 0), what, remedy))
 
+    def _find_former(self, path: KeyPath, value: Any) -> list[KeyPath]:
+        """A key, or those below it, that this kind of config once had."""
+        if _dotted(path) in self._former:
+            return [path]
+        below = value.items() if isinstance(value, dict) else ()
+        return [key for name, inner in below for key in self._find_former((*path, name), inner)]
+
     def _unknown(self, path: KeyPath, known: Sequence[str]) -> None:
         """Say that a key does not exist, and which existing one is nearest by its whole name or by its last part."""
         key = _dotted(path)
+        if key in self._former:
+            self._refuse(path, f"there is no key {key}", self._former[key])
+            return
         last = key.rpartition(".")[2]
         above, _, inner = key.rpartition(".")
         item = section_of(inner_of(self._own.get(above), list))

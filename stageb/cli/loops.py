@@ -114,6 +114,7 @@ LOOPS = {
         commands={
             "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.ppo.evaluate:main"),
             "play": RunCommand("Watch a game of a run that learnt Snake.", "stageb.ppo.envs.snake.play:main"),
+            "export": RunCommand("Write the agent of a run as ONNX: ppo.", "stageb.ppo.export:main"),
         },
         needs=("PIL", "gymnasium"),
     ),
@@ -184,6 +185,12 @@ def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
     """What runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its extra is missing."""
     _check_extra(loop)
     return _named(LOOPS[loop].fit)
+
+
+def fit_all_of(loop: str) -> Callable[[Any, int, Sequence[str]], int]:
+    """What runs ``loop`` with several seeds, called with (config, their number, arguments). Raises as ``fit_of`` does."""
+    _check_extra(loop)
+    return _named("stageb.cli.seeds:fit_all")
 
 
 def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:

@@ -30,6 +30,7 @@ from stageb.untrusted.strict_yaml import YamlError
 
 FLAGS = ("help", "print_config", "fresh")  # options without a value
 SHIPPED = Path(__file__).parents[1] / "configs"  # in a folder for each loop
+SEEDS, MOST_SEEDS = "seeds", 1000
 MAX_FILE_BYTES = 256 * 1024  # of a config file; one with every key is a hundredth of this
 
 Word = tuple[
@@ -51,15 +52,19 @@ class ParsedCommand:
     loop: str
     config: Any  # the loop's frozen dataclass
     resolved_yaml: str  # the same with every key, as ``--config`` reads it
-    fresh: bool  # whether to start anew; about this one call, and so no key
+    fresh: bool  # whether to start anew; about this one call, and so no key, as this
+    seeds: int = 0  # how many runs to make, of as many seeds; 0: the one that the config tells of
 
 
 def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
     """What ``arguments`` ask for, of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
     ``--print_config`` print and exit."""
     words = read_words(arguments)
-    loop = chosen_loop(words)
-    return ParsedCommand(loop, *config_from(command, loops.LOOPS[loop], words))
+    loop, seeds = chosen_loop(words), next((text for name, text in reversed(words) if name == SEEDS), "0")
+    if not (isinstance(seeds, str) and seeds.isdecimal() and int(seeds) <= MOST_SEEDS):
+        raise InputError(f"--seeds: {shown(str(seeds), 60)!r}: how many, at most {MOST_SEEDS}")
+    words = [each for each in words if each[0] != SEEDS or command != "fit"]
+    return ParsedCommand(loop, *config_from(command, loops.LOOPS[loop], words), int(seeds))
 
 
 def parse_run(folder: Path) -> ParsedCommand:
@@ -246,6 +251,8 @@ def _help_of(command: str, entry: Loop | Tool) -> str:
     flags = {"--print_config": "Print every key with its value, and exit."}
     if command == "fit" or (isinstance(entry, Tool) and entry.fresh):
         flags["--fresh"] = "Start anew; what an earlier call left is set aside."
+    if command == "fit":
+        flags["--seeds"] = "So many runs of a loop that learns weights, seed after seed; then a table and a picture."
     loop, epilog = "", None
     if isinstance(entry, Loop):
         loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in loops.LOOPS.items())

@@ -53,21 +53,7 @@ def compare(setting: Setting, places: Places, decider: Decider, others: Sequence
     """The outcomes of a block: of the run's controller in every environment, then those of ``others``."""
     block = Block(setting, places)
     ended = play(block, decider.of(block)).ended
-    found = [
-        Comparison(
-            decider.name,
-            each.environment,
-            test_accuracy,
-            each.accuracy,
-            each.extra,
-            each.epochs,
-            each.flops,
-            each.kept,
-            each.truth,
-            block.course(member, each.accuracy),
-        )
-        for member, (each, (_, test_accuracy)) in enumerate(zip(ended, block.judge(test=True), strict=True))
-    ]
+    found = list(_summarise(block, decider.name, range(len(ended))).values())
     budgets = [each.flops for each in ended]
     for name in others:
         begins = [each.kept for each in ended] if name == "static-final" else None
@@ -89,6 +75,9 @@ def train_within_budgets(
         acts = controller is not None and block.epochs < block.setting.config.host.epochs
         prices = {each: block.price(each) + (block.price_of_looking(each) if acts else 0.0) for each in living}
         if spent := [each for each in sorted(living) if block.flops[each] + prices[each] > budgets[each]]:
+            for each in spent:
+                if block.views[each]:
+                    block.close(each)
             found |= _summarise(block, name, spent)
             living -= set(spent)
         if living:
@@ -110,10 +99,7 @@ def _decide(block: Block, controller: Controller, known: Sequence[EnvironmentVie
 
 
 def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Comparison]:
-    """The results of members whose budgets are spent, by member."""
-    for member in members:
-        if block.views[member]:
-            block.close(member)
+    """The results of members that have ended, by member."""
     judged, tested, found = block.judge(test=False), block.judge(test=True), {}
     for member in members:
         host, extra = hosts.count_parameters(block.setting.plan, views.list_blueprints(block.slots[member]))
@@ -180,11 +166,9 @@ def _accuracy(course: Sequence[tuple[float, float]], flops: float) -> float:
 def draw_courses(courses: Mapping[str, AverageCourse], title: str, path: Path) -> None:
     """Write the courses of controllers, with their bands, as a PNG file."""
     from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     for number, (name, course) in enumerate(courses.items()):
         colour = colormaps["tab20"](number % 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import importlib.util
 import inspect
 import re
 import runpy
@@ -26,6 +25,7 @@ from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.hosts import HOST, Plan, name_segment
 from stageb.growth.types import SLOTS
 from stageb.store import disk
+from stageb.training.export import check_onnx, write_onnx
 
 SEEDS = {
     "norm": plain.Norm,
@@ -70,13 +70,12 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--environment", type=int, default=0, help="number of a held-out environment (default 0)")
     parser.add_argument("--controller", choices=CONTROLLERS, help="the controller (default: the run's)")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write to (default RUN/network-N, N the environment)")
-    parser.add_argument("--onnx", action="store_true", help="write network.onnx too; needs the packages onnx and onnxscript")
+    parser.add_argument("--onnx", action="store_true", help="write network.onnx too; needs the extra onnx")
     add_authority(parser)
     given = parser.parse_args(arguments)
     require(given.environment >= 0, "--environment", given.environment, "0 or more")
-    missing = [name for name in ("onnx", "onnxscript") if given.onnx and importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError(f"--onnx: torch needs {' and '.join(missing)} for this: python -m pip install {' '.join(missing)}")
+    if given.onnx:
+        check_onnx("--onnx")
     place = Path(given.out) if given.out else folder / f"network-{given.environment}"
     disk.check_place(place, "another --out")
     name = given.controller or config.growth.controller
@@ -98,7 +97,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     print(f"{place / 'network.py'}: {describe(grown)}; {1 + ended.extra:.2f} x the host's parameters")
     print(f"test accuracy {accuracy:.1%}; logits are those of the run's network to {difference:.1e}, in float64")
     if given.onnx:
-        write_onnx(network, block.lessons.sets.test.inputs[:2], place / "network.onnx")
+        write_onnx(network, [block.lessons.sets.test.inputs[:2]], place / "network.onnx")
         print(place / "network.onnx")
     return 0
 
@@ -254,12 +253,3 @@ def write(grown: Grown, about: str, place: Path) -> nn.Module:
         disk.place(place / "network.pt", lambda path: torch.save(weights, path))
     loaded: nn.Module = plain_network["load"]()
     return loaded
-
-
-def write_onnx(network: nn.Module, example: Tensor, path: Path) -> None:
-    """The network as ONNX, of any number of examples."""
-    batch = torch.export.Dim("N")
-    program = torch.onnx.export(network, (example,), dynamo=True, dynamic_shapes=({0: batch},), verbose=False)
-    assert program is not None, "it was exported by dynamo"
-    with disk.reporting(path):
-        disk.place(path, lambda beside: program.save(beside))

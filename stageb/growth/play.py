@@ -56,11 +56,9 @@ def write_text(episode: Episode) -> list[str]:
 
 def draw(episode: Episode, path: Path) -> None:
     """Write the episode as a PNG file: accuracy above, the slots with their stages as colours below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 5.5), layout="constrained")
-    FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     epochs = [view.epoch for view in episode.views]
     above.plot(epochs, [view.accuracy for view in episode.views], color="#222222", label="validation")

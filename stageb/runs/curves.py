@@ -23,19 +23,26 @@ class Curves:
     apart: str = ""  # what "apart from learning" means here
 
 
-def draw(rows: Rows, curves: Curves, path: Path) -> None:
-    """Draw a panel for each of ``curves``, as a PNG file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def draw(runs: Sequence[Rows], curves: Curves, path: Path) -> None:
+    """Draw a panel for each of ``curves``, as a PNG file: of a run, or of runs that counted alike their mean, in a band from
+    the least to the most."""
     from matplotlib.figure import Figure
 
     down = -(-len(curves.panels) // ACROSS)
     figure = Figure(figsize=(12, 3.25 * down), layout="constrained")
-    FigureCanvasAgg(figure)
     for place, (name, label) in enumerate(curves.panels, start=1):
         axes = figure.add_subplot(down, ACROSS, place)
-        axes.plot(*_points(rows, curves.step, name), linewidth=1, label="while learning")
+        known = _known(runs, curves.step, name)
+        axes.plot(list(known), [sum(values) / len(values) for values in known.values()], linewidth=1, label="while learning")
+        if len(runs) > 1:
+            axes.fill_between(list(known), list(map(min, known.values())), list(map(max, known.values())), alpha=0.2)
         if name in curves.tested:
-            axes.plot(*_points(rows, curves.step, curves.tested[name]), "o", markersize=4, label=curves.apart)
+            tested = _known(runs, curves.step, curves.tested[name])
+            steps, values = (
+                [at for at, each in tested.items() for _ in each],
+                [one for each in tested.values() for one in each],
+            )
+            axes.plot(steps, values, "o", markersize=4, label=curves.apart)
             axes.legend(frameon=False, fontsize=8)
         axes.set_ylabel(label)
         axes.set_xlabel(curves.axis)
@@ -43,7 +50,9 @@ def draw(rows: Rows, curves: Curves, path: Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def _points(rows: Rows, step: str, name: str) -> tuple[list[int], list[float]]:
-    """Where a figure is known."""
-    known = [(row[step], row[name]) for row in rows if row.get(name) is not None]
-    return [at for at, _ in known], [value for _, value in known]
+def _known(runs: Sequence[Rows], step: str, name: str) -> dict[int, list[float]]:
+    """The figures of runs in a column, by when they are known."""
+    known = dict[int, list[float]]()
+    for row in sorted((row for rows in runs for row in rows if row.get(name) is not None), key=lambda row: int(row[step])):
+        known.setdefault(row[step], []).append(row[name])
+    return known

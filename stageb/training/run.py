@@ -159,7 +159,7 @@ class LearningRun(RecordedRun):
         self.progress.close()
         rows = self.journal.rows(METRICS)
         if self.config.curves:
-            disk.place(self.journal.folder / "curves.png", lambda path: draw(rows, self.curves, path))
+            disk.place(self.journal.folder / "curves.png", lambda path: draw([rows], self.curves, path))
         self.loggers.close("success")
         self.journal.commit({**self.journal.state, "finished": True, **({"out_of_time": True} if self._is_over else {})})
         self.progress.tells(self.result(rows[-1]) + self._tell_time())

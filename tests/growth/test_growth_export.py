@@ -16,6 +16,7 @@ from programs.growths import arguments
 from stageb.__main__ import main
 from stageb.growth import blocks, export
 from stageb.growth.hosts import HOST, Plan, name_segment
+from stageb.training.export import write_onnx
 
 FIND = importlib.util.find_spec
 
@@ -50,7 +51,7 @@ def test_onnx_answers_the_same_for_any_number_of_examples(name: str, tmp_path: P
     runtime = pytest.importorskip("onnxruntime")
     plan = plan_of(name)
     network, x = export.write(grown(plan, 2), "A test.", tmp_path), examples(plan.form, 9, 1).inputs.float()
-    export.write_onnx(network, x[:2], tmp_path / "network.onnx")
+    write_onnx(network, [x[:2]], tmp_path / "network.onnx")
     session = runtime.InferenceSession(tmp_path / "network.onnx")
     [logits] = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     torch.testing.assert_close(torch.from_numpy(logits), network(x).detach(), atol=1e-5, rtol=1e-5)
@@ -91,7 +92,7 @@ def test_a_run_writes_a_network_that_needs_torch_alone(tmp_path: Path, capsys: p
         (["--environment", "-1"], "--environment: -1: 0 or more"),
         (["--out", "file"], "file: file is no folder; give another --out"),
         (["--controller", "oracle"], "the right growth in the task digits is not known"),
-        (["--onnx"], "pip install onnx"),
+        (["--onnx"], "--onnx needs the extra onnx, of which onnx, onnxruntime, onnxscript cannot be found"),
     ],
 )
 def test_what_cannot_be_exported_is_told(

@@ -20,7 +20,7 @@ COUNT = torch.cuda.device_count() if ACCELERATOR == "cuda" else 2
 TIMEOUT_S = 140.0  # of a job, on a machine that has just begun
 DEVICES = [f"cuda:{index}" for index in range(COUNT)] if ACCELERATOR == "cuda" else ["cpu"] * COUNT
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(COUNT < 2, reason="needs two GPUs")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(COUNT < 2, reason="needs two GPUs")]
 
 
 def done(arguments: list[str], folder: Path) -> Job:

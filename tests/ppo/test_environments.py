@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,17 @@ import pytest
 import torch
 import yaml
 from conformance import check_equal_bytes, content
+from PIL import Image
 from programs import forks
 from programs.ranks import on_ranks
 from safetensors.torch import load_file
 
 from stageb.__main__ import main
+from stageb.cli.parsing import parse_run
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
+from stageb.ppo.evaluate import load_agent
+from stageb.ppo.export import Decision, ExportError, compare
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.normalise import RewardScale, RunningNorm
 from stageb.ppo.ranks import make_batch
@@ -187,6 +194,77 @@ def test_sequences_are_learnt_from_as_they_were_played() -> None:
         log_probs, _, values = agent(*batch.inputs)
         assert batch.returns.shape == (2 * 5, 6)
         assert torch.allclose(values, batch.returns, atol=1e-6) and torch.allclose(log_probs, batch.log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "units"), [("snake", 0), ("2048", 4), ("CartPole-v1", 0)])
+def test_the_agent_answers_the_same_as_onnx(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, units: int
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    keys: dict[str, Any] = {"env__name": name, "agent__recurrent": units, "game__size": 6, "evaluation__every": 0}
+    assert main(line(tmp_path, **keys)) == 0
+    place = tmp_path / "agent.onnx"
+    assert main(["export", str(tmp_path / "run"), "--to", str(place)]) == 0
+    said = capsys.readouterr().out
+    assert "best agent, of update 8 of 8" in said and "answers are those of the agent to" in said
+    file, config = runtime.InferenceSession(place), parse_run(tmp_path / "run").config
+    environment, agent = make_environment(config, 3, range(3), "cpu"), load_agent(tmp_path / "run", config).agent
+    names, memory = [each.name for each in file.get_inputs()], torch.rand((3, units))
+    assert names == ["observations", "memory"][: 1 + bool(units)]
+    found = file.run(None, {name: each.numpy() for name, each in zip(names, (environment.observe(), memory), strict=False)})
+    wanted = agent.advance(environment.observe(), memory)[: len(found)]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(torch.from_numpy(one), other.detach(), atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        next(agent.parameters()).add_(1e-2)
+    with pytest.raises(ExportError, match="differ from those of the agent by"):
+        compare(Decision(agent), file, config)
+
+
+def test_without_its_extra_nothing_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(line(tmp_path, env__name="CartPole-v1")) == 0
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
+    assert main(["export", str(tmp_path / "run")]) == 2
+    assert "stageb export needs the extra onnx, of which " in capsys.readouterr().err
+    assert not (tmp_path / "run" / "agent.onnx").exists()
+
+
+def test_several_seeds_are_a_table_and_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run is what its seed alone makes of it, and a second call shows those that are there."""
+    monkeypatch.setattr(subprocess, "call", lambda words: main(words[3:]))
+    words = [*line(tmp_path, env__name="CartPole-v1", seed=3, evaluation__every=2), "--seeds", "2"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    found = [json.loads((tmp_path / f"run-{seed}" / "metrics.jsonl").read_text().splitlines()[-1]) for seed in (3, 4)]
+    returns = [row["eval/return"] for row in found]
+    assert returns[0] != returns[1]
+    figures = (np.mean(returns), np.std(returns, ddof=1), min(returns), max(returns))
+    assert re.search(r"^return +" + " +".join(f"{each:.4g}" for each in figures) + "$", said, re.M), said
+    with Image.open(tmp_path / "run-seeds.png") as picture:
+        assert picture.size == (1200, 325)
+    assert main(line(tmp_path / "alone", env__name="CartPole-v1", seed=4, evaluation__every=2)) == 0
+    assert last_row(tmp_path / "alone") == found[1]
+    capsys.readouterr()
+    assert main(words) == 0
+    assert (shown := capsys.readouterr()).out == said and shown.err.count("already finished") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fit", "--loop=ppo", "--seeds=some"], "--seeds: 'some': how many"),
+        (["fit", "--loop=guidance", "--tickets=a.jsonl", "--seeds=2"], "--seeds: for loops that learn weights"),
+        (["validate", "--loop=ppo", "--seeds=2"], "seeds"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_numbers_are_learnt_to_be_chosen_from_observations_and_rewards_of_any_scale(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidanc
             ) from error
         if not isinstance(content, dict) or not content:
             raise _unreadable(path, "not an object of missions", 'write {"the mission": {"experiences": {"G0": "..."}}}')
-        lines = strict_json.find_key_lines(text)
+        content, lines = rules_file.adopt(content), strict_json.find_key_lines(text)
     guidance = from_json(content, str(path), lines)
     high = [name for name, known in guidance.items() if max(known.step, known.next_number - 1) > MOST]
     if high:

@@ -92,23 +92,35 @@ _SQL_HEADER = """\
 Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
 The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
 none. verdict is {verdicts}, or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
-speaks of the ticket. Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and numbers
-that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in small
-letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL. CHAR(10) is a
-line break: PostgreSQL and Oracle call it CHR."""
+speaks of the ticket. Before them stand a column for each rule, whether it holds, and those that it goes by: list in the last
+SELECT what you want. Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and
+numbers that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in
+small letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL. CHAR(10)
+is a line break: PostgreSQL and Oracle call it CHR."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
-    verdicts, keys = _choose_first(mission) if mission.coded.labels != PASS_FAIL else _choose_by_side(mission)
-    lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}"]
-    lines += [f"-- {note}" for note in mission.notes]
+    conditions = _Conditions(mission)
+    tests = [(rule, conditions.name(rule)) for rule in mission.coded.each]
+    choose = _choose_first if mission.coded.labels != PASS_FAIL else _choose_by_side
+    verdicts, keys = choose(tests, mission.coded.labels[0])
+    lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}", *(f"-- {note}" for note in mission.notes)]
+    texts = {rule.key: rule.text for rule in mission.coded.each}
     lines += [
-        f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule in mission.coded.each
+        f"-- not written: {key}. {json.dumps(texts.get(key, ''))}: {json.dumps(why)}"
+        for key, why in mission.unreadable.items()
     ]
-    lines += [f"-- not written: {key}: {json.dumps(why)}" for key, why in mission.unreadable.items()]
+    before = "tickets AS t" + (f" WHERE t.mission = {_quote(mission.name)}" if is_one_of_many else "")
+    stages = []
+    for name, columns in conditions.stages.items():
+        if columns:
+            said = ",\n".join(f"    {column}" for column in columns.values())
+            stages.append(f"{name} AS (\n  SELECT t.*,\n{said}\n  FROM {before}\n)")
+            before = f"{name} AS t"
     return "\n".join(
         [
             *lines,
+            *([f"WITH {', '.join(stages)}"] if stages else []),
             "SELECT t.*,",
             "  CASE",
             *(f"    {each}" for each in verdicts),
@@ -116,16 +128,19 @@ def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
             "  CASE",
             *(f"    {each}" for each in keys),
             "  END AS rule",
-            "FROM tickets AS t" + (f" WHERE t.mission = {_quote(mission.name)};" if is_one_of_many else ";"),
+            f"FROM {before};",
             "",
         ]
     )
 
 
-def _choose_by_side(mission: CodedMission) -> tuple[list[str], list[str]]:
+_Test = tuple[CodedRule, str]  # a rule, and what says whether it holds
+
+
+def _choose_by_side(tests: Sequence[_Test], _: Verdict) -> tuple[list[str], list[str]]:
     """The cases of the verdict, and of its rule: any that passes wins over one that fails."""
     sides: dict[str, list[tuple[str, str]]] = {"pass": [], "fail": []}  # by verdict: keys and conditions
-    for rule, test in _write_tests(mission):
+    for rule, test in tests:
         for verdict, side in sides.items():
             if isinstance(rule.code, OutOfReach) or rule.code.verdict == verdict:
                 side.append((rule.key, test))
@@ -145,29 +160,22 @@ def _choose_by_side(mission: CodedMission) -> tuple[list[str], list[str]]:
     return verdicts, keys
 
 
-def _choose_first(mission: CodedMission) -> tuple[list[str], list[str]]:
-    """The same where the first rule wins: NULL where an earlier one of another verdict may hold."""
+def _choose_first(tests: Sequence[_Test], default: Verdict) -> tuple[list[str], list[str]]:
+    """The same where the first rule wins, ``default`` where none holds: NULL where an earlier one of another verdict may."""
     verdicts, keys = list[str](), list[str]()
 
-    def find_verdict(told: tuple[CodedRule, str]) -> Verdict | None:
+    def find_verdict(told: _Test) -> Verdict | None:
         code = told[0].code
         return code.verdict if isinstance(code, RuleCode) else None
 
-    for verdict, run in groupby(_write_tests(mission), find_verdict):
-        tests = list(run)
-        held = f"({' OR '.join(test for _, test in tests)})"
+    for verdict, group in groupby(tests, find_verdict):
+        run = list(group)
+        held = f"({' OR '.join(test for _, test in run)})"
         verdicts += [f"WHEN {held} THEN {_quote(verdict)}"] if verdict else []
-        keys += [f"WHEN {test} THEN {_quote(rule.key)}" for rule, test in tests if verdict]
+        keys += [f"WHEN {test} THEN {_quote(rule.key)}" for rule, test in run if verdict]
         for cases in (verdicts, keys):
             cases.append(f"WHEN {held} IS NULL THEN NULL")
-    return [*verdicts, f"ELSE {_quote(mission.coded.labels[0])}"], [*keys, f"ELSE {_quote(HEADLINE_KEY)}"]
-
-
-def _write_tests(mission: CodedMission) -> Iterator[tuple[CodedRule, str]]:
-    writer = _Conditions(mission)
-    for rule in mission.coded.each:
-        code = rule.code
-        yield rule, "NULL" if isinstance(code, OutOfReach) else f"({writer.write(code.expression)})"
+    return [*verdicts, f"ELSE {_quote(default)}"], [*keys, f"ELSE {_quote(HEADLINE_KEY)}"]
 
 
 _SIGNS: Mapping[str, str] = {"above": ">", "over": ">", "below": "<", "under": "<"}
@@ -179,15 +187,29 @@ _DIGITS = "0123456789"
 class _Conditions:
     """Conditions on a mission's tickets in SQL: true or false as they are as code, or NULL.
 
-    Scalar subqueries name what is used several times: ``x`` is a cell's text.
+    ``stages`` are the subqueries that make the columns which conditions name, each from the one before: what cells say, how
+    they compare, the numbers in them, and whether each rule holds.
     """
 
     def __init__(self, mission: CodedMission) -> None:
+        self.stages: dict[str, dict[str, str]] = {"texts": {}, "cells": {}, "compared": {}, "rules": {}}
         self._mission = mission
         self._letters = _quote(_ASCII + mission.letters)
         self._letters_of_numbers = _quote(
             _ASCII + "".join(each for each in mission.letters if each not in GOES_ON and not each.isdecimal())
         )
+
+    def name(self, rule: CodedRule) -> str:
+        """What says whether a rule holds: its column, with the rule beside it."""
+        if isinstance(rule.code, OutOfReach):
+            return "NULL"
+        said = f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}\n    "
+        return self._add("rules", rule.key, self.write(rule.code.expression), said)
+
+    def _add(self, stage: str, name: str, condition: str, said: str = "") -> str:
+        """A column of a stage, by the name that it is called from now on."""
+        self.stages[stage].setdefault(name, f"{said}{condition} AS {_quote_name(name)}")
+        return f"t.{_quote_name(name)}"
 
     def write(self, expression: Expression) -> str:
         """The condition."""
@@ -227,67 +249,85 @@ class _Conditions:
             return self._is_one_of(name, atom.values)
         if atom.relation in ("equals", "differs"):
             one, other = (self._cell(each, True) for each in (name, value))
-            are_plain = f"{self._is_plain('x')} AND {self._is_plain('y')}"
-            both = f"CASE WHEN x = y THEN 1 = 1 WHEN {are_plain} THEN {_fold('x')} = {_fold('y')} END"
-            alike = f"(SELECT {both} FROM (SELECT {one} AS x, {other} AS y) AS c)"
+            alike = f"CASE WHEN {one} = {other} THEN 1 = 1 ELSE {self._folded(name, True)} = {self._folded(value, True)} END"
             return alike if atom.relation == "equals" else f"NOT {alike}"
         if atom.relation in ("over", "under"):
-            return self._relate(name, value, f"x {_SIGNS[atom.relation]} y")
+            return self._relate(name, value, _SIGNS[atom.relation])
         limit = parse_quantity(value)
         assert limit is not None  # ``limit_to_sql`` saw to it
-        held = f"x {_SIGNS[atom.relation]} {limit.number!r}"
+        held = f"{self._number(name)} {_SIGNS[atom.relation]} {limit.number!r}"
         if limit.unit:
             same = [each for each in ("", limit.unit, f"{limit.unit}s") if fold_unit(each) in ("", limit.unit)]
             is_symbol = limit.unit[:1] in UNFOLDED and len(limit.unit) <= LONGEST_SYMBOL
-            unit = "unit" if is_symbol else "LOWER(unit)"
+            unit = self._unit(name) if is_symbol else f"LOWER({self._unit(name)})"
             held = f"CASE WHEN {unit} IN ({', '.join(map(_quote, same))}) THEN {held} END"
-        return f"(SELECT {held} FROM {self._number(name)} AS c)"
+        return held
 
     def _is_missing(self, name: str) -> str:
         if self._mission.is_counted:
             return "1 = 0"
-        held = f"CASE WHEN x IS NULL THEN 1 = 1 WHEN {self._is_plain('x')} THEN 1 = 0 END"
-        return f"(SELECT {held} FROM (SELECT {_text(name)} AS x) AS c)"
+        text = self._text(name)
+        return f"CASE WHEN {text} IS NULL THEN 1 = 1 WHEN {self._is_plain(text)} THEN 1 = 0 END"
 
     def _is_one_of(self, name: str, values: Sequence[str]) -> str:
         are_numbers = all(parse_number(each) is not None for each in values)
         folded = dict.fromkeys(map(fold_value, values))
         spelled = dict.fromkeys(each for value in values for each in _spell(value))
         listed, plain = (", ".join(map(_quote, each)) for each in (spelled, folded))
-        held = f"CASE WHEN x IN ({listed}) THEN 1 = 1 WHEN {self._is_plain('x')} THEN {_fold('x')} IN ({plain}) END"
-        return f"(SELECT {held} FROM (SELECT {self._cell(name, are_numbers)} AS x) AS c)"
+        cell, compared = self._cell(name, are_numbers), self._folded(name, are_numbers)
+        return f"CASE WHEN {cell} IN ({listed}) THEN 1 = 1 ELSE {compared} IN ({plain}) END"
 
     def _compute(self, computed: Computed) -> str:
         first, sign, second = computed
         if sign in ("+", "-"):
-            return self._relate(first, second, f"x {sign} y")
-        one, other = (f"(SELECT x FROM {self._number(name)} AS c)" for name in (first, second))
+            return self._relate(first, second, sign)
+        one, other = self._number(first), self._number(second)
         return f"({one} / NULLIF({other}, 0))" if sign == "/" else f"({one} * {other})"
 
-    def _relate(self, first: str, second: str, relation: str) -> str:
-        """What holds of two columns' numbers ``x`` and ``y``; NULL where their units differ."""
-        one, other = self._number(first), self._number(second)
-        units = "a.unit = '' OR b.unit = '' OR a.unit = b.unit"
-        related = relation.replace("x", "a.x").replace("y", "b.x")
-        return f"(SELECT CASE WHEN {units} THEN {related} END FROM {one} AS a, {other} AS b)"
+    def _relate(self, first: str, second: str, sign: str) -> str:
+        """What holds of two columns' numbers, or what they come to; NULL where their units differ."""
+        one, other = self._unit(first), self._unit(second)
+        units = f"{one} = '' OR {other} = '' OR {one} = {other}"
+        return f"(CASE WHEN {units} THEN {self._number(first)} {sign} {self._number(second)} END)"
+
+    def _text(self, field: str) -> str:
+        """A column's text on one line; NULL where it is empty."""
+        return self._add("texts", f"text of {field}", _text(field))
 
     def _cell(self, field: str, is_number: bool) -> str:
-        """A column's text on one line; NULL where it is empty, or 0 where that counts none."""
-        text = _text(field)
+        """The same with a point before decimals, and 0 where an empty cell counts none."""
+        cell = text = self._text(field)
         if self._mission.columns.decimal == ",":
-            rest = f"LTRIM(x, '+-{_DIGITS},')"
-            is_number_with_comma = f"x LIKE '%_,_%' AND LTRIM(x, '+-') NOT LIKE ',%' AND x NOT LIKE '%,%,%' AND {rest} = ''"
-            with_point = f"WHEN {is_number_with_comma} THEN REPLACE(x, ',', '.')"
-            with_point = f"CASE {with_point} WHEN x NOT LIKE '%,%' OR {rest} = x THEN x END"
-            text = f"(SELECT {with_point} FROM (SELECT {text} AS x) AS d)"
-        return f"COALESCE({text}, '0')" if is_number and self._mission.is_counted else text
+            rest = f"LTRIM({text}, '+-{_DIGITS},')"
+            is_number_with_comma = (
+                f"{text} LIKE '%_,_%' AND LTRIM({text}, '+-') NOT LIKE ',%' AND {text} NOT LIKE '%,%,%' AND {rest} = ''"
+            )
+            with_point = f"WHEN {is_number_with_comma} THEN REPLACE({text}, ',', '.')"
+            cell = f"CASE {with_point} WHEN {text} NOT LIKE '%,%' OR {rest} = {text} THEN {text} END"
+        if is_number and self._mission.is_counted:
+            return self._add("cells", f"count of {field}", f"COALESCE({cell}, '0')")
+        return cell if cell is text else self._add("cells", f"cell of {field}", cell)
+
+    def _folded(self, field: str, is_number: bool) -> str:
+        """What compares with other values; NULL where SQL does not fold a cell as ``fold_value`` does."""
+        cell = self._cell(field, is_number)
+        name = f"compared {'count' if is_number and self._mission.is_counted else 'value'} of {field}"
+        return self._add("compared", name, f"CASE WHEN {self._is_plain(cell)} THEN {_fold(cell)} END")
 
     def _is_plain(self, text: str) -> str:
         """Whether SQL folds a text as ``fold_value`` does."""
         return f"LTRIM({text}, {self._letters}) = '' AND {text} NOT LIKE '%  %'"
 
     def _number(self, field: str) -> str:
-        """A table of one row: ``x``, the number that ``parse_quantity`` makes of a column's text, and its ``unit``."""
+        """The number that ``parse_quantity`` makes of a column's text."""
+        return self._add("compared", f"number of {field}", f"(SELECT x FROM {self._quantity(field)} AS c)")
+
+    def _unit(self, field: str) -> str:
+        """The unit of that number."""
+        return self._add("compared", f"unit of {field}", f"(SELECT unit FROM {self._quantity(field)} AS c)")
+
+    def _quantity(self, field: str) -> str:
+        """A table of one row: ``x``, the number, and its ``unit``."""
         cell = f"(SELECT {self._cell(field, True)} AS x) AS c"
         parts = f"(SELECT x, LTRIM(x, '+-.{_DIGITS}') AS rest FROM {cell}) AS c"
         digits = "SUBSTR(x, 1, LENGTH(x) - LENGTH(rest))"

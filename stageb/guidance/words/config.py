@@ -5,12 +5,14 @@ Nothing here is ever mutated; what changes over a run is a function of the step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.former import FORMER_KEYS
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
 from stageb.settings import (
@@ -337,6 +339,11 @@ class LoopConfig(Section, at=""):
     """Lightning loggers that receive the figures, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed: info: progress; warning, error: less; debug: every round, and everything that libraries log."""
+
+    @staticmethod
+    def former_keys() -> Mapping[str, str]:
+        """Keys that people may still have in their files, each with what to do about it."""
+        return FORMER_KEYS
 
     @property
     def files(self) -> list[str]:

@@ -28,91 +28,15 @@ from stageb.guidance.words.types import Guidance, Rule, Ticket
 ROWS = int(os.environ.get("STAGEB_FUZZED_ROWS", "500"))
 STAGE_A = Path(__file__).parents[4] / "shared" / "data" / "stage_a" / "tickets.jsonl"
 NAMES = ["No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Ort", "A is B"]
-VALUES = [
-    "worn",
-    "Worn.",
-    "worn  left",
-    "worn\nleft",
-    "worn\u00a0left",
-    "wo\u200brn",
-    "dusty, cleaned",
-    "dusty",
-    "straße",
-    "Straße",
-    "STRASSE",
-    "STRAßE",
-    "Köln",
-    "Ko\u0308ln",
-    "ＫÖＬＮ",
-    "ı",
-    "İ",
-    "ǆ",
-    "ς",
-    "Σ",
-    "漏油",
-    "一 二 三 四 五 六",
-    "a b c d e f",
-    "'; --",
-    '"',
-    "%",
-    "_",
-    "\\",
-    "ok。",
-    "x.",
-    ".",
-    "..",
-    "10³",
-    "5½",
-    "½",
-]
-NUMBERS = [
-    "1",
-    "1.0",
-    "01",
-    "-2.5",
-    "+3",
-    "−4",
-    ".5",
-    "5.",
-    "4.2e4",
-    "1e-05",
-    "1e5",
-    "1,5",
-    "1.234,5",
-    "83 731",
-    "31'824",
-    "$7",
-    "7 $",
-    "250 cm",
-    "2500 mm",
-    "2.5 m",
-    "5 mW",
-    "5 MW",
-    "5 m2",
-    "4 m²",
-    "5 个",
-    "5 MW૭",
-    "5万",
-    "５",
-    "٣",
-    "3 -",
-    "3-",
-    "--3",
-    "1.2.3",
-    "12:30",
-    "2024-05-01",
-    "5 days",
-    "1 day",
-    "1e400",
-    "5 e",
-    "5e",
-    "0,5 mm",
-    "0,5 mm, x",
-    "-,5",
-    "inf",
-    "nan",
-    "0x1F",
-]
+VALUES = (
+    "worn|Worn.|worn  left|worn\nleft|worn\xa0left|wo\u200brn|dusty, cleaned|dusty|straße|Straße|STRASSE|STRAßE|Köln|"
+    "Köln|ＫÖＬＮ|ı|İ|ǆ|ς|Σ|漏油|一 二 三 四 五 六|a b c d e f|'; --|\"|%|_|\\|ok。|x.|.|..|10³|5½|½"
+).split("|")
+NUMBERS = (
+    "1|1.0|01|-2.5|+3|−4|.5|5.|4.2e4|1e-05|1e5|1,5|1.234,5|83 731|31'824|$7|7 $|250 cm|2500 mm|2.5 m|5 mW|5 MW|5 m2|"
+    "4 m²|5 个|5 MW૭|5万|５|٣|3 -|3-|--3|1.2.3|12:30|2024-05-01|5 days|1 day|1e400|5 e|5e|0,5 mm|0,5 mm, x|-,5|inf|nan|"
+    "0x1F"
+).split("|")
 
 
 def make_cell(draw: Random) -> str:

@@ -75,28 +75,16 @@ def make_parser() -> argparse.ArgumentParser:
     promotes = command(
         "promote", "Copy guidance into a shared file that many runs can use.", promote, "source", more=PROMOTES
     )
-    promotes.add_argument(
-        "--to", required=True, metavar="FILE", help="the shared file, such as shared.json; created if it does not exist"
-    )
     promotes.add_argument("--base", metavar="SOURCE", help=BASE)
-    reviews = command(
-        "review", "Approve what a run has learnt rule by rule, into a shared file.", review, "source", more=REVIEWS
-    )
-    reviews.add_argument("--to", required=True, metavar="FILE", help="the shared file; created if it does not exist")
-    reviews.add_argument(
-        "--accept", nargs="*", metavar="KEY", help="the rules to say yes to, without being asked (for scripts)"
-    )
+    reviews = command("review", "Approve learnt rules one by one, into a shared file.", review, "source", more=REVIEWS)
+    reviews.add_argument("--accept", nargs="*", metavar="KEY", help="the rules to say yes to, unasked (for scripts)")
     reviews.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help="its ticket files, where they were moved")
+    for each in (promotes, reviews):
+        each.add_argument("--to", required=True, metavar="FILE", help="the shared file; created if it does not exist")
     rolls = command("rollback", "Put a mission's guidance in a shared file back to an earlier step.", roll_back, "file")
-    rolls.add_argument(
-        "--to", required=True, type=_parse_step, metavar="STEP", help="the step; stageb guidance history FILE lists them"
-    )
+    rolls.add_argument("--to", required=True, type=_parse_step, metavar="STEP", help="a step that its history lists")
     for each in (shows, exports, reviews):
-        each.add_argument(
-            "--language",
-            choices=get_args(Language),
-            help="of the prompt and a default headline (default: the run's, or en)",
-        )
+        each.add_argument("--language", choices=get_args(Language), help=OF_PROMPT)
     for each in (promotes, rolls):
         each.add_argument("--yes", action="store_true", help="do not ask for confirmation (for scripts)")
     return parser
@@ -144,6 +132,7 @@ prompt (default) or chat (JSON messages): what rollouts read; text: the rules, t
 rules as code"""
 TICKETS = """\
 for code: ticket files with the names and values that the rules mention (default: those that the run learnt from)"""
+OF_PROMPT = "of the prompt and a default headline (default: the run's, or en)"
 BASE = """\
 where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as
 they did is kept, and what its tickets have taught (default: what is in use in FILE)"""

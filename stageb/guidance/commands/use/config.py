@@ -50,8 +50,8 @@ class UseConfig(Section, at=""):
     """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     min_rule_accuracy: float | None = setting(None, SHARE.or_null())
-    """Send a verdict to review if its rule was right for less than this share of the val tickets that it decided in its run,
-    or decided fewer than five; null: never for that reason."""
+    """Send a verdict to review if its rule was right for less than this share of the held-out tickets that it decided in its
+    run (val, or test where there is none), or decided fewer than five; null: never for that reason."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def check(self) -> None:
@@ -102,12 +102,19 @@ class EvaluateConfig(UseConfig):
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
     gate: PricesConfig = field(default_factory=PricesConfig)
     """What errors cost. With a run's folder, the prices of its gate are the default."""
+    wanted_accuracy: float | None = setting(None, SHARE.or_null())
+    """Name the threshold for review under which so many of the verdicts that need none are right, and most need none."""
+    review_price: float | None = setting(None, PRICE.or_null())
+    """Name the threshold for review that costs least, if a person's look at a ticket costs so much; errors cost what gate
+    says."""
 
     def check(self) -> None:
         super().check()
         named = self.by.split(",")
         known = all(each in get_args(By) for each in named) and len({*named}) == len(named)
         self.require(known, "by", "name model, rules or both, each once at most, with commas between")
+        both = self.wanted_accuracy is not None and self.review_price is not None
+        self.require(not both, "review_price", "give either wanted_accuracy or review_price: each names a threshold")
 
     @property
     def modes(self) -> list[By]:

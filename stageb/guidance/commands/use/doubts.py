@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.errors import InputError
-from stageb.guidance.commands.use.record import RuleRecord, explain_doubt, name_doubtful, name_unknown
+from stageb.guidance.commands.use.record import FEWEST, UNKNOWN, RuleRecord, explain_doubt, name_doubtful, name_unknown
+from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.expression import atoms
 from stageb.guidance.rules.judge import read_rules
@@ -111,6 +112,19 @@ class Doubts:
         if missing or min_rule_accuracy is None or row["verdict"] is None:
             return missing
         return explain_doubt(self.rules.get(ticket.mission, {}), row["reason"], min_rule_accuracy)
+
+    def measure(self, row: Mapping[str, Any]) -> float | None:
+        """How sure a verdict is: how often its rule was right where that is known of the mission's rules, or else how
+        probable the model holds it, or how many of its answers agree. None where a person should see it anyway, as where
+        nothing is known of its rule."""
+        if row["verdict"] is None or row["review"]:
+            return None
+        if record := self.rules.get(row["mission"]):
+            reason = row["reason"].partition(":")[0] if row["by"] == "rules" else row["reason"]
+            tickets, share, *_ = record.get(find_cited_rule(reason), UNKNOWN)
+            return share if tickets >= FEWEST else None
+        probability, agreement = row["probability"], row["agreement"]
+        return float(agreement if probability is None else probability)
 
     def explain_ruling(self, mission: str, ruling: Ruling, min_rule_accuracy: float | None) -> str:
         """Why a person should see a verdict that rules gave as code; empty where nothing speaks for it."""

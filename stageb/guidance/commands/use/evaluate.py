@@ -22,7 +22,14 @@ from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.predict import judge_all, judge_by_rules, look_ahead
 from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.rows import ALL, PairedComparison, count_verdicts, is_right
+from stageb.guidance.commands.use.rows import (
+    ALL,
+    PairedComparison,
+    choose_threshold,
+    count_verdicts,
+    is_right,
+    measure_coverage,
+)
 from stageb.guidance.commands.use.source import (
     TicketLine,
     code_rules,
@@ -173,8 +180,10 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
         "compare": config.compare,
         "tickets": list_ticket_files(config),
         "gate": asdict(config.gate),
+        "wanted_accuracy": config.wanted_accuracy,
         "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
         "by": {by: figures[by] for by in config.modes},
+        "review": _measure_review(config, first),
         "letter": _read_letter(config, tickets, sides),
         "black_box": {mission: asdict(box) for mission, box in _measure_black_boxes(config, tickets).items()},
     }
@@ -191,6 +200,19 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
         text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
         disk.replace(folder / EVALUATION, disk.encode(text))
     return evaluation
+
+
+def _measure_review(config: EvaluateConfig, side: _Side) -> dict[str, Any]:
+    """By mission: the key that sets the threshold for review, what each value of it leaves, and the one that is wanted."""
+    doubts, prices = side.judged.doubts, prices_of(config.gate)
+    found: dict[str, Any] = {}
+    for mission in {row["mission"]: None for row in read_rows(side.path)}:
+        mine = ((doubts.measure(row), row) for row in read_rows(side.path) if row["mission"] == mission)
+        coverage = measure_coverage(mine, prices)
+        key = "min_rule_accuracy" if doubts.rules.get(mission) else "manual_review.min_verdict_agreement"
+        chosen = choose_threshold(coverage, config.wanted_accuracy, config.review_price)
+        found[mission] = {"key": key, "coverage": coverage, "chosen": chosen}
+    return found
 
 
 def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:

@@ -56,6 +56,8 @@ NOT_SHAPING = (
     "guidance",
     "compare",
     "gate.",
+    "wanted_accuracy",
+    "review_price",
     "tickets",
     "vocabulary",
     "output",
@@ -85,7 +87,7 @@ class JudgedRounds:
         """
         wanted = config.min_rule_accuracy
         if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
-            remedy = "name a run's folder as guidance: its val tells how often each rule was right"
+            remedy = "name a run's folder as guidance: what it held out tells how often each rule was right"
             raise ConfigError("min_rule_accuracy", wanted, remedy)
         self.rounds = rounds
         self._config, self._by, self._guidance, self._missions, self._source = config, by, guidance, missions, source
@@ -97,6 +99,11 @@ class JudgedRounds:
     def rules(self) -> Mapping[str, CodedRules] | None:
         """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
         return self._code.rules if self._code and self._by != "model" else None
+
+    @property
+    def doubts(self) -> Doubts:
+        """What there is to doubt, as ``begin`` has found it."""
+        return Doubts(**self.rounds.state["doubts"])
 
     @property
     def inputs(self) -> dict[str, list[str]]:
@@ -165,7 +172,7 @@ class JudgedRounds:
             words = words_of(config.prompt, config.model)
             check_readable(said, config.max_unreadable, words, "max_unreadable", "few tickets would get a verdict")
         agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
-        doubts, made = Doubts(**self.rounds.state["doubts"]), []
+        doubts, made = self.doubts, []
         for line, ruling in zip(self._lines, self._rulings, strict=True):
             step = self._guidance[line.ticket.mission].step
             if ruling is None:

@@ -1,7 +1,9 @@
-"""How often rules were right on a run's val, each of them, and how often the model judged as their letter says.
+"""How often rules were right on tickets that a run held out, each of them, and how often the model judged as their letter
+says.
 
 A model that is sure and wrong agrees with itself, so agreement does not find it; the rule that it names does. Val taught no
-rule and tested none, but it chose among what was learnt, so these shares flatter a little.
+rule and tested none, but it chose among what was learnt, so these shares flatter a little; those of test, where there is no
+val, do not.
 """
 
 from __future__ import annotations
@@ -120,13 +122,13 @@ def _describe(rules: Sequence[CodedRule], counts: Mapping[str, Mapping[str, int]
     return {"tickets": 0, **totals, "rules": rows if rules else []}
 
 
-FEWEST = 5  # tickets of val that a rule decided, below which nothing is known of it
+FEWEST = 5  # tickets that were held out and that a rule decided, below which nothing is known of it
 TELLING = 20  # from which on a rule that was often wrong is named without being asked for
 OFTEN_WRONG = 0.9  # share of right verdicts below which it is, at equal prices
 
 
 class RuleFigures(NamedTuple):
-    """What a rule decided on val."""
+    """What a rule decided of what was held out."""
 
     tickets: int
     share: float  # of right verdicts, each ticket weighed by those that it stands for
@@ -141,8 +143,8 @@ UNKNOWN = RuleFigures(0, 0.0, "", 0, 0)
 
 
 def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, RuleFigures]:
-    """How often the rules of a run's folder were right on its val, each ticket weighed by those that it stands for; nothing
-    of a file, and of a step that val never judged.
+    """How often the rules of a run's folder were right on its val, or else its test, each ticket weighed by those that it
+    stands for; nothing of a file, and of a step that neither judged.
 
     A reason that was not asked for, or that ``max_new_tokens`` cut off before it named a rule, does not say which rule
     decided. Then the rule counts that gives the same verdict as code, if the run's ``tickets`` are known; other such tickets
@@ -152,9 +154,11 @@ def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ())
     files, place = RunFolder(path), folder_of(guidance.mission)
     if not path.is_dir() or not files.commit["number"]:
         return {}
-    rows = [row for row in files.read_committed(f"{place}/selections.jsonl") if _is_of(row, guidance)]
-    rows = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
     figures = [row for row in files.read_committed(f"{place}/metrics.jsonl") if _is_of(row, guidance)]
+    figures = [row for row in figures if row["split"] == "val"] or figures
+    rows = [row for row in files.read_committed(f"{place}/selections.jsonl") if _is_of(row, guidance)]
+    rows = [row for row in rows if row["split"] == "val"] or rows
+    rows = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
     counted = Counter(row["label"] for row in rows)
     scale = {label: figures[-1]["classes"][label]["n"] / n for label, n in counted.items()} if figures else {}
     find_rule = _make_finder(files, guidance, rows, tickets)
@@ -185,13 +189,13 @@ def explain_doubt(record: RuleRecord, reason: str, wanted: float) -> str:
     key = find_cited_rule(reason)
     tickets, share, *_ = record.get(key, UNKNOWN)
     if tickets < FEWEST:
-        said = f"{tickets} val tickets, too few to know it"
+        said = f"{tickets} held-out tickets, too few to know it"
         return f"{key} decided {said}" if key else f"it names no rule, and none spoke of {said}"
     if share >= wanted:
         return ""
     if key:
-        return f"{key} was right for {share:.0%} of {tickets:,} val tickets"
-    return f"it names no rule, and {share:.0%} of {tickets:,} val tickets that no rule speaks of were judged right"
+        return f"{key} was right for {share:.0%} of {tickets:,} held-out tickets"
+    return f"it names no rule, and {share:.0%} of {tickets:,} held-out tickets that no rule speaks of were judged right"
 
 
 def find_limit(verdict: str, prices: Prices) -> float:
@@ -210,13 +214,13 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
         limit = find_limit(of.verdict, prices)
         if of.tickets < TELLING or of.share >= limit:
             continue
-        said = f"{key} was right for {of.share:.0%} of the {of.tickets:,} val tickets that it decided"
+        said = f"{key} was right for {of.share:.0%} of the {of.tickets:,} held-out tickets that it decided"
         if not key:
             did, other, were = ("failed", "passes", "good") if of.verdict == "fail" else ("passed", "fails", "failures")
-            said = f"{of.wrong:,} of {of.given:,} val tickets that {did} because no rule {other} them were {were}"
+            said = f"{of.wrong:,} of {of.given:,} held-out tickets that {did} because no rule {other} them were {were}"
             if of.verdict not in PASS_FAIL:
                 said = (
-                    f"{of.wrong:,} of {of.given:,} val tickets judged {of.verdict} because no rule speaks of them were wrong"
+                    f"{of.wrong:,} of {of.given:,} held-out tickets judged {of.verdict} as no rule speaks of them were wrong"
                 )
         if prices["fail"] != prices["pass"]:
             said += f" (at these prices a {of.verdict} pays where {limit:.1%} or more are right)"
@@ -226,14 +230,14 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
 
 
 def name_unknown(guidance: Guidance, record: RuleRecord) -> list[str]:
-    """One line about the rules of which val does not tell how often they were right, if there are any."""
+    """One line about the rules of which nothing held out tells how often they were right, if there are any."""
     keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
     unknown = [key for key in keys if record.get(key, UNKNOWN).tickets < FEWEST]
     if not unknown:
         return []
     return [
-        f"{guidance.mission}: how often verdicts by {', '.join(unknown)} are right is not known (fewer than {FEWEST} val "
-        "tickets each); min_rule_accuracy sends all of these to review"
+        f"{guidance.mission}: how often verdicts by {', '.join(unknown)} are right is not known (fewer than {FEWEST} "
+        "held-out tickets each); min_rule_accuracy sends all of these to review"
     ]
 
 
@@ -268,4 +272,4 @@ def _make_finder(
 
 
 def _is_of(row: Mapping[str, Any], guidance: Guidance) -> bool:
-    return bool(row["split"] == "val" and row["guidance_step"] == guidance.step)
+    return row["split"] != "train" and bool(row["guidance_step"] == guidance.step)

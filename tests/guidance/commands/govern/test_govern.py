@@ -150,8 +150,13 @@ def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(here: Pat
     with sqlite3.connect(":memory:") as opened:
         opened.execute("CREATE TABLE tickets (state)")
         opened.executemany("INSERT INTO tickets VALUES (?)", [["torn"], ["new"], [None]])
-        found = list(opened.execute(asked("export", "out/run", "--format", "sql")[1]))
-    assert found == [("torn", "fail", "G1"), ("new", "pass", "G0"), (None, None, None)]
+        query = asked("export", "out/run", "--format", "sql")[1]
+        found = opened.execute(query)
+        names = [name for name, *_ in found.description]
+        judged = [(row[0], *row[-3:]) for row in found]
+    assert (names[0], names[-3:]) == ("state", ["G1", "verdict", "rule"])
+    assert judged == [("torn", 1, "fail", "G1"), ("new", 0, "pass", "G0"), (None, None, None, None)]
+    assert query.count(json.dumps(G1)) == 1 and "WHEN (t.\"G1\") THEN 'fail'\n" in query
 
 
 def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, asked: Asked) -> None:

@@ -87,19 +87,9 @@ def test_rules_not_yet_measured_are_named() -> None:
 def test_nothing_is_said_in_codes(learnt: Path) -> None:
     text = plain(learnt)
     for code in (
-        r"\d+ to \d+:",
-        r"\+[\d.]+ −[\d.]+ on \d+",
-        r"\blevel 0",
-        "log wealth",
-        r"\bR\d\b",
-        r"\bP\d\b",
-        "JSON",
-        "dropped",
-        "unpromising",
-        "turns no evidence",
-        "::",
-        "interval",
-    ):
+        "\\d+ to \\d+:|\\+[\\d.]+ −[\\d.]+ on \\d+|\\blevel 0|log wealth|\\bR\\d\\b|\\bP\\d\\b|JSON|dropped|"
+        "unpromising|turns no evidence|::|interval"
+    ).split("|"):
         assert not re.search(code, text), code
     assert "from reflection 1" in text
     assert "points of accuracy. Chance alone would hardly do that: it is proven." in text

@@ -186,9 +186,45 @@ def test_a_rule_that_val_found_often_wrong_is_doubted_as_code_too(job: Job, monk
     for by in ("rules", "both"):
         assert job(by=by, output=str(job.folder / f"{by}.jsonl"), **keys) == 0
         judged = rows(job.folder / f"{by}.jsonl")
-        why = {"fail": "G1 was right for 50% of 20 val tickets", "pass": ""}
+        why = {"fail": "G1 was right for 50% of 20 held-out tickets", "pass": ""}
         assert {row["verdict"] for row in judged} == {"pass", "fail"}
         assert all((row["review"], row["why"]) == (bool(why[row["verdict"]]), why[row["verdict"]]) for row in judged)
+
+
+def test_what_evaluate_says_of_a_threshold_is_what_predict_does_with_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = small.write(job.folder / "t.jsonl", "valves")
+    assert main(small.arguments(old, job.folder, keys={"runner.epochs": 1})) == 0
+    records = {"G1": RuleFigures(20, 0.937, "fail", 20, 1), "": RuleFigures(20, 0.6, "pass", 20, 8)}
+    monkeypatch.setattr("stageb.guidance.commands.use.judged.read_record", lambda *_: records)
+    labelled = list(small.rows("valves", 40))
+    wrong = next(row for row in labelled if row["label"] == "pass")
+    wrong["label"] = "fail"
+    new = job.folder / "new.jsonl"
+    new.write_text("".join(f"{json.dumps(row)}\n" for row in labelled))
+    keys = {"guidance": str(job.folder / "run"), "tickets": str(new), "vocabulary": str(new), "by": "rules"}
+
+    def evaluate(**wanted: Any) -> dict[str, Any]:
+        assert job("evaluate", "--fresh", output=str(job.folder / "measured"), **keys, **wanted) == 0
+        found: dict[str, Any] = json.loads((job.folder / "measured" / "evaluation.json").read_text())["review"]["valves"]
+        return found
+
+    review = evaluate(wanted_accuracy=0.99)
+    assert (review["key"], [row["threshold"] for row in review["coverage"]]) == ("min_rule_accuracy", [0.93, 0.6])
+    assert "valves: --min_rule_accuracy 0.93: " in capsys.readouterr().out
+    for row in review["coverage"]:
+        assert job("predict", "--fresh", min_rule_accuracy=row["threshold"], **keys) == 0
+        kept = [told for told in rows(job.out) if not told["review"]]
+        assert (row["n"], row["covered"]) == (len(kept), len(kept) / 40)
+        assert row["acc"] == pytest.approx(sum(told["verdict"] == told["label"] for told in kept) / len(kept), abs=1e-6)
+    assert [row["cost"] for row in review["coverage"]] == [0.0, 1 / 40]
+    assert evaluate(review_price=0.01)["chosen"]["threshold"] == 0.93
+    assert evaluate(review_price=0.5)["chosen"]["threshold"] == 0.6  # dearer than what is wrong
+    assert evaluate(wanted_accuracy=0.9)["chosen"]["threshold"] == 0.6
+    monkeypatch.setattr("stageb.guidance.commands.use.judged.read_record", lambda *_: {"": records[""]})
+    assert evaluate(wanted_accuracy=0.99)["chosen"] is None
+    assert "no threshold leaves verdicts of which 99.0% are right" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("by", ["rules", "both"])
@@ -200,7 +236,7 @@ def test_rules_that_no_val_verdict_names_are_said_where_their_accuracy_is_asked_
     assert main(small.arguments(old, job.folder, keys={"guidance.path": rule, "runner.epochs": 0})) == 0
     new = tickets(job.folder / "new.jsonl", "valves")
     keys = {"guidance": str(folder), "tickets": new, "vocabulary": new, "by": by}
-    said = "valves: how often verdicts by G1 are right is not known (fewer than 5 val tickets each)"
+    said = "valves: how often verdicts by G1 are right is not known (fewer than 5 held-out tickets each)"
     for record, is_said in (({"": NEARLY_RIGHT}, True), ({"G1": NEARLY_RIGHT}, False)):
         monkeypatch.setattr("stageb.guidance.commands.use.judged.read_record", lambda *_, found=record: found)
         assert job("predict", "--fresh", min_rule_accuracy=0.9, **keys) == 0

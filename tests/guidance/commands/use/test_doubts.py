@@ -118,8 +118,9 @@ def test_what_the_tickets_that_taught_lack_often_is_an_empty_cell() -> None:
         assert find_named_fields(rules, known, WORDS["en"], taught=True).keys() == fields
 
 
-def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_to_review(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("val", [0.4, 0.0])
+def test_rules_that_were_often_wrong_on_val_or_else_test_are_named_and_their_verdicts_can_go_to_review(
+    val: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A fourth of all torn parts is labelled pass: the rule is right for three of four that it decides."""
     rows = list(small.rows("valves", 400))
@@ -131,10 +132,10 @@ def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_
     keys = {
         "guidance.path": made.guidance(tmp_path / "g.json", TORN),
         "runner.epochs": 0,
-        "split.val": 0.4,
+        "split.val": val,
         "split.train": 0.3,
     }
-    assert main(small.arguments(tickets, tmp_path, keys={**keys, "split.test": 0.3})) == 0
+    assert main(small.arguments(tickets, tmp_path, keys={**keys, "split.test": 0.7 - val})) == 0
     run, new = str(tmp_path / "run"), small.write(tmp_path / "new.jsonl", "valves", groups=40)
     [(key, (decided, share, *_))] = [
         item for item in read_record(run, Guidance("valves", 3, (), 2)).items() if item[0] == "G1"
@@ -142,7 +143,8 @@ def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_
     assert (key, decided > 20) == ("G1", True)
     assert 0.6 < share < 0.9
     doubted = (
-        f"valves: G1 was right for {share:.0%} of the {decided} val tickets that it decided; predict --min_rule_accuracy 0.9"
+        f"valves: G1 was right for {share:.0%} of the {decided} held-out tickets that it decided; "
+        "predict --min_rule_accuracy 0.9"
     )
     assert doubted in capsys.readouterr().out
     assert predict(tmp_path, new, guidance=run) == 0
@@ -150,7 +152,7 @@ def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_
     assert not any("was right" in row["why"] for row in made.rows(tmp_path / "p.jsonl"))
     assert predict(tmp_path, new, guidance=run, min_rule_accuracy=0.95, output=str(tmp_path / "q.jsonl")) == 0
     for row in made.rows(tmp_path / "q.jsonl"):
-        assert (f"G1 was right for {share:.0%} of {decided} val tickets" in row["why"]) == ("G1" in row["reason"])
+        assert (f"G1 was right for {share:.0%} of {decided} held-out tickets" in row["why"]) == ("G1" in row["reason"])
 
 
 def test_a_reason_that_was_cut_counts_for_the_rule_that_decides_as_code(
@@ -182,11 +184,11 @@ def test_tickets_that_no_rule_speaks_of_are_called_so() -> None:
     record = {"": RuleFigures(24, 0.69, "pass", 23, 7), "G1": RuleFigures(30, 0.95, "fail", 30, 1)}
     [line] = name_doubtful("valves", record)
     assert line == (
-        "valves: 7 of 23 val tickets that passed because no rule fails them were failures; predict --min_rule_accuracy 0.9 "
-        "sends such verdicts to review"
+        "valves: 7 of 23 held-out tickets that passed because no rule fails them were failures; "
+        "predict --min_rule_accuracy 0.9 sends such verdicts to review"
     )
     [line] = name_doubtful("valves", {"": RuleFigures(24, 0.69, "fail", 24, 7)})
-    assert "7 of 24 val tickets that failed because no rule passes them were good; " in line
+    assert "7 of 24 held-out tickets that failed because no rule passes them were good; " in line
 
 
 def test_where_prices_differ_a_rule_is_doubted_where_the_other_verdict_would_cost_less() -> None:
@@ -195,7 +197,7 @@ def test_where_prices_differ_a_rule_is_doubted_where_the_other_verdict_would_cos
     record = {"": RuleFigures(63, 0.94, "pass", 63, 4), "G1": RuleFigures(30, 0.3, "fail", 30, 21)}
     [line] = name_doubtful("valves", record, dear)
     assert line == (
-        "valves: 4 of 63 val tickets that passed because no rule fails them were failures (at these prices a pass pays "
+        "valves: 4 of 63 held-out tickets that passed because no rule fails them were failures (at these prices a pass pays "
         "where 95.2% or more are right); predict --min_rule_accuracy 0.95 sends such verdicts to review"
     )
     [line] = name_doubtful("valves", {"G1": RuleFigures(30, 0.04, "fail", 30, 29)}, dear)
@@ -235,6 +237,6 @@ def test_the_rule_that_decides_is_the_last_one_named() -> None:
     }
     assert {text: find_cited_rule(text) for text in cited} == cited
     record = {"G1": RuleFigures(119, 0.68, "fail", 119, 38), "G2": RuleFigures(3, 1.0, "fail", 3, 0)}
-    assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 val tickets"
+    assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 held-out tickets"
     assert explain_doubt(record, "torn (G1)", 0.6) == ""
-    assert explain_doubt(record, "torn (G2)", 0.6) == "G2 decided 3 val tickets, too few to know it"
+    assert explain_doubt(record, "torn (G2)", 0.6) == "G2 decided 3 held-out tickets, too few to know it"

@@ -1,0 +1,64 @@
+"""``stageb fit --seeds N``: runs that differ in their seed alone, one after the other, and what they come to together."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stageb.config import LearningConfig
+from stageb.errors import InputError
+from stageb.job import lifetime
+from stageb.runs.curves import Curves, Rows, draw
+from stageb.runs.figures import make_console, make_table, print_table
+from stageb.runs.folder import METRICS, RunFolder
+from stageb.store import disk
+
+TESTED = "eval/"  # begins the columns of what is apart from learning
+COUNTS = ("steps", "episodes", "step")  # columns that count, of which a loop has one
+
+
+def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
+    """So many runs of what ``arguments`` ask for, from the seed of ``config`` on, each a process. A table of the figures of
+    their last evaluations follows, and a picture. Returns the exit code of a run that failed, which is the last."""
+    launched = lifetime.under_torchrun() or lifetime.under_slurm() or "LT_CLI_USED" in os.environ
+    if not isinstance(config, LearningConfig) or launched:
+        remedy = "for loops that learn weights, by stageb fit itself, which starts the ranks of each run"
+        raise InputError(f"--seeds: {remedy}")
+    place, seeds = config.output, range(config.seed, config.seed + count)  # type: ignore[attr-defined]  # each loop has one
+    names = {seed: f"{place.run_name}-{seed}" for seed in seeds}
+    for seed, name in names.items():
+        own = [f"--seed={seed}", f"--output.run_name={name}", "--seeds=0"]
+        if code := subprocess.call([sys.executable, "-m", "stageb", "fit", *arguments, *own]):
+            return code if code > 0 else 128 - code
+    runs = [list(RunFolder(Path(place.root, name)).read_committed(METRICS)) for name in names.values()]
+    show(f"{count} seeds, from {seeds[0]} to {seeds[-1]}", runs)
+    picture = Path(place.root, f"{place.run_name}-seeds.png")
+    step = next(name for name in COUNTS if name in runs[0][0])
+    panels = [(name.removeprefix(TESTED), name.removeprefix(TESTED)) for name in _figures(runs)]
+    curves = Curves(step, step, panels, {name: f"{TESTED}{name}" for name, _ in panels}, "apart from learning")
+    with disk.reporting(picture):
+        disk.place(picture, lambda path: draw(runs, curves, path))
+    print(picture)
+    return 0
+
+
+def show(title: str, runs: Sequence[Rows]) -> None:
+    """Print the figures of the last evaluations of ``runs``."""
+    table = make_table(title, ["figure"], ["mean", "deviation", "least", "most"])
+    for name in _figures(runs):
+        found = [run[-1][name] for run in runs]
+        deviation = statistics.stdev(found) if len(found) > 1 else 0.0
+        figures = (statistics.fmean(found), deviation, min(found), max(found))
+        table.add_row(name.removeprefix(TESTED), *(f"{each:.4g}" for each in figures))
+    print_table(make_console(), table)
+
+
+def _figures(runs: Sequence[Rows]) -> list[str]:
+    """The columns that all of ``runs`` have a figure in at their ends; whole numbers are counts."""
+    names = (name for name in runs[0][-1] if name.startswith(TESTED))
+    return [name for name in names if all(isinstance(run[-1].get(name), float) for run in runs)]
