@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from stageb.cli import loops
 from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted
 from stageb.cli.loops import Loop, Tool
+from stageb.config import LearningConfig
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.settings import inner_of, section_of
 from stageb.store import trust
@@ -251,8 +252,8 @@ def _help_of(command: str, entry: Loop | Tool) -> str:
     flags = {"--print_config": "Print every key with its value, and exit."}
     if command == "fit" or (isinstance(entry, Tool) and entry.fresh):
         flags["--fresh"] = "Start anew; what an earlier call left is set aside."
-    if command == "fit":
-        flags["--seeds"] = "So many runs of a loop that learns weights, seed after seed; then a table and a picture."
+    if command == "fit" and issubclass(loops.config_of(entry), LearningConfig):
+        flags["--seeds N"] = "So many runs, seed after seed; then a table and a picture."
     loop, epilog = "", None
     if isinstance(entry, Loop):
         loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in loops.LOOPS.items())
@@ -282,7 +283,9 @@ def _help(
         about = "A YAML file of keys, or the name of a config that ships; what follows wins."
         parser.add_argument("--config", metavar="FILE", help=about, default=argparse.SUPPRESS)
     for flag, about in flags.items():
-        parser.add_argument(flag, help=about, default=argparse.SUPPRESS, action="store_true")
+        name, _, metavar = flag.partition(" ")
+        takes: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+        parser.add_argument(name, help=about, default=argparse.SUPPRESS, **takes)
     parser.add_class_arguments(kind, nested_key=key)
     sections = {
         f"{key}.{name}" if key else name for name, annotation in dotted(kind) if dataclasses.is_dataclass(annotation)
