@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import BadInputError, BadLine, ConfigError, shown
+from stageb.errors import BadInputError, BadLine, ConfigError
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
@@ -22,12 +22,11 @@ from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import check_prices, has_labels
+from stageb.guidance.words.costs import check_model, check_prices, has_labels
 from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
-from stageb.tiny import NAME
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -128,16 +127,14 @@ def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> N
     """Raise ``ConfigError`` where a mission's labels are its own, and pass and fail alone have what the config asks for, or
     are known to the shipped model."""
     check_prices(config.gating, mission, labels)
-    if not has_labels(labels) or not config.runner.epochs:
+    if not config.runner.epochs:
         return
-    has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
     for key, value, wanted, model in (
         ("runner.judge", config.runner.judge, "both", config.model),
         ("reflection.scope", config.reflection.scope, "all", config.reflection.model or config.model),
     ):
-        if value != wanted and model.model_name_or_path == NAME and model.engine != "scripted":
-            remedy = f"--config frugal, which sets it to {wanted}, or another model"
-            raise ConfigError(key, value, f"{NAME} knows pass and fail alone, and {has}: {remedy}")
+        if value != wanted:
+            check_model(model, key, value, mission, labels, f"--config frugal, which sets it to {wanted}, or another model")
 
 
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:

@@ -37,7 +37,7 @@ from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.costs import prices_of
+from stageb.guidance.words.costs import check_model, prices_of
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.progress import console
 from stageb.store.commits import COMMIT, flatten
@@ -73,8 +73,11 @@ class JudgedRounds:
     ) -> None:
         """``missions`` are those that tickets may be of; ``source`` names the guidance.
 
-        Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for.
+        Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for, or where the model knows no such
+        labels.
         """
+        for mission in missions if by == "model" else ():
+            check_model(config.model, "by", by, mission, guidance[mission].labels, "--by rules, or another model")
         wanted = config.min_rule_accuracy
         if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
             remedy = "name a run's folder as guidance: what it held out tells how often each rule was right"

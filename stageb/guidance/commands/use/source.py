@@ -141,7 +141,7 @@ def _read_named(files: Sequence[str], columns: ColumnsConfig) -> list[Ticket]:
     return tickets
 
 
-OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
+OF_RUN = ("seed", "columns", "prompt", "model", "sampler", "selection", "manual_review")
 
 
 def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,6 +158,7 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
     plain = asdict(asked.config)
     plain["sampler"]["reasons"] = SamplerConfig.reasons  # a run need not read what people want to
+    plain["columns"] |= dict.fromkeys(("together", "split", "reason"))  # learning alone needs them
     taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, LoopConfig, defaults(LoopConfig))
     if "gate" in values:
         gate = asked.config.gating

@@ -21,6 +21,7 @@ import stageb
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.engines.remote import openai
+from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import DecodeConfig, LoopConfig, PromptConfig, SamplerConfig
 from stageb.tiny import CHECKPOINT
 
@@ -78,6 +79,15 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("MY_CLOUD_SECRET", "s3cret")
     return Case(tmp_path)
+
+
+def test_columns_of_the_run_are_those_of_new_tables(case: Case) -> None:
+    """But for columns that learning alone reads, which new tickets lack."""
+    columns = ColumnsConfig("-", "valves", "id", together="maker", split="part", reason="why", label="result", fails=["NG"])
+    case.run(columns=columns)
+    (case.folder / "new.csv").write_text("id,state,result\n1,torn,NG\n2,good,pass\n")
+    assert main(case.line("predict", "--by=rules", f"--tickets={case.folder / 'new.csv'}")) == 0
+    assert [(row["group_id"], row["verdict"]) for row in rows(case.folder / "out.jsonl")] == [("1", "fail"), ("2", "pass")]
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
