@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from stageb.config import require
-from stageb.errors import InputError, StagebError
+from stageb.errors import InputError
 from stageb.growth import blocks, blueprints, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_controller, replace_authority
@@ -25,7 +25,7 @@ from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.hosts import HOST, Plan, name_segment
 from stageb.growth.types import SLOTS
 from stageb.store import disk
-from stageb.training.export import check_onnx, write_onnx
+from stageb.training.export import ExportError, check_onnx, write_onnx
 
 SEEDS = {
     "norm": plain.Norm,
@@ -49,10 +49,6 @@ PARTS: tuple[Any, ...] = (  # what a file may need, each after what it needs its
     plain.ConvNetwork,
 )
 CLOSE = 1e-6  # how near the answers of both networks must be, in float64
-
-
-class ExportError(StagebError):
-    """The plain network does not answer as the grown one does."""
 
 
 @dataclass(frozen=True)

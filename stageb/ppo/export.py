@@ -10,24 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stageb.errors import StagebError
 from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.evaluate import add_authority, load_agent, replace_authority
 from stageb.ppo.make import make_environment
 from stageb.store.output import check_target
-from stageb.training.export import check_onnx, read_onnx, write_onnx
+from stageb.training.export import ExportError, check_onnx, read_onnx, write_onnx
 
 CLOSE = 1e-5  # how near answers must be
 GAMES, STEPS = 8, 64  # played to compare them
 
 
-class ExportError(StagebError):
-    """The file does not answer as the agent does."""
-
-
-class Decision(nn.Module):
+class ExportedAgent(nn.Module):
     """An agent as a network: what it decides, and of one with a memory what it remembers then."""
 
     def __init__(self, agent: ActorCritic) -> None:
@@ -51,7 +46,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     place = Path(given.to) if given.to else folder / "agent.onnx"
     check_target(place, {})
     stored = load_agent(folder, replace_authority(config, folder, given))
-    network = Decision(stored.agent).eval()
+    network = ExportedAgent(stored.agent).eval()
     environment = make_environment(stored.config, 0, range(GAMES), "cpu")
     examples = (environment.observe(), torch.zeros((GAMES, stored.agent.memory)))[: len(network.reads)]
     write_onnx(network, examples, place, network.reads, network.answers)
@@ -61,7 +56,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 
 
 @torch.no_grad()
-def compare(network: Decision, file: Any, config: PpoLoopConfig) -> float:
+def compare(network: ExportedAgent, file: Any, config: PpoLoopConfig) -> float:
     """By how much the answers of ``file`` differ at most in games of the agent. Raises ``ExportError`` where it is not
     rounding alone."""
     environment = make_environment(config, 0, range(GAMES), "cpu")

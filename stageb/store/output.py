@@ -12,7 +12,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -212,14 +212,16 @@ def _is_table(path: Path) -> bool:
 
 
 def _encode_rows(path: Path, rows: Iterable[Mapping[str, Any]], begins: bool) -> bytes:
-    """Rows as JSON Lines; as a table in a ``.csv``, which ``begins`` with a header, and with the mark by which spreadsheets
-    know UTF-8."""
+    """Rows as JSON Lines; as a table in a ``.csv``."""
     rows = list(rows)
-    if not _is_table(path) or not rows:
-        return disk.json_lines(rows)
+    return encode_table(list(rows[0]), rows, begins) if _is_table(path) and rows else disk.json_lines(rows)
+
+
+def encode_table(header: Sequence[str], rows: Iterable[Mapping[str, Any]], begins: bool = True) -> bytes:
+    """Rows as CSV, which ``begins`` with the header, and with the mark by which spreadsheets know UTF-8."""
     text = io.StringIO("\ufeff" if begins else "", newline="")
     text.seek(0, io.SEEK_END)
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table = csv.DictWriter(text, header, lineterminator="\n")
     if begins:
         table.writeheader()
     for row in rows:

@@ -10,10 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stageb.errors import InputError
+from stageb.errors import InputError, StagebError
 from stageb.store import disk
 
 NEEDS = ("onnx", "onnxruntime", "onnxscript")
+
+
+class ExportError(StagebError):
+    """What was exported does not answer as what it was made from."""
 
 
 def check_onnx(asked: str) -> None:

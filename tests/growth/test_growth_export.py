@@ -16,7 +16,7 @@ from programs.growths import arguments
 from stageb.__main__ import main
 from stageb.growth import blocks, export
 from stageb.growth.hosts import HOST, Plan, name_segment
-from stageb.training.export import write_onnx
+from stageb.training.export import ExportError, write_onnx
 
 FIND = importlib.util.find_spec
 
@@ -63,7 +63,7 @@ def test_a_network_that_answers_otherwise_is_told(tmp_path: Path) -> None:
     network = export.write(one, "A test.", tmp_path)
     with torch.no_grad():
         next(network.parameters()).add_(1e-3)
-    with pytest.raises(export.ExportError, match="logits differ from those of the grown one by"):
+    with pytest.raises(ExportError, match="logits differ from those of the grown one by"):
         export.compare(one, network, examples(plan.form, 40, 1).inputs)
 
 

@@ -25,11 +25,12 @@ from stageb.cli.parsing import parse_run
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
 from stageb.ppo.evaluate import load_agent
-from stageb.ppo.export import Decision, ExportError, compare
+from stageb.ppo.export import ExportedAgent, compare
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.normalise import RewardScale, RunningNorm
 from stageb.ppo.ranks import make_batch
 from stageb.ppo.rollout import Player
+from stageb.training.export import ExportError
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {
@@ -222,7 +223,7 @@ def test_the_agent_answers_the_same_as_onnx(
     with torch.no_grad():
         next(agent.parameters()).add_(1e-2)
     with pytest.raises(ExportError, match="differ from those of the agent by"):
-        compare(Decision(agent), file, config)
+        compare(ExportedAgent(agent), file, config)
 
 
 def test_without_its_extra_nothing_is_exported(

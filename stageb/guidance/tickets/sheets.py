@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from stageb.guidance.words.columns import PARQUET, SHEETS
+from stageb.guidance.words.columns import SHEETS, is_sheet
 from stageb.untrusted.strict_json import FaultError, lines, short
 
 UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
@@ -23,10 +23,9 @@ INSTALL = f"python -m pip install 'stageb[tables]', or {AS_CSV}"
 
 def table_lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
     """The lines of the table in the file ``path``, with their numbers from 1; of a sheet, its rows."""
-    name = path.lower()
-    if not name.endswith(SHEETS + PARQUET):
+    if not is_sheet(path):
         return lines(path, kind)
-    return _write_rows(_read_sheet(path) if name.endswith(SHEETS) else _read_parquet(path))
+    return _write_rows(_read_sheet(path) if path.lower().endswith(SHEETS) else _read_parquet(path))
 
 
 def _read_sheet(path: str) -> Iterator[Iterable[Any]]:

@@ -59,6 +59,11 @@ class ColumnsConfig(Section, at="columns"):
         self.require(is_used, "decimal", remedy)
 
 
+def is_sheet(path: str) -> bool:
+    """Whether a ticket file is a spreadsheet or of Parquet, by its name."""
+    return path.lower().endswith(SHEETS + PARQUET)
+
+
 def is_table(path: str) -> bool:
     """Whether a ticket file is a table, by its name."""
     return path.lower().endswith((".csv", *TABBED))

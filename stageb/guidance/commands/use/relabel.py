@@ -28,12 +28,12 @@ from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.tables import Table, find_verdict
 from stageb.guidance.tickets.tickets import KIND, claim_place, read_entries
-from stageb.guidance.words.columns import PARQUET, SHEETS, ColumnsConfig, is_table
+from stageb.guidance.words.columns import ColumnsConfig, is_sheet, is_table
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
-from stageb.store.output import check_target, read_rows
+from stageb.store.output import check_target, encode_table, read_rows
 from stageb.untrusted.strict_json import FaultError, short
 
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
@@ -83,12 +83,8 @@ def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     if why:
         raise InputError(shown(f"{args.run}: {why}", 400))
     rows = list_doubts(Path(args.run), config, tickets)
-    text = io.StringIO("\ufeff", newline="")  # the mark by which spreadsheets know UTF-8
-    text.seek(0, io.SEEK_END)
-    table = csv.writer(text, lineterminator="\n")
-    table.writerows([HEADER, *rows])
     with disk.reporting(args.output, "nothing else"):
-        disk.replace(args.output, disk.encode(text.getvalue()))
+        disk.replace(args.output, encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)))
     print(shown(f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest rules first"))
     if rows:
         print(f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output NEW")
@@ -127,7 +123,7 @@ def list_doubts(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> 
     ]
 
 
-class Correction(NamedTuple):
+class LabelCorrection(NamedTuple):
     """A label that a person corrected."""
 
     at: int  # the line of the table, for messages
@@ -140,7 +136,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
     """Write a ticket file anew, with the labels that a person corrected. Raises ``BadInputError`` where one cannot be."""
     path, output, columns = args.tickets, args.output, config.columns
     check_target(output, {**list_read_files(args.run), "tickets": [*config.files, path], "labels": [args.doubts]})
-    suffix = ".tsv" if path.lower().endswith(SHEETS + PARQUET) else Path(path).suffix
+    suffix = ".tsv" if is_sheet(path) else Path(path).suffix
     if output.suffix.lower() != suffix.lower():
         raise InputError(shown(f"{output}: these tickets are written as a {suffix} file; give it a name that ends so"))
     if output.exists():
@@ -167,19 +163,19 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
     return 0
 
 
-def read_corrections(path: str, tickets: str) -> dict[int, Correction]:
+def read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
     """What a person wrote of the ticket file ``tickets``, by its line there. Raises ``BadInputError``."""
     with _reporting(path):
         return _read_corrections(path, tickets)
 
 
-def _read_corrections(path: str, tickets: str) -> dict[int, Correction]:
+def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
     columns = ColumnsConfig(mission_name="-", group_id=None, texts=[RIGHT, *PLACE])
     try:
         table = Table(table_lines(path, "label"), columns, path, labelled=False)
     except FaultError as fault:
         raise FaultError(fault.what, "give the table that stageb tickets doubts wrote", fault.line) from None
-    found, others = dict[int, Correction](), dict[str, None]()
+    found, others = dict[int, LabelCorrection](), dict[str, None]()
     for row in table.rows():
         said = dict(zip(table.header, row.cells, strict=False))
         if not (right := said.get(RIGHT, "").strip()):
@@ -189,7 +185,7 @@ def _read_corrections(path: str, tickets: str) -> dict[int, Correction]:
         elif not said["line"].isdecimal():
             raise FaultError(f"line {short(said['line'])}", "leave it as it was written", row.line)
         else:
-            found[int(said["line"])] = Correction(row.line, said["group_id"], said["label"], right)
+            found[int(said["line"])] = LabelCorrection(row.line, said["group_id"], said["label"], right)
     if not found:
         some = f"; it has some of {', '.join(map(short, others))}" if others else ""
         raise FaultError(f"no label of {short(tickets)} is corrected{some}", EDIT)
@@ -205,7 +201,7 @@ def _read_tickets(path: str, columns: ColumnsConfig, labelled: bool = True) -> I
 
 
 def _correct(
-    ticket: Ticket | None, made: Correction, columns: ColumnsConfig, labels: Mapping[str, set[str]]
+    ticket: Ticket | None, made: LabelCorrection, columns: ColumnsConfig, labels: Mapping[str, set[str]]
 ) -> tuple[str, Ticket]:
     """The word that a corrected label is written as, and the ticket that has it; ``labels`` are each mission's. Raises
     ``FaultError``."""
@@ -226,8 +222,7 @@ def _correct(
 
 def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> Iterator[bytes]:
     """The lines of a ticket file, with other words for the labels of those that begin at some lines."""
-    is_sheet = path.lower().endswith(SHEETS + PARQUET)
-    lines = [raw for _, raw in table_lines(path, KIND)] if is_sheet else [*io.BytesIO(Path(path).read_bytes())]
+    lines = [raw for _, raw in table_lines(path, KIND)] if is_sheet(path) else [*io.BytesIO(Path(path).read_bytes())]
     if is_table(path):
         table = Table(table_lines(path, KIND), columns, path, labelled=True)
         for row in table.rows():
