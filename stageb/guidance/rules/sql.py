@@ -92,11 +92,11 @@ _SQL_HEADER = """\
 Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
 The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
 none. verdict is {verdicts}, or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
-speaks of the ticket. Before them stand a column for each rule, whether it holds, and those that it goes by: list in the last
-SELECT what you want. Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and
-numbers that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in
-small letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL. CHAR(10)
-is a line break: PostgreSQL and Oracle call it CHR."""
+speaks of the ticket. Each combination of values is judged once: the subquery judged has a column for each rule, whether it
+holds, and those that it goes by. Values are compared as stageb predict --by rules compares them. SQL cannot fold all
+letters and numbers that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of
+the rule in small letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is
+NULL. CHAR(10) is a line break: PostgreSQL and Oracle call it CHR."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
@@ -110,28 +110,33 @@ def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
         f"-- not written: {key}. {json.dumps(texts.get(key, ''))}: {json.dumps(why)}"
         for key, why in mission.unreadable.items()
     ]
-    before = "tickets AS t" + (f" WHERE t.mission = {_quote(mission.name)}" if is_one_of_many else "")
-    stages = []
-    for name, columns in conditions.stages.items():
-        if columns:
-            said = ",\n".join(f"    {column}" for column in columns.values())
-            stages.append(f"{name} AS (\n  SELECT t.*,\n{said}\n  FROM {before}\n)")
-            before = f"{name} AS t"
+    of_mission = f" WHERE t.mission = {_quote(mission.name)}" if is_one_of_many else ""
+    judged = {"verdict": _write_cases("verdict", verdicts), "rule": _write_cases("rule", keys)}
+    fields = conditions.stages["fields"]
+    if not fields:
+        choice = ",\n".join(judged.values())
+        return "\n".join([*lines, f"SELECT t.*,\n{choice}\nFROM tickets AS t{of_mission};", ""])
+    stages, columns, before = [], "", f"tickets AS t{of_mission}"
+    for name, stage in {**conditions.stages, "judged": judged}.items():
+        if stage:
+            said = ",\n".join(stage.values())
+            # DISTINCT, since SQLite would work out a column anew wherever a later one names it: six times the time.
+            stages.append(f"{name} AS (\n  SELECT DISTINCT{columns}\n{said}\n  FROM {before}\n)")
+            columns, before = " t.*,", f"{name} AS t"
+    found = "\n    AND ".join(f"j.{_quote_name(raw)} = {_field(raw.removeprefix('raw '))}" for raw in fields)
     return "\n".join(
         [
             *lines,
-            *([f"WITH {', '.join(stages)}"] if stages else []),
-            "SELECT t.*,",
-            "  CASE",
-            *(f"    {each}" for each in verdicts),
-            "  END AS verdict,",
-            "  CASE",
-            *(f"    {each}" for each in keys),
-            "  END AS rule",
-            f"FROM {before};",
+            f"WITH {', '.join(stages)}",
+            "SELECT t.*, j.verdict, j.rule",
+            f"FROM tickets AS t LEFT JOIN judged AS j\n  ON {found}{of_mission};",
             "",
         ]
     )
+
+
+def _write_cases(name: str, cases: Sequence[str]) -> str:
+    return "\n".join(["    CASE", *(f"      {each}" for each in cases), f"    END AS {name}"])
 
 
 _Test = tuple[CodedRule, str]  # a rule, and what says whether it holds
@@ -187,12 +192,12 @@ _DIGITS = "0123456789"
 class _Conditions:
     """Conditions on a mission's tickets in SQL: true or false as they are as code, or NULL.
 
-    ``stages`` are the subqueries that make the columns which conditions name, each from the one before: what cells say, how
-    they compare, the numbers in them, and whether each rule holds.
+    ``stages`` are the subqueries that make the columns which conditions name, each from the one before: the fields of rules,
+    what their cells say, how they compare, the numbers in them, and whether each rule holds.
     """
 
     def __init__(self, mission: CodedMission) -> None:
-        self.stages: dict[str, dict[str, str]] = {"texts": {}, "cells": {}, "compared": {}, "rules": {}}
+        self.stages: dict[str, dict[str, str]] = {each: {} for each in ("fields", "texts", "cells", "compared", "rules")}
         self._mission = mission
         self._letters = _quote(_ASCII + mission.letters)
         self._letters_of_numbers = _quote(
@@ -208,7 +213,7 @@ class _Conditions:
 
     def _add(self, stage: str, name: str, condition: str, said: str = "") -> str:
         """A column of a stage, by the name that it is called from now on."""
-        self.stages[stage].setdefault(name, f"{said}{condition} AS {_quote_name(name)}")
+        self.stages[stage].setdefault(name, f"    {said}{condition} AS {_quote_name(name)}")
         return f"t.{_quote_name(name)}"
 
     def write(self, expression: Expression) -> str:
@@ -264,9 +269,9 @@ class _Conditions:
         return held
 
     def _is_missing(self, name: str) -> str:
+        text = self._text(name)
         if self._mission.is_counted:
             return "1 = 0"
-        text = self._text(name)
         return f"CASE WHEN {text} IS NULL THEN 1 = 1 WHEN {self._is_plain(text)} THEN 1 = 0 END"
 
     def _is_one_of(self, name: str, values: Sequence[str]) -> str:
@@ -292,7 +297,7 @@ class _Conditions:
 
     def _text(self, field: str) -> str:
         """A column's text on one line; NULL where it is empty."""
-        return self._add("texts", f"text of {field}", _text(field))
+        return self._add("texts", f"text of {field}", _tidy(self._add("fields", f"raw {field}", _field(field))))
 
     def _cell(self, field: str, is_number: bool) -> str:
         """The same with a point before decimals, and 0 where an empty cell counts none."""
@@ -355,10 +360,14 @@ class _Conditions:
         return f"(SELECT CASE WHEN {is_number} THEN {number} END AS x, RTRIM(TRIM(beyond), ' .') AS unit FROM {parts})"
 
 
-def _text(field: str) -> str:
-    """A column's text on one line; NULL where it is empty."""
+def _field(name: str) -> str:
+    """A column as text, empty where it is NULL: what can be joined."""
     # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
-    text = f"CAST(t.{_quote_name(field)} AS TEXT)"
+    return f"COALESCE(CAST(t.{_quote_name(name)} AS TEXT), '')"
+
+
+def _tidy(text: str) -> str:
+    """A text on one line; NULL where it is empty."""
     for blank in _BLANKS:
         text = f"REPLACE({text}, CHAR({blank}), ' ')"
     return f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"

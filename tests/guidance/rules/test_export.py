@@ -8,6 +8,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql
@@ -116,6 +117,18 @@ def test_a_column_that_is_not_there_is_an_error_in_sql_and_no_text() -> None:
         assert "no such column" in str(error)
     else:
         raise AssertionError
+
+
+def test_columns_may_be_called_as_what_the_query_makes() -> None:
+    rows: list[Fields] = [{"rule": "worn", "verdict": "4", "G1": None}, {"rule": "new", "verdict": "2", "G1": "x"}]
+    mission = coded(["Fail if rule is worn and verdict is above 3.", "Fail if G1 is x."], list(map(ticket, rows)))
+    assert judge_by_sql(mission, rows) == [("fail", "G1"), ("fail", "G2")]
+
+
+def test_where_an_empty_cell_counts_none_no_field_is_missing_in_sql() -> None:
+    rows: list[Fields] = [{"Seal": None}, {"Seal": "worn"}]
+    mission = replace(coded(["Fail if Seal is missing."], list(map(ticket, rows))), is_counted=True)
+    assert judge_by_sql(mission, rows) == [("pass", "G0")] * 2
 
 
 def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
