@@ -29,7 +29,7 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
     if not isinstance(config, LearningConfig) or launched:
         remedy = "for loops that learn weights, by stageb fit itself, which starts the ranks of each run"
         raise InputError(f"--seeds: {remedy}")
-    place, seeds = config.output, range(config.seed, config.seed + count)  # type: ignore[attr-defined]  # each loop has one
+    place, seeds = config.output, range(config.seed, config.seed + count)
     names = {seed: f"{place.run_name}-{seed}" for seed in seeds}
     for seed, name in names.items():
         own = [f"--seed={seed}", f"--output.run_name={name}", "--seeds=0"]
