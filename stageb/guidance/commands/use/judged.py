@@ -43,7 +43,7 @@ from stageb.runs.progress import console
 from stageb.store.commits import COMMIT, flatten
 
 if TYPE_CHECKING:  # torch
-    from stageb.guidance.commands.use.judging import TicketAnswers
+    from stageb.guidance.commands.use.ranks import TicketAnswers
 
 MOST = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
