@@ -7,14 +7,12 @@ right), and what always answering the same would score. An answer that cannot be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError, shown
 from stageb.guidance.words.types import PASS_FAIL, Verdict
 from stageb.runs.figures import wilson
-from stageb.tiny import NAME
 
 Confusion = Mapping[str, Mapping[str, float]]
 """Label -> what was answered, one of the labels or none -> tickets."""
@@ -100,13 +98,6 @@ def list_labels(labels: Iterable[Verdict]) -> tuple[Verdict, ...]:
 def has_labels(labels: Iterable[Verdict]) -> bool:
     """Whether these are others than pass and fail."""
     return not set(labels) <= set(PASS_FAIL)
-
-
-def check_model(model: ModelConfig, key: str, value: str, mission: str, labels: Sequence[Verdict], remedy: str) -> None:
-    """Raise ``ConfigError`` where ``key`` has the shipped model judge a mission with other labels than pass and fail."""
-    if has_labels(labels) and model.model_name_or_path == NAME and model.engine != "scripted":
-        has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
-        raise ConfigError(key, value, f"{NAME} knows pass and fail alone, and {has}: {remedy}")
 
 
 def _measure_macro_f1(confusion: Confusion) -> float | None:
