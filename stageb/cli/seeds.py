@@ -23,8 +23,8 @@ COUNTS = ("steps", "episodes", "step")  # columns that count, of which a loop ha
 
 
 def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
-    """So many runs of what ``arguments`` ask for, from the seed of ``config`` on, each a process. A table of the figures of
-    their last evaluations follows, and a picture. Returns the exit code of a run that failed, which is the last."""
+    """So many runs of what ``arguments`` ask for, from the seed of ``config`` on, each a process. A table of what they offer
+    follows, and a picture. Returns the exit code of a run that failed, which is the last."""
     launched = lifetime.under_torchrun() or lifetime.under_slurm() or "LT_CLI_USED" in os.environ
     if not isinstance(config, LearningConfig) or launched:
         remedy = "for loops that learn weights, by stageb fit itself, which starts the ranks of each run"
@@ -35,11 +35,12 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
         own = [f"--seed={seed}", f"--output.run_name={name}", "--seeds=0"]
         if code := subprocess.call([sys.executable, "-m", "stageb", "fit", *arguments, *own]):
             return code if code > 0 else 128 - code
-    runs = [list(RunFolder(Path(place.root, name)).read_committed(METRICS)) for name in names.values()]
-    show(f"{count} seeds, from {seeds[0]} to {seeds[-1]}", runs)
-    picture = Path(place.root, f"{place.run_name}-seeds.png")
+    folders = [RunFolder(Path(place.root, name)) for name in names.values()]
+    runs, offered = [list(each.read_committed(METRICS)) for each in folders], [each.read_offered() for each in folders]
     step = next(name for name in COUNTS if name in runs[0][0])
-    panels = [(name.removeprefix(TESTED), name.removeprefix(TESTED)) for name in _figures(runs)]
+    show(f"{count} seeds, from {seeds[0]} to {seeds[-1]}", offered, step)
+    picture = Path(place.root, f"{place.run_name}-seeds.png")
+    panels = [(name.removeprefix(TESTED), name.removeprefix(TESTED)) for name in _figures(offered)]
     curves = Curves(step, step, panels, {name: f"{TESTED}{name}" for name, _ in panels}, "apart from learning")
     with disk.reporting(picture):
         disk.place(picture, lambda path: draw(runs, curves, path))
@@ -47,18 +48,19 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
     return 0
 
 
-def show(title: str, runs: Sequence[Rows]) -> None:
-    """Print the figures of the last evaluations of ``runs``."""
+def show(title: str, offered: Rows, step: str) -> None:
+    """Print the figures of what runs have ``offered``, and after how many of its ``step`` each was as it is."""
     table = make_table(title, ["figure"], ["mean", "deviation", "least", "most"])
-    for name in _figures(runs):
-        found = [run[-1][name] for run in runs]
+    for name in (*_figures(offered), step):
+        found = [float(row[name]) for row in offered]
         deviation = statistics.stdev(found) if len(found) > 1 else 0.0
         figures = (statistics.fmean(found), deviation, min(found), max(found))
-        table.add_row(name.removeprefix(TESTED), *(f"{each:.4g}" for each in figures))
+        told = (f"{each:,.0f}" if name == step else f"{each:.4g}" for each in figures)
+        table.add_row(f"after {step}" if name == step else name.removeprefix(TESTED), *told)
     print_table(make_console(), table)
 
 
-def _figures(runs: Sequence[Rows]) -> list[str]:
-    """The columns that all of ``runs`` have a figure in at their ends; whole numbers are counts."""
-    names = (name for name in runs[0][-1] if name.startswith(TESTED))
-    return [name for name in names if all(isinstance(run[-1].get(name), float) for run in runs)]
+def _figures(offered: Rows) -> list[str]:
+    """The columns that all of what was ``offered`` has a figure in; whole numbers are counts."""
+    names = (name for name in offered[0] if name.startswith(TESTED))
+    return [name for name in names if all(isinstance(row.get(name), float) for row in offered)]

@@ -53,6 +53,10 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise JournalError(f"{path}: {error}; {REMEDY}") from error
 
+    def read_offered(self) -> RunRow:
+        """``find_offered`` of a run that learnt weights."""
+        return find_offered(list(self.read_committed(METRICS)), self.commit["state"].get("best"))
+
     def read_whole(self, file: str, having: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of a file that hold a text, each with its line, committed or not; one that is being written is left out.
 
@@ -97,6 +101,14 @@ class RunFolder:
 
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+UNITS = ("update", "step")  # what a loop that learns weights counts: a column of its rows, and a key of its commits
+
+
+def find_offered(rows: Sequence[RunRow], best: Mapping[str, int] | None) -> RunRow:
+    """What a run came to: its last row, in whose place the row of its ``best`` evaluation speaks, where it has kept what was
+    evaluated there."""
+    unit = next(name for name in UNITS if name in rows[-1])
+    return {**rows[-1], **next((row for row in rows if best and row[unit] == best[unit]), {})}
 
 
 def is_finished(folder: Path) -> bool:

@@ -90,11 +90,13 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     keys: dict[str, Any] = {"env__name": "CartPole-v1", "ppo__learning_rate": 0.05, "ppo__learning_rate_end": 0.05}
     keys |= {"ppo__entropy_weight_end": 0.01, "runner__commit_every": 3, "evaluation__every": 1}
     assert main(line(tmp_path / "whole", **keys)) == 0
-    assert "; the run offers its best agent, of update" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()[-1]
     whole = tmp_path / "whole" / "run"
     found = [json.loads(row)["eval/return"] for row in (whole / "metrics.jsonl").read_text().splitlines()]
     best = max(range(8), key=lambda update: (found[update], update)) + 1
     assert best < 8
+    assert said.startswith(f"best agent, of update {best} of 8, after {96 * best} steps, ")
+    assert f"return {max(found):.2f}" in said
     keys["runner__total_steps"] = 6 * 16 * best
     assert main(line(tmp_path / "part", **keys)) == 0
     (offered,), (last,) = whole.glob("weights/*"), (tmp_path / "part" / "run").glob("checkpoint-*.pt")
@@ -242,18 +244,21 @@ def test_several_seeds_are_a_table_and_a_picture(
 ) -> None:
     """Each run is what its seed alone makes of it, and a second call shows those that are there."""
     monkeypatch.setattr(subprocess, "call", lambda words: main(words[3:]))
-    words = [*line(tmp_path, env__name="CartPole-v1", seed=3, evaluation__every=2), "--seeds", "2"]
+    keys: dict[str, Any] = {"env__name": "CartPole-v1", "ppo__learning_rate": 0.05, "evaluation__every": 1}
+    words = [*line(tmp_path, seed=3, **keys), "--seeds", "2"]
     assert main(words) == 0
     said = capsys.readouterr().out
-    found = [json.loads((tmp_path / f"run-{seed}" / "metrics.jsonl").read_text().splitlines()[-1]) for seed in (3, 4)]
-    returns = [row["eval/return"] for row in found]
-    assert returns[0] != returns[1]
-    figures = (np.mean(returns), np.std(returns, ddof=1), min(returns), max(returns))
-    assert re.search(r"^return +" + " +".join(f"{each:.4g}" for each in figures) + "$", said, re.M), said
+    found = [(tmp_path / f"run-{seed}" / "metrics.jsonl").read_text().splitlines() for seed in (3, 4)]
+    best = [max(map(json.loads, rows), key=lambda row: (row["eval/return"], row["update"])) for rows in found]
+    assert [row["update"] for row in best] != [8, 8] and best[0]["eval/return"] != best[1]["eval/return"]
+    for column, name, style in (("eval/return", "return", ".4g"), ("steps", "after steps", ",.0f")):
+        values = [row[column] for row in best]
+        figures = (np.mean(values), np.std(values, ddof=1), min(values), max(values))
+        assert re.search(rf"^{name} +" + " +".join(format(each, style) for each in figures) + "$", said, re.M), said
     with Image.open(tmp_path / "run-seeds.png") as picture:
         assert picture.size == (1200, 325)
-    assert main(line(tmp_path / "alone", env__name="CartPole-v1", seed=4, evaluation__every=2)) == 0
-    assert last_row(tmp_path / "alone") == found[1]
+    assert main(line(tmp_path / "alone", seed=4, **keys)) == 0
+    assert last_row(tmp_path / "alone") == json.loads(found[1][-1])
     capsys.readouterr()
     assert main(words) == 0
     assert (shown := capsys.readouterr()).out == said and shown.err.count("already finished") == 2
