@@ -7,14 +7,18 @@ import importlib.util
 import json
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 import yaml
 from conformance import check_equal_bytes, content
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import NormalizeReward
 from PIL import Image
 from programs import forks
 from programs.ranks import on_ranks
@@ -27,10 +31,10 @@ from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
 from stageb.ppo.evaluate import load_agent
 from stageb.ppo.export import ExportedAgent, compare
 from stageb.ppo.make import make_agent, make_environment
-from stageb.ppo.normalise import RewardScale, RunningNorm
 from stageb.ppo.ranks import make_batch
 from stageb.ppo.rollout import Player
 from stageb.training.export import ExportError
+from stageb.training.normalise import RewardScale, RunningNorm
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {
@@ -81,6 +85,7 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks
     if units:
         games = torch.load(next(tmp_path.glob("*/run/checkpoint-*.pt")), weights_only=True)["games"]
         assert bool((games["memory"] == 0).all()) == (name == "CartPole-v1")
+        assert bool((games["returns"] == 0).all()) == (name == "CartPole-v1")
 
 
 def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
@@ -387,3 +392,20 @@ def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_
 
     check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (1,), [(0.5, 1, 1)])
     assert last_row(tmp_path / "1")["eval/catch_rate"] > 0.95
+
+
+def test_returns_begin_and_end_with_their_episodes_as_in_gymnasium() -> None:
+    """Of episodes that are cut off; where one terminates, Gymnasium takes its last reward alone."""
+    mode = AutoresetMode.SAME_STEP
+    envs = SyncVectorEnv([partial(gymnasium.make, "Pendulum-v1", max_episode_steps=7)] * 3, autoreset_mode=mode)
+    wrapped, scale = NormalizeReward(envs, gamma=0.9), RewardScale(0.9, 3, "cpu")
+    wrapped.reset(seed=1)
+    rewards, done = torch.zeros(50, 3), torch.zeros(50, 3, dtype=torch.bool)
+    for step in range(50):
+        _, scaled, _, cut, _ = wrapped.step(np.zeros((3, 1), np.float32))
+        rewards[step] = torch.tensor(scaled * np.sqrt(wrapped.return_rms.var + 1e-8))
+        done[step] = torch.tensor(cut)
+    assert int(done.sum()) == 21
+    last = scale.scale(rewards, done, lambda mine: mine)[-1]
+    assert torch.allclose(last.double(), torch.tensor(scaled), rtol=1e-4)
+    assert torch.allclose(scale.returns, torch.tensor(wrapped.accumulated_reward, dtype=torch.float64), rtol=1e-5)
