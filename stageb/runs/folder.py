@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import stageb
 from stageb.config import OutputConfig
@@ -95,12 +95,27 @@ class RunFolder:
         return file_of(self.path, self.path / file)
 
 
+class Score(NamedTuple):
+    """How good a run is."""
+
+    figure: str  # its name
+    value: float  # the more the better
+
+
+def find_score(folder: Path) -> Score | None:
+    """The main figure of what a run that learnt weights offers, on val if it has any; None where nothing was evaluated."""
+    row = RunFolder(folder).read_offered()
+    names = [name for part in (VAL, TESTED) for name in row if name.startswith(part) and isinstance(row[name], float)]
+    return Score(names[0], row[names[0]]) if names else None
+
+
 # What the runs of all loops share: opening their folder, recording what they run on, and releasing it all at the end.
 #
 # Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``).
 
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+VAL, TESTED = "val/", "eval/"  # begin the columns of what is apart from learning, the main figure first
 UNITS = ("update", "step")  # what a loop that learns weights counts: a column of its rows, and a key of its commits
 
 

@@ -6,7 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,23 @@ from stageb.errors import InputError
 from stageb.job import lifetime
 from stageb.runs.curves import Curves, Rows, draw
 from stageb.runs.figures import make_console, make_table, print_table
-from stageb.runs.folder import METRICS, RunFolder
+from stageb.runs.folder import METRICS, TESTED, RunFolder
 from stageb.store import disk
 
-TESTED = "eval/"  # begins the columns of what is apart from learning
 COUNTS = ("steps", "episodes", "step")  # columns that count, of which a loop has one
 
 
 def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
     """So many runs of what ``arguments`` ask for, from the seed of ``config`` on, each a process. A table of what they offer
     follows, and a picture. Returns the exit code of a run that failed, which is the last."""
-    launched = lifetime.under_torchrun() or lifetime.under_slurm() or "LT_CLI_USED" in os.environ
-    if not isinstance(config, LearningConfig) or launched:
-        remedy = "for loops that learn weights, by stageb fit itself, which starts the ranks of each run"
-        raise InputError(f"--seeds: {remedy}")
+    check_launcher("--seeds")
+    if not isinstance(config, LearningConfig):
+        raise InputError("--seeds: for loops that learn weights")
     place, seeds = config.output, range(config.seed, config.seed + count)  # type: ignore[attr-defined]  # each loop has one
     names = {seed: f"{place.run_name}-{seed}" for seed in seeds}
     for seed, name in names.items():
-        own = [f"--seed={seed}", f"--output.run_name={name}", "--seeds=0"]
-        if code := subprocess.call([sys.executable, "-m", "stageb", "fit", *arguments, *own]):
-            return code if code > 0 else 128 - code
+        if code := call_fit(arguments, {"seed": seed, "output.run_name": name, "seeds": 0}):
+            return code
     folders = [RunFolder(Path(place.root, name)) for name in names.values()]
     runs, offered = [list(each.read_committed(METRICS)) for each in folders], [each.read_offered() for each in folders]
     step = next(name for name in COUNTS if name in runs[0][0])
@@ -46,6 +43,19 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
         disk.place(picture, lambda path: draw(runs, curves, path))
     print(picture)
     return 0
+
+
+def check_launcher(asked: str) -> None:
+    """Raise ``InputError`` where a launcher has started the process: what ``asked`` is for starts the ranks of each run."""
+    if lifetime.under_torchrun() or lifetime.under_slurm() or "LT_CLI_USED" in os.environ:
+        raise InputError(f"{asked}: starts the ranks of each run by itself; call stageb without a launcher")
+
+
+def call_fit(arguments: Sequence[str], own: Mapping[str, Any]) -> int:
+    """A run of what ``arguments`` ask for with keys of its ``own``; its exit code, as shells tell it."""
+    words = (f"--{key}={value}" for key, value in own.items())
+    code = subprocess.call([sys.executable, "-m", "stageb", "fit", *arguments, *words])
+    return code if code >= 0 else 128 - code
 
 
 def show(title: str, offered: Rows, step: str) -> None:
