@@ -45,7 +45,7 @@ class RunningNorm(nn.Module):
 
 
 class RewardScale:
-    """Divides rewards by the deviation of discounted returns (Huang et al. 2022, of continuous actions: details 6 and 7).
+    """Divides rewards by the deviation of discounted returns (Huang et al. 2022, of continuous actions: details 8 and 9).
 
     A return begins and ends with its episode, as in OpenAI's baselines and Stable-Baselines3. Gymnasium's NormalizeReward
     takes an episode's last reward for its return where it terminates, and where nothing resets by itself carries the
