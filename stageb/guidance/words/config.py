@@ -51,6 +51,9 @@ class SplitConfig(Section, at="split"):
     their shares."""
     seed: int | None = None
     """Seed of the split; null: ``seed``. Set it to keep the split of the run whose guidance you start from."""
+    leave_out: list[str] = setting(list, trust=DATA)
+    """Tickets that are of no split, each by its group_id, or by its key, such as case-7::fail. A list in a file of its own
+    is one more --config."""
 
     @property
     def files(self) -> dict[Split, str]:

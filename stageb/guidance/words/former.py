@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-_NOT_LEFT_OUT = "take these tickets out of their file: none is left out by its key"
+_LEAVE_OUT = "write split.leave_out, a list of the keys, in a config of its own if it is long"
 FORMER_KEYS = {
     "stage_a_paths": "write tickets, which names ticket files",
     "max_token_length": "write sampler.max_prompt_tokens",
     "domain_map": "leave it out: missions have no domains",
     "default_domain": "leave it out: missions have no domains",
-    "ticket_filter.exclude_ticket_keys_path": _NOT_LEFT_OUT,
-    "ticket_filter.exclude_ticket_keys": _NOT_LEFT_OUT,
+    "ticket_filter.exclude_ticket_keys_path": _LEAVE_OUT,
+    "ticket_filter.exclude_ticket_keys": _LEAVE_OUT,
     **dict.fromkeys(
         (f"rule_search.{use}_sampler" for use in ("train", "eval", "mining")), "write sampler: one for all splits"
     ),

@@ -153,3 +153,26 @@ def test_a_run_is_no_longer_the_same_under_another_split(
     Path("t.jsonl").write_text("".join(f"{json.dumps({**line, 'part': 'train'})}\n" for line in lines))
     assert main(own) == 2
     assert "tickets" in capsys.readouterr().err
+
+
+def test_tickets_left_out_by_name_are_of_no_split_and_names_that_no_ticket_has_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = cases(80)
+    rows[7]["seal"] = rows[10]["seal"]  # of two splits, unless one of them is left out
+    with pytest.raises(BadInputError, match="say the same"):
+        read(write("t.jsonl", rows))
+    inputs = read("t.jsonl", leave_out=["c-7", "c-8::fail", "c-9::fail", "c-999"])
+    assert set().union(*names_by_split(inputs).values()) == {row["case"] for row in rows} - {"c-7", "c-8"}, "c-9 is a pass"
+    assert inputs.left_out == 'left out by split.leave_out: 2 of 80 tickets; no ticket is called "c-9::fail", "c-999"'
+    with pytest.raises(BadInputError, match="it names every ticket"):
+        read("t.jsonl", leave_out=[row["case"] for row in rows])
+    Path("t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in small.rows()))
+    left = {"split.leave_out": [next(iter(small.rows()))["group_id"]], "runner.epochs": 1}
+    assert main(["validate", *small.arguments(Path("t.jsonl"), Path("out"), keys=left)[1:]]) == 0
+    assert main(small.arguments(Path("t.jsonl"), Path("out"), keys=left)) == 0
+    assert main(["report", "out/run"]) == 0
+    said = capsys.readouterr()
+    assert all("left out by split.leave_out: 1 of" in each for each in (said.out, said.err)), "validate and fit"
+    assert "ticket files have changed" not in Path("out/run/report.html").read_text()

@@ -19,7 +19,7 @@ from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import name_content
-from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, rank_labels, split_tickets
+from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, leave_out, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import check_model, check_prices, has_labels
@@ -41,6 +41,7 @@ class Inputs:
     splits: Mapping[str, Splits]  # by mission
     guidance: Mapping[str, Guidance]  # what each mission starts with
     budget: Mapping[str, Budget]  # what each may spend of ``gate.alpha``
+    left_out: str = ""  # how many tickets are of no split, in words
     unknown: Sequence[UnknownName] = ()  # of ``guidance``: rules with values or words that no ticket has
     selection_rule: SelectionRule = majority  # selects a ticket's verdict
     choose: Choose | None = None  # a gate of the user's own
@@ -50,6 +51,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
     use_images = config.sampler.use_images
     tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images, config.split.files)
+    tickets, left_out = leave_out(tickets, config.split.leave_out)
     _check_groups(config, tickets)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
@@ -82,7 +84,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name]) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
-    return Inputs(tickets, digest, set_aside, splits, first, budget, unknown, selection_rule, choose)
+    return Inputs(tickets, digest, set_aside, splits, first, budget, left_out, unknown, selection_rule, choose)
 
 
 def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
