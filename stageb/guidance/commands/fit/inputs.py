@@ -63,7 +63,8 @@ def read_inputs(config: LoopConfig) -> Inputs:
     if shared:  # no accident: names with one hash have to be searched for
         whats = [f"mission {name!r} would share the folder {folder(name)} with another" for name in shared]
         raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
-    splits, digest = split_tickets(tickets, config), fingerprint(tickets)
+    digest, tickets = fingerprint(tickets), _keep_splits(tickets, seeds)
+    splits = split_tickets(tickets, config)
     for i in (i for each in splits.values() for i in (*each.val, *each.test)):
         tickets[i] = replace(tickets[i], reason="")  # nobody may read those
     empty = [name for name in missions if not splits[name].train]
@@ -108,6 +109,21 @@ def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
         bad[group] = BadLine(path, int(line), f"{ticket.key} is of {of}, {other.place} of {of_other}, and {why}", remedy)
     if bad:
         raise BadInputError("places in the ticket files", list(bad.values()))
+
+
+def _keep_splits(tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> list[Ticket]:
+    """``tickets``, those whose group taught or chose the guidance of ``seeds`` in train or val again: further tickets that
+    say the same may have given the group another name, and so another split."""
+    known: dict[tuple[str, str], Split] = {}
+    for ticket in tickets:
+        seed = seeds.get(ticket.mission)
+        if seed and ticket.equals and not ticket.split:
+            group, said = (ticket.mission, ticket.group), name_content(ticket)
+            if said in seed.taught_by:
+                known[group] = "train"
+            elif said in seed.chosen_by:
+                known.setdefault(group, "val")
+    return [replace(ticket, split=known.get((ticket.mission, ticket.group), ticket.split)) for ticket in tickets]
 
 
 def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
