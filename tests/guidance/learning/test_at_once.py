@@ -169,6 +169,18 @@ def test_a_fixed_rule_and_background_stay_and_learning_adds_to_them(
     assert known not in said.out + said.err, "code passes over it"
 
 
+@pytest.mark.parametrize("scope", ["all", "bundle"])
+def test_a_limit_beside_the_gate_refuses_what_is_proven_and_the_log_tells(
+    scope: str, tickets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {**ALL, "reflection.scope": scope, "gate.max_changed_verdicts": 0.01}
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
+    assert guidance_of(tmp_path / "out" / "run")["step"] == 0
+    said = capsys.readouterr()
+    assert "more than gate.max_false_passes or gate.max_changed_verdicts allows" in said.err
+    assert "the edit that came furthest does more than gate." in said.out
+
+
 def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
     def line(name: str, world_size: int) -> list[str]:
         return small.arguments(tickets, tmp_path / name, world_size, ALL)
