@@ -6,7 +6,7 @@ Nothing here is ever mutated; what changes over a run is a function of the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
@@ -150,6 +150,15 @@ class SamplerConfig(Section, at="sampler"):
     none. An answer without a reason ends with its verdict, after a few tokens, and counts by its first line."""
     grid: list[DecodeConfig] = setting(lambda: [DecodeConfig()], Check(bool, "at least one decode setting"))
     """The decode settings."""
+    eval_temperature: float | None = setting(None, at_least(0).or_null())
+    """Temperature at which val, test and, for predict and evaluate, new tickets are judged; null: those of the grid."""
+
+    @property
+    def evaluating(self) -> SamplerConfig:
+        """The same as it is used where nothing is learnt."""
+        if self.eval_temperature is None:
+            return self
+        return replace(self, grid=[replace(decode, temperature=self.eval_temperature) for decode in self.grid])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ FORMER_KEYS = {
     "ticket_filter.exclude_ticket_keys_path": _LEAVE_OUT,
     "ticket_filter.exclude_ticket_keys": _LEAVE_OUT,
     **dict.fromkeys(
-        (f"rule_search.{use}_sampler" for use in ("train", "eval", "mining")), "write sampler: one for all splits"
+        (f"rule_search.{use}_sampler" for use in ("train", "eval", "mining")),
+        "write sampler: one for all splits, but for sampler.eval_temperature",
     ),
     "rule_search.reflect_size": "write reflection.batch_size",
     "rule_search.num_candidate_rules": "write reflection.num_proposals",
