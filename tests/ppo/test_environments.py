@@ -109,6 +109,13 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     assert all(torch.equal(each, weights[name]) for name, each in load_file(offered).items())
     assert main(["evaluate", str(whole), "--episodes", "2", "--accelerator", "cpu"]) == 0
     assert f"run, best agent, of update {best} of 8" in capsys.readouterr().out
+    card = tmp_path / "card.md"
+    assert main(["evaluate", str(whole), "--episodes=10", "--accelerator=cpu", f"--card={card}"]) == 0
+    table = capsys.readouterr().out.splitlines()[1:-1]
+    said = card.read_text()
+    assert f"Plays `CartPole-v1`, learnt by PPO: `VectorAgent`, 755 parameters; best agent, of update {best} of 8." in said
+    assert "\n".join(table) in said and (whole / "config.yaml").read_text() in said and f"torch {torch.__version__}" in said
+    assert main(["evaluate", str(whole), "--accelerator=cpu", f"--card={whole / 'config.yaml'}"]) == 2
 
 
 def test_episodes_are_the_same_however_they_are_dealt() -> None:
