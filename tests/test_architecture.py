@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 257
-LINES = {"stageb": 46_821, "stageb/guidance": 20_940}
+LINES = {"stageb": 46_801, "stageb/guidance": 20_920}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
