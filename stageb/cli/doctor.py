@@ -36,6 +36,7 @@ MORE = {
     "gguf": "checkpoints in GGUF files",
     "baselines": "GuidanceClassifier, and a model that nobody can read beside results",
     "onnx": "stageb export of ppo, and of growth with --onnx",
+    "sweep": "stageb sweep",
 }
 
 

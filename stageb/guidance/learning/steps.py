@@ -393,7 +393,8 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 
 
 def fits(guidance: Guidance, tools: Tools) -> bool:
-    """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
+    """Whether a guidance's rules are within the limits, in number and tokens."""
     config, times = tools.config.reflection, max(1.0, len(guidance.labels) / LABELS)
+    guidance = replace(guidance, rules=tuple(rule for rule in guidance.rules if not rule.is_background))
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
     return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times

@@ -159,11 +159,11 @@ def count_wrong(figures: Mapping[str, Any]) -> int:
 
 
 def check_prices(gate: Weights, mission: str, labels: Iterable[Verdict]) -> None:
-    """Raise ``ConfigError`` for prices where a mission has other labels than pass and fail."""
-    for key, price in (("fp_weight", gate.fp_weight), ("fn_weight", gate.fn_weight)):
-        if has_labels(labels) and price != 1:
+    """Raise ``ConfigError`` for prices and limits where a mission has other labels than pass and fail."""
+    for key in ("fp_weight", "fn_weight", "max_false_passes", "max_changed_verdicts"):
+        if has_labels(labels) and (value := getattr(gate, key, 1)) != 1:
             which = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
-            raise ConfigError(f"gate.{key}", price, f"prices are of pass and fail, and {which}; leave it at 1")
+            raise ConfigError(f"gate.{key}", value, f"prices and limits are of pass and fail, and {which}; leave it at 1")
 
 
 def count_alarms(passes: Mapping[str, Any]) -> int:
