@@ -32,7 +32,6 @@ BENCHMARKS = {
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
     "labels": Benchmark("Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"),
-    "questions": Benchmark("Rules that only a model can read, beside words and beside code.", "lab.bench.questions:main"),
     "power": Benchmark("What the gate's test can see, on simulated tickets.", "lab.bench.learning.power:main"),
 }
 

@@ -34,6 +34,8 @@ MORE = {
     "images": "tickets with images, stageb boxes",
     "tables": "Excel, Parquet",
     "gguf": "checkpoints in GGUF files",
+    "baselines": "GuidanceClassifier, and a model that nobody can read beside results",
+    "onnx": "stageb export of ppo, and of growth with --onnx",
     "sweep": "stageb sweep",
 }
 

@@ -58,6 +58,12 @@ class Loop:
     score: str = "stageb.runs.folder:find_score"  # "module:function" from a run's folder to what a sweep maximises
 
 
+def _judging(name: str, summary: str) -> Tool:
+    """A command that judges tickets by guidance; the keys that it is not given, it takes from the guidance's run."""
+    use = "stageb.guidance.commands.use"
+    return Tool(summary, f"{use}.{name}:main", f"{use}.config:{name.title()}Config", True, f"{use}.source:inherit_keys")
+
+
 LOOPS = {
     "guidance": Loop(
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
@@ -75,19 +81,11 @@ LOOPS = {
             ),
         },
         tools={
-            "predict": Tool(
-                summary="Judge new tickets by the rules that a run has learnt, or box pictures by its detector.",
-                run="stageb.guidance.commands.use.predict:main",
-                config="stageb.guidance.commands.use.config:PredictConfig",
-                fresh=True,
-                beneath="stageb.guidance.commands.use.source:inherit_keys",
+            "predict": _judging(
+                "predict", "Judge new tickets by the rules that a run has learnt, or box pictures by its detector."
             ),
-            "evaluate": Tool(
-                summary="Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt.",
-                run="stageb.guidance.commands.use.evaluate:main",
-                config="stageb.guidance.commands.use.config:EvaluateConfig",
-                fresh=True,
-                beneath="stageb.guidance.commands.use.source:inherit_keys",
+            "evaluate": _judging(
+                "evaluate", "Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt."
             ),
             "summarize": Tool(
                 summary="Have a model that can see write what the images of tickets show.",

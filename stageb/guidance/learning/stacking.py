@@ -16,13 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.calibration import (
-    centre,
-    find_scores,
-    find_spread,
-    fit_calibration,
-    measure_calibration_error,
-)
+from stageb.guidance.learning.calibration import centre, find_scores, find_spread, fit_calibration, measure_calibration_error
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations
 from stageb.guidance.rules.conditions import reading

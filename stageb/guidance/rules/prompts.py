@@ -30,15 +30,7 @@ from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.config import PromptConfig
-from stageb.guidance.words.types import (
-    HEADLINE_KEY,
-    PASS_FAIL,
-    UNCALIBRATED,
-    Demonstration,
-    Guidance,
-    Ticket,
-    Verdict,
-)
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
 from stageb.tiny import NAME
 
 VERDICT, REASON = "Verdict:", "Reason:"

@@ -15,20 +15,7 @@ from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.former import FORMER_KEYS
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
-from stageb.settings import (
-    ABOVE_0,
-    CODE,
-    DATA,
-    PRICE,
-    READ,
-    SHARE,
-    SHARE_ABOVE_0,
-    UNIT,
-    Check,
-    Section,
-    at_least,
-    setting,
-)
+from stageb.settings import ABOVE_0, CODE, DATA, PRICE, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
 
 Language = Literal["en", "zh"]
 LIMIT = Check(lambda limit: limit is None or limit > 0, "above 0, or null for no limit")

@@ -261,6 +261,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "cut_off": sentences.mark_cut,
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
+        "rules_tell": sentences.describe_rules,
         "left_out": describe_left_out,
         "black_box": describe_black_box,
         "furthest": keep_furthest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,12 @@ class Outcome:
     lead: str  # one sentence
     more: str  # further ones
     warning: str  # where looking at no ticket would do as well; empty elsewhere
+
+
+def describe_rules(own_labels: Collection[object]) -> str:
+    """The page's first sentence; ``own_labels``: the missions that have labels of their own."""
+    told = "the labels of tickets apart" if own_labels else "passing tickets from failing ones"
+    return f"Rules that tell {told}, learnt from tickets whose right verdict is known."
 
 
 def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outcome:
