@@ -21,6 +21,7 @@ from stageb.guidance.learning.gate.judge import ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.scorecards import judge_compared
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import (
@@ -192,8 +193,8 @@ class _Teacher:
             if edit is None or fits(edit.guidance, self.tools):
                 return (whole, edit) if edit else None
             whole = (
-                learn_whole(self._material, folds, len(whole.card.points) // 2)
-                if whole.card
+                learn_whole(self._material, folds, max(len(card.points) for card in whole.cards.values()) // 2)
+                if whole.cards
                 else shorten(whole, self._material)
             )
         return None
@@ -225,11 +226,13 @@ class _Teacher:
     def _sources(self, whole: Whole, rule: WrittenRule, among: int) -> tuple[str, ...]:
         """The first tickets that a rule judges rightly, of those that it speaks of."""
         fails = self._material.fails
+        of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
         if rule.line:
-            of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
             held = hold_together(self._material.masks, rule.line) & of_verdict
-        else:
+        elif whole.card:
             held = judge_whole(whole, self._material, among) & fails
+        else:
+            held = judge_compared(whole.cards, self._material.masks, among)[rule.verdict] & of_verdict
         held = held & among or among
         return tuple(self.bundle.judged[place].ticket.key for place in _first(held))
 

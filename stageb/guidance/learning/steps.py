@@ -43,7 +43,7 @@ from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 CREDITED_ON = 96  # tickets that say what each rule earns
-LABELS = 8  # for so many, or fewer, are limits on rules and tokens meant; for more they grow
+LABELS = 4  # for so many, or fewer, are limits on rules and tokens meant; for more they grow
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
