@@ -14,6 +14,7 @@ is fitted beside those of the others as they stand. All are made whole by one mu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -35,9 +36,11 @@ FEWEST_TOGETHER = 5  # tickets for which two conditions must hold together
 TRIED = 1500  # conditions: those that tell most by themselves
 PENALTY = 0.5  # half of it times the square of each weight is added to the loss
 SCALES = 9  # multipliers that are tried
-MOST_COMPARED = 30  # lines of a card that is compared with others
+MOST_COMPARED = 100  # lines of a card that is compared with others
 MOST_COMPARED_POINTS = 9  # of one of them, more or less
-PAIRED = 60  # conditions that may be joined in pairs: those that tell most by themselves
+PAIRED = 100  # conditions that may be joined in pairs: those that tell most by themselves
+OF_FIELD = 4  # of one field, before any other has had its turn
+MORE = 10  # lines of a card, for each of which one more is added at once
 
 Sums = dict[int, int]
 """A sum of points -> the tickets that have it."""
@@ -105,7 +108,8 @@ def fail_by(card: Scorecard, masks: Masks, among: int) -> int:
 
 
 def grow_compared(masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int) -> list[Cards]:
-    """Cards of one line at most for each label, of two, and so on, for the tickets ``among`` these that are ``labelled``."""
+    """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
+    ``labelled``."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
     terms = _distinct(masks, among)
@@ -116,7 +120,7 @@ def grow_compared(masks: Masks, labelled: Mapping[Verdict, int], among: int, lon
     scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
     growing = [_Growing(mine, *_find_lines(terms, rows, mine, score)) for mine, score in zip(wanted, scores, strict=True)]
     found: list[Cards] = []
-    for _ in range(longest):
+    while len(found) < longest and all(len(each.chosen) < longest for each in growing):
         for place, each in enumerate(growing):
             others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
             scores[place] = each.lengthen(scores[place] - others, others)
@@ -158,14 +162,16 @@ class _Growing:
         self.design, self.fitted = np.ones((len(wanted), 1)), np.zeros(1)
 
     def lengthen(self, log_odds: Numbers, others: Numbers) -> Numbers:
-        """The label's scores with one line more, beside what ``others`` have; ``log_odds`` are those before."""
+        """The label's scores with some lines more, beside what ``others`` have; ``log_odds`` are those before."""
         if len(self.chosen) < len(self.lines):
             even = np.ones(len(self.wanted))
             gains = _promise(self._rows, self.wanted, even, log_odds)
-            gains[self.chosen] = -1
-            self.chosen.append(int(np.argmax(gains)))
-            self.design = np.column_stack([self.design, self._rows[self.chosen[-1]]])
-            self.fitted = _fit(self.design, self.wanted, even, np.append(self.fitted, 0.0), -others)
+            gains[self.chosen] = -np.inf
+            left, count = len(self.lines) - len(self.chosen), 1 + len(self.chosen) // MORE
+            further = np.argsort(-gains, kind="stable")[: min(left, count)].tolist()
+            self.chosen += further
+            self.design = np.column_stack([self.design, self._rows[further].T])
+            self.fitted = _fit(self.design, self.wanted, even, np.append(self.fitted, np.zeros(len(further))), -others)
         scores: Numbers = self.design @ self.fitted
         return scores
 
@@ -173,16 +179,27 @@ class _Growing:
 def _find_lines(
     terms: Sequence[Term], rows: NDArray[np.float32], wanted: Numbers, log_odds: Numbers
 ) -> tuple[list[Line], NDArray[np.float32]]:
-    """What may have points on a label's card: the conditions that tell most by themselves, and pairs of the first ones."""
-    order = np.argsort(-_promise(rows, wanted, np.ones(len(wanted)), log_odds), kind="stable")
-    tried, paired = np.sort(order[:TRIED]), np.sort(order[:PAIRED])
+    """What may have points on a label's card: the conditions that tell most by themselves, and of pairs of the first ones
+    those that tell most more than either."""
+    even = np.ones(len(wanted))
+    alone = _promise(rows, wanted, even, log_odds)
+    order = np.argsort(-alone, kind="stable")
+    turns, seen = [], Counter[str]()
+    for place in order.tolist():
+        name = terms[place].condition.name  # none where words are mentioned
+        turns.append(seen[name] // OF_FIELD if name else 0)
+        seen[name] += 1
+    tried, paired = np.sort(order[:TRIED]), np.sort(order[np.argsort(turns, kind="stable")[:PAIRED]])
     pairs = np.array([*combinations(paired, 2)], int).reshape(-1, 2)
     both = rows[pairs[:, 0]] * rows[pairs[:, 1]]
     held = both.sum(axis=1)
-    tells = (held >= FEWEST_TOGETHER) & (held < rows.sum(axis=1)[pairs].min(axis=1))
+    more = _promise(both, wanted, even, log_odds) - alone[pairs].max(axis=1)
+    more[(held < FEWEST_TOGETHER) | (held == rows.sum(axis=1)[pairs].min(axis=1))] = -np.inf
+    first = np.argsort(-more, kind="stable")[:TRIED]
+    first = np.sort(first[more[first] > -np.inf])
     lines: list[Line] = [(terms[place],) for place in tried]
-    lines += [(terms[one], terms[other]) for one, other in pairs[tells]]
-    return lines, np.concatenate([rows[tried], both[tells]])
+    lines += [(terms[one], terms[other]) for one, other in pairs[first]]
+    return lines, np.concatenate([rows[tried], both[first]])
 
 
 def _round_together(growing: Mapping[Verdict, _Growing], default: Verdict) -> Cards:

@@ -43,7 +43,7 @@ from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 CREDITED_ON = 96  # tickets that say what each rule earns
-LABELS = 4  # for so many, or fewer, are limits on rules and tokens meant; for more they grow
+LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
@@ -394,6 +394,8 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 
 def fits(guidance: Guidance, tools: Tools) -> bool:
     """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
-    config, times = tools.config.reflection, max(1.0, len(guidance.labels) / LABELS)
+    config, labels = tools.config.reflection, guidance.labels
+    is_read = tools.config.runner.judge == "model" or labels == PASS_FAIL  # in every prompt
+    times = max(1.0, len(labels) / LABELS) if is_read else len(labels)
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
     return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times

@@ -157,7 +157,7 @@ def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> 
     """The same of labels of its own: lists, or cards that are compared."""
     lists, cards = (
         _learn_by_label(material, folds),
-        _choose_size([partial(_learn_compared, longest)], material, folds),
+        _choose_size([partial(_learn_compared, longest)], material, folds, slack=1.0),
     )
     is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, sum(folds)) > 1)
     return cards if is_better else lists
@@ -261,11 +261,14 @@ def _learn_compared(longest: int, material: Material, among: int) -> list[Whole]
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
 
 
-def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
+def _choose_size(
+    kinds: Sequence[_Kind], material: Material, folds: Sequence[int], slack: float = 0.0
+) -> tuple[Whole, int] | None:
     """Of these kinds the one and its size that costs least, learnt from all tickets, and which it judges wrong out of fold;
-    a kind that has fewer sizes without some fold is judged there by its largest. None where nothing is found."""
+    a kind that has fewer sizes without some fold is judged there by its largest. With ``slack``, the smallest size that
+    costs no more than so many standard errors more. None where nothing is found."""
     among = sum(folds)
-    best: tuple[float, int, int, _Kind, int] | None = None
+    tried: list[tuple[float, int, int, _Kind, int]] = []
     for place, kind in enumerate(kinds):
         by_fold = [(fold, kind(material, among & ~fold)) for fold in folds]
         for size in range(1, max(len(wholes) for _, wholes in by_fold) + 1):
@@ -273,10 +276,12 @@ def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int
             for fold, wholes in by_fold:
                 whole = wholes[min(size, len(wholes)) - 1] if wholes else Whole("fail", False)
                 wrong |= _find_wrong(whole, material, fold)
-            found = _cost(wrong, material), size, place, kind, wrong
-            best = min(best, found, key=lambda each: each[:3]) if best else found
-    if best is None:
+            tried.append((_cost(wrong, material), size, place, kind, wrong))
+    if not tried:
         return None
+    best = min(tried, key=lambda each: each[:3])
+    if slack:
+        best = next(each for each in tried if _find_gain(best[4], each[4], material, among) <= slack)
     wholes = best[3](material, among)
     return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
 
