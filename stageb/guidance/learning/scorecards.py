@@ -107,9 +107,11 @@ def fail_by(card: Scorecard, masks: Masks, among: int) -> int:
     return sum(mask for total, mask in sums.items() if total >= card.least)
 
 
-def grow_compared(masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int) -> list[Cards]:
+def grow_compared(
+    masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int, paired: int = PAIRED
+) -> list[Cards]:
     """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
-    ``labelled``."""
+    ``labelled``; so many conditions may be joined in pairs."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
     terms = _distinct(masks, among)
@@ -118,7 +120,9 @@ def grow_compared(masks: Masks, labelled: Mapping[Verdict, int], among: int, lon
     rows = unpack([masks[term] for term in terms], among).astype(np.float32)
     wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
     scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
-    growing = [_Growing(mine, *_find_lines(terms, rows, mine, score)) for mine, score in zip(wanted, scores, strict=True)]
+    growing = [
+        _Growing(mine, *_find_lines(terms, rows, mine, score, paired)) for mine, score in zip(wanted, scores, strict=True)
+    ]
     found: list[Cards] = []
     while len(found) < longest and all(len(each.chosen) < longest for each in growing):
         for place, each in enumerate(growing):
@@ -177,7 +181,7 @@ class _Growing:
 
 
 def _find_lines(
-    terms: Sequence[Term], rows: NDArray[np.float32], wanted: Numbers, log_odds: Numbers
+    terms: Sequence[Term], rows: NDArray[np.float32], wanted: Numbers, log_odds: Numbers, paired: int
 ) -> tuple[list[Line], NDArray[np.float32]]:
     """What may have points on a label's card: the conditions that tell most by themselves, and of pairs of the first ones
     those that tell most more than either."""
@@ -189,8 +193,8 @@ def _find_lines(
         name = terms[place].condition.name  # none where words are mentioned
         turns.append(seen[name] // OF_FIELD if name else 0)
         seen[name] += 1
-    tried, paired = np.sort(order[:TRIED]), np.sort(order[np.argsort(turns, kind="stable")[:PAIRED]])
-    pairs = np.array([*combinations(paired, 2)], int).reshape(-1, 2)
+    tried, joined = np.sort(order[:TRIED]), np.sort(order[np.argsort(turns, kind="stable")[:paired]])
+    pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)
     both = rows[pairs[:, 0]] * rows[pairs[:, 1]]
     held = both.sum(axis=1)
     more = _promise(both, wanted, even, log_odds) - alone[pairs].max(axis=1)

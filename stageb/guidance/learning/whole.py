@@ -21,6 +21,7 @@ from math import inf, sqrt
 from stageb.guidance.learning.lists import COMPUTED, cover
 from stageb.guidance.learning.scorecards import (
     MOST_COMPARED,
+    PAIRED,
     Cards,
     Scorecard,
     fail_by,
@@ -157,7 +158,7 @@ def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> 
     """The same of labels of its own: lists, or cards that are compared."""
     lists, cards = (
         _learn_by_label(material, folds),
-        _choose_size([partial(_learn_compared, longest)], material, folds, slack=1.0),
+        _choose_size([partial(_learn_compared, longest, paired) for paired in (0, PAIRED)], material, folds, slack=1.0),
     )
     is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, sum(folds)) > 1)
     return cards if is_better else lists
@@ -255,8 +256,8 @@ def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
     return [Whole("fail", True, card=card) for card in cards]
 
 
-def _learn_compared(longest: int, material: Material, among: int) -> list[Whole]:
-    grown = grow_compared(material.masks, material.labelled, among & ~material.held, longest)
+def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:
+    grown = grow_compared(material.masks, material.labelled, among & ~material.held, longest, paired)
     each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
 
@@ -265,8 +266,8 @@ def _choose_size(
     kinds: Sequence[_Kind], material: Material, folds: Sequence[int], slack: float = 0.0
 ) -> tuple[Whole, int] | None:
     """Of these kinds the one and its size that costs least, learnt from all tickets, and which it judges wrong out of fold;
-    a kind that has fewer sizes without some fold is judged there by its largest. With ``slack``, the smallest size that
-    costs no more than so many standard errors more. None where nothing is found."""
+    a kind that has fewer sizes without some fold is judged there by its largest. With ``slack``, the first kind and its
+    smallest size that cost no more than so many standard errors more. None where nothing is found."""
     among = sum(folds)
     tried: list[tuple[float, int, int, _Kind, int]] = []
     for place, kind in enumerate(kinds):
