@@ -395,7 +395,7 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 def fits(guidance: Guidance, tools: Tools) -> bool:
     """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
     config, labels = tools.config.reflection, guidance.labels
-    is_read = tools.config.runner.judge == "model" or labels == PASS_FAIL  # in every prompt
+    is_read = labels == PASS_FAIL or tools.config.runner.judge == "model"  # in every prompt
     times = max(1.0, len(labels) / LABELS) if is_read else len(labels)
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
     return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times

@@ -155,12 +155,13 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
 
 
 def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
-    """The same of labels of its own: lists, or cards that are compared."""
-    lists, cards = (
-        _learn_by_label(material, folds),
-        _choose_size([partial(_learn_compared, longest, paired) for paired in (0, PAIRED)], material, folds, slack=1.0),
-    )
-    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, sum(folds)) > 1)
+    """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
+    among, lists = sum(folds), _learn_by_label(material, folds)
+    if lists and _find_gain(0, lists[1], material, among) <= 1:  # no card can be better
+        return lists
+    kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
+    cards = _choose_size(kinds, material, folds, slack=1.0)
+    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among) > 1)
     return cards if is_better else lists
 
 
