@@ -162,6 +162,11 @@ def doctor(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def sweep(arguments: Sequence[str]) -> int:
+    """Make runs with several values of keys, and say which did best."""
+    return int(loops.named("stageb.cli.sweep:main")(arguments))
+
+
 @dataclass(frozen=True)
 class Command:
     """One line of the table."""
@@ -173,6 +178,7 @@ class Command:
 COMMANDS = {
     "fit": Command("Learn rules from labelled tickets, or what the loop learns that --loop names.", fit),
     "validate": Command("Check tickets and keys for fit, and estimate its cost; nothing is started.", validate),
+    "sweep": Command("Search for the values of keys with which fit does best.", sweep),
     "doctor": Command("Say what can run on this machine, and what to install for what cannot.", doctor),
 }
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, Literal
 
 from stageb.errors import ConfigError
 from stageb.settings import ABOVE_0, CODE, DATA, DEVICES, PLAIN_NAME, SECONDS, UNIT, WRITTEN, Section, at_least, setting
@@ -79,18 +79,23 @@ class TimeConfig(Section, at="budget"):
     """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
 
 
+@dataclass(frozen=True)
 class LearningConfig(Section, at=""):
-    """What the configs of loops that learn weights have in common; each declares these keys among its own."""
+    """What the configs of loops that learn weights have in common."""
 
-    if TYPE_CHECKING:  # as each is a dataclass
-        __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    budget: TimeConfig
-    output: OutputConfig
-    fabric: FabricConfig
-    curves: bool
-    loggers: list[str | LoggerConfig]
-    log_level: Level
+    loop: str = ""
+    """The loop that these keys belong to."""
+    seed: int = 17
+    """Seed of every random stream of the run."""
+    output: OutputConfig = field(default_factory=OutputConfig)
+    curves: bool = True
+    """Draw curves.png at the end."""
+    loggers: list[str | LoggerConfig] = field(default_factory=list)
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
+    log_level: Level = "info"
+    """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
+    budget: TimeConfig = field(default_factory=TimeConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ LOOPS = [
         another="--gate.alpha=0.2",
         refused="gate.alpha: 0.05 there, 0.2 now",
         learns_weights=False,
+        starts_slowly=True,
     ),
     Loop(
         name="regression",
@@ -123,13 +124,13 @@ def test_a_run_whose_time_is_up_goes_on_with_more(bench: Bench, world_size: int)
     conformance.check_out_of_time(bench, world_size)
 
 
-@pytest.mark.parametrize("step", [pytest.param(43, id="some"), pytest.param(1, id="all", marks=slow)])
+@pytest.mark.parametrize("step", [pytest.param(61, id="some"), pytest.param(1, id="all", marks=slow)])
 def test_killed_before_any_file_operation_and_resumed(bench: Bench, step: int) -> None:
     for number in range(0, len(bench.whole().operations[0]), step * bench.loop.stride):
         conformance.check_killed_before_an_operation(bench, number, 1, 1)
 
 
-@pytest.mark.parametrize("step", [pytest.param(101, id="some"), pytest.param(7, id="many", marks=slow)])
+@pytest.mark.parametrize("step", [pytest.param(149, id="some"), pytest.param(7, id="many", marks=slow)])
 def test_killed_and_resumed_at_another_world_size(bench: Bench, step: int) -> None:
     """Each world size is killed, and takes over, somewhere."""
     step *= bench.loop.stride

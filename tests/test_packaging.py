@@ -83,27 +83,6 @@ def test_a_script_beside_the_checkout_imports_the_package(tmp_path: Path) -> Non
     assert done.stdout.strip() == str(checkout / "stageb" / "__init__.py")
 
 
-def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(tmp_path: Path) -> None:
-    source = copy_source(tmp_path / "source")
-    subprocess.run([*PIP, "wheel", *OFFLINE, "--wheel-dir", str(tmp_path), str(source)], check=True)
-    [wheel] = tmp_path.glob("*.whl")
-    held = set(zipfile.ZipFile(wheel).namelist())
-    files = [path.relative_to(source).as_posix() for path in (source / "stageb").rglob("*") if path.is_file()]
-    assert {name for name in held if ".dist-info/" not in name} == set(files)
-    assert {"stageb/py.typed", "stageb/demo/tickets.jsonl", "stageb/tiny/checkpoint/model.safetensors"} <= held
-    assert {f"stageb/{path.relative_to(ROOT)}" for path in ROOT.glob("configs/*/*.yaml")} <= held
-
-    site = tmp_path / "site"
-    subprocess.run([*PIP, "install", *OFFLINE, "--target", str(site), str(wheel)], check=True)
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    where = "import stageb; print(stageb.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", where], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
-    )
-    assert Path(done.stdout.strip()).parent == site / "stageb"
-    subprocess.run([sys.executable, "-m", "stageb", "--help"], stdout=subprocess.DEVNULL, env=environment, check=True)
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_are_sound_and_can_be_run(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
@@ -260,10 +239,10 @@ def test_workflows_test_the_oldest_and_the_newest_python_that_is_named() -> None
     assert PROJECT["requires-python"] == f">={named[0]}"
 
 
-@pytest.fixture
-def committed(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with one commit, whose ``setup`` installs nothing."""
-    checkout = copy_source(tmp_path / "checkout")
+    checkout = copy_source(tmp_path_factory.mktemp("committed") / "checkout")
     for name in ("bin", "tests/programs", "configs"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "MANIFEST.in", checkout)
@@ -274,17 +253,44 @@ def committed(tmp_path: Path) -> Path:
     return checkout
 
 
-def test_a_build_has_the_same_bytes_at_another_time(committed: Path) -> None:
-    def build(mode: int) -> dict[str, bytes]:
-        for path in (committed / "stageb").rglob("*.py"):
-            path.touch()
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        subprocess.run(["bin/build"], cwd=committed, env=environment, umask=mode, check=True, stdout=subprocess.DEVNULL)
-        return {path.name: path.read_bytes() for path in (committed / "dist").iterdir()}
+def build(checkout: Path, mode: int) -> dict[str, bytes]:
+    """What ``bin/build`` makes of a checkout whose files have just been touched."""
+    for path in (checkout / "stageb").rglob("*.py"):
+        path.touch()
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["bin/build"], cwd=checkout, env=environment, umask=mode, check=True, stdout=subprocess.DEVNULL)
+    return {path.name: path.read_bytes() for path in (checkout / "dist").iterdir()}
 
-    first, second = build(0o022), build(0o077)
-    assert {name.removeprefix(f"stageb-{__version__}") for name in first} == {"-py3-none-any.whl", ".tar.gz"}
-    assert first == second
+
+@pytest.fixture(scope="module")
+def built(committed: Path) -> dict[str, bytes]:
+    return build(committed, 0o022)
+
+
+def test_a_build_has_the_same_bytes_at_another_time(committed: Path, built: dict[str, bytes]) -> None:
+    assert {name.removeprefix(f"stageb-{__version__}") for name in built} == {"-py3-none-any.whl", ".tar.gz"}
+    assert build(committed, 0o077) == built
     with tarfile.open(committed / "dist" / f"stageb-{__version__}.tar.gz") as sdist:
         held = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"tests/programs/small.py", "bin/build", "lab/__init__.py", "stageb/tiny/checkpoint/model.safetensors"} <= held
+
+
+def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(
+    committed: Path, built: dict[str, bytes], tmp_path: Path
+) -> None:
+    wheel, site = tmp_path / f"stageb-{__version__}-py3-none-any.whl", tmp_path / "site"
+    wheel.write_bytes(built[wheel.name])
+    held = set(zipfile.ZipFile(wheel).namelist())
+    files = [path.relative_to(committed).as_posix() for path in (committed / "stageb").rglob("*") if path.is_file()]
+    assert {name for name in held if ".dist-info/" not in name} == set(files)
+    assert {"stageb/py.typed", "stageb/demo/tickets.jsonl", "stageb/tiny/checkpoint/model.safetensors"} <= held
+    assert {f"stageb/{path.relative_to(ROOT)}" for path in ROOT.glob("configs/*/*.yaml")} <= held
+
+    subprocess.run([*PIP, "install", *OFFLINE, "--no-compile", "--target", str(site), str(wheel)], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    where = "import stageb; print(stageb.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", where], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+    )
+    assert Path(done.stdout.strip()).parent == site / "stageb"
+    subprocess.run([sys.executable, "-m", "stageb", "--help"], stdout=subprocess.DEVNULL, env=environment, check=True)

@@ -34,6 +34,7 @@ MORE = {
     "images": "tickets with images, stageb boxes",
     "tables": "Excel, Parquet",
     "gguf": "checkpoints in GGUF files",
+    "sweep": "stageb sweep",
 }
 
 

@@ -55,6 +55,7 @@ class Loop:
     commands: Mapping[str, RunCommand] = field(default_factory=dict)  # by name
     tools: Mapping[str, Tool] = field(default_factory=dict)  # by the name of the command
     needs: tuple[str, ...] = ()  # modules that the extra of the loop's name brings
+    score: str = "stageb.runs.folder:find_score"  # "module:function" from a run's folder to what a sweep maximises
 
 
 LOOPS = {
@@ -63,6 +64,7 @@ LOOPS = {
         config="stageb.guidance.words.config:LoopConfig",
         fit="stageb.guidance.start:fit",
         check="stageb.guidance.commands.use.validate:main",
+        score="stageb.guidance.commands.fit.summary:find_score",
         commands={
             "report": RunCommand(
                 "Write what a run did and learnt on one page: HTML for a browser.",
@@ -178,19 +180,30 @@ def loop_with(tool: Tool) -> Loop:
 
 def config_of(entry: Loop | Tool) -> type:
     """The dataclass whose fields are the keys of a loop or of a tool."""
-    return cast(type, _named(entry.config))
+    return cast(type, named(entry.config))
 
 
 def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
     """What runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its extra is missing."""
     _check_extra(loop)
-    return _named(LOOPS[loop].fit)
+    return named(LOOPS[loop].fit)
 
 
 def fit_all_of(loop: str) -> Callable[[Any, int, Sequence[str]], int]:
     """What runs ``loop`` with several seeds, called with (config, their number, arguments). Raises as ``fit_of`` does."""
     _check_extra(loop)
-    return _named("stageb.cli.seeds:fit_all")
+    return named("stageb.cli.series:fit_all")
+
+
+def check_sweep(loop: str) -> None:
+    """Raise ``InputError`` where the extra of ``loop``, or that of sweeps, is missing."""
+    _check_extra(loop)
+    _check("stageb sweep", "sweep", ("optuna",))
+
+
+def score_of(loop: str) -> Callable[[Path], Any]:
+    """What tells how good a run of ``loop`` is: a ``stageb.runs.folder.Score`` of its folder, or None."""
+    return named(LOOPS[loop].score)
 
 
 def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:
@@ -203,12 +216,12 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
         beside = f"; or without a run's folder: stageb {name} --help" if name in LOOPS[loop].tools else ""
         raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
     _check_extra(loop)
-    return _named(LOOPS[loop].commands[name].run)
+    return named(LOOPS[loop].commands[name].run)
 
 
 def beneath_of(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
     """What takes the place of a tool's defaults, from the values that it was given."""
-    return _named(tool.beneath)
+    return named(tool.beneath)
 
 
 def check_of(loop: str) -> Callable[[Any], int] | None:
@@ -216,14 +229,14 @@ def check_of(loop: str) -> Callable[[Any], int] | None:
     if not LOOPS[loop].check:
         return None
     _check_extra(loop)
-    return _named(LOOPS[loop].check)
+    return named(LOOPS[loop].check)
 
 
 def tool_of(name: str) -> Callable[..., int]:
     """What runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its extra is missing."""
     tool = tools()[name]
     _check(f"stageb {name}", tool.extra, tool.needs)
-    return _named(tool.run)
+    return named(tool.run)
 
 
 def _check_extra(loop: str) -> None:
@@ -237,7 +250,8 @@ def _check(who: str, extra: str, modules: Sequence[str]) -> None:
         raise InputError(f"{who} needs the extra {extra}, of which {', '.join(missing)} cannot be found: {remedy}")
 
 
-def _named(dotted: str) -> Callable[..., Any]:
+def named(dotted: str) -> Callable[..., Any]:
+    """What lies at "module:function", imported."""
     module, _, name = dotted.partition(":")
     with collector_off():  # all that torch brings lives to the end: looking for garbage in it takes a fifth of the import
         return cast(Callable[..., Any], getattr(importlib.import_module(module), name))

@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import (
-    FabricConfig,
-    LearningConfig,
-    Level,
-    LoggerConfig,
-    OutputConfig,
-    PpoConfig,
-    TimeConfig,
-    require,
-)
+from stageb.config import LearningConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
 from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
 
@@ -164,9 +155,6 @@ class GrowthConfig(LearningConfig):
     """A controller that learns when and how networks should grow."""
 
     loop: Literal["growth"] = "growth"
-    """The loop that these keys belong to."""
-    seed: int = 17
-    """Seed of every random stream of the run."""
     task: TaskConfig = field(default_factory=TaskConfig)
     host: HostConfig = field(default_factory=HostConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
@@ -175,15 +163,6 @@ class GrowthConfig(LearningConfig):
     ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
     evaluation: GrowthEvaluationConfig = field(default_factory=GrowthEvaluationConfig)
-    budget: TimeConfig = field(default_factory=TimeConfig)
-    curves: bool = True
-    """Draw curves.png at the end."""
-    output: OutputConfig = field(default_factory=OutputConfig)
-    fabric: FabricConfig = field(default_factory=FabricConfig)
-    loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
-    log_level: Level = "info"
-    """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def check(self) -> None:
         precision = self.fabric.precision

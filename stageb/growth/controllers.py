@@ -18,9 +18,9 @@ from torch import Tensor
 from stageb import seeds
 from stageb.growth import observation
 from stageb.growth.lifecycle import Legal, Rules
-from stageb.growth.observation import Normaliser
 from stageb.growth.policy import FIRST, Policy
 from stageb.growth.types import Action, EnvironmentView, Op, SlotView, Stage
+from stageb.training.normalise import RunningNorm
 
 WAIT = Action()
 
@@ -41,7 +41,7 @@ class Controller(Protocol):
 class PolicyController:
     """The policy that PPO trains."""
 
-    def __init__(self, policy: Policy, normaliser: Normaliser, greedy: bool = False) -> None:
+    def __init__(self, policy: Policy, normaliser: RunningNorm, greedy: bool = False) -> None:
         """``greedy`` takes the most probable choices in place of drawn ones."""
         self.policy, self.normaliser, self.greedy = policy, normaliser, greedy
         self._memory = observation.make_blank(0)

@@ -30,12 +30,12 @@ from stageb.growth.controllers import (
 )
 from stageb.growth.environment import Block, PlantedSeeds
 from stageb.growth.lifecycle import Rules
-from stageb.growth.observation import SIZE, Normaliser
-from stageb.growth.policy import Policy, PolicyLearner
+from stageb.growth.policy import Policy, PolicyLearner, make_normaliser
 from stageb.runs.folder import METRICS, RunFolder
 from stageb.settings import CODE
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
+from stageb.training.normalise import RunningNorm
 from stageb.training.step import check_finite
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
@@ -82,21 +82,21 @@ def list_answers(block: Block) -> list[PlantedSeeds]:
 
 def take_snapshot(learner: PolicyLearner) -> dict[str, Tensor]:
     """What decides, copied, so that it stays as it is while the learner goes on."""
-    kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state()}
+    kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state_dict()}
     return {
         f"{part}.{name}": tensor.detach().cpu().clone() for part, state in kept.items() for name, tensor in state.items()
     }
 
 
-def load_snapshot(snapshot: Snapshot, config: GrowthConfig) -> tuple[Policy, Normaliser]:
+def load_snapshot(snapshot: Snapshot, config: GrowthConfig) -> tuple[Policy, RunningNorm]:
     """The policy and the normaliser that a snapshot holds. Raises ``RuntimeError`` where it is of another policy."""
-    policy, normaliser = Policy(config.policy.hidden, len(config.host.blueprints), config.seed), Normaliser(SIZE)
+    policy, normaliser = Policy(config.policy.hidden, len(config.host.blueprints), config.seed), make_normaliser()
 
     def part(name: str) -> dict[str, Tensor]:
         return {key.removeprefix(f"{name}."): value for key, value in snapshot.items() if key.startswith(f"{name}.")}
 
     policy.load_state_dict(part("policy"))
-    normaliser.load(part("normaliser"))
+    normaliser.load_state_dict(part("normaliser"))
     return policy, normaliser
 
 

@@ -75,7 +75,7 @@ GATES: Mapping[str, Gate] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class StageChange:
     """A row of the table: through ``gates``, all of them, to a stage."""
 
     to: Stage
@@ -83,26 +83,26 @@ class Transition:
     effects: tuple[Effect, ...] = ()
 
 
-_CULL = Transition(Stage.CULLED, (), (Effect.REMOVE,))
-_STAY = {(stage, Event.EPOCH): Transition(stage) for stage in (Stage.DORMANT, Stage.PROBATIONARY, Stage.FOSSILIZED)}
+_CULL = StageChange(Stage.CULLED, (), (Effect.REMOVE,))
+_STAY = {(stage, Event.EPOCH): StageChange(stage) for stage in (Stage.DORMANT, Stage.PROBATIONARY, Stage.FOSSILIZED)}
 
-TABLE: Mapping[tuple[Stage, Event], Transition] = {
-    (Stage.DORMANT, Event.GERMINATE): Transition(Stage.GERMINATED, ("G0",), (Effect.MAKE,)),
-    (Stage.GERMINATED, Event.EPOCH): Transition(Stage.TRAINING, ("G1",)),
-    (Stage.TRAINING, Event.EPOCH): Transition(Stage.BLENDING, ("G2",)),
-    (Stage.BLENDING, Event.EPOCH): Transition(Stage.PROBATIONARY, ("G3",)),
-    (Stage.PROBATIONARY, Event.FOSSILIZE): Transition(Stage.FOSSILIZED, ("G4", "G5")),
+TABLE: Mapping[tuple[Stage, Event], StageChange] = {
+    (Stage.DORMANT, Event.GERMINATE): StageChange(Stage.GERMINATED, ("G0",), (Effect.MAKE,)),
+    (Stage.GERMINATED, Event.EPOCH): StageChange(Stage.TRAINING, ("G1",)),
+    (Stage.TRAINING, Event.EPOCH): StageChange(Stage.BLENDING, ("G2",)),
+    (Stage.BLENDING, Event.EPOCH): StageChange(Stage.PROBATIONARY, ("G3",)),
+    (Stage.PROBATIONARY, Event.FOSSILIZE): StageChange(Stage.FOSSILIZED, ("G4", "G5")),
     (Stage.GERMINATED, Event.CULL): _CULL,
     (Stage.TRAINING, Event.CULL): _CULL,
     (Stage.BLENDING, Event.CULL): _CULL,
     (Stage.PROBATIONARY, Event.CULL): _CULL,
-    (Stage.CULLED, Event.EPOCH): Transition(Stage.EMBARGOED),
-    (Stage.EMBARGOED, Event.EPOCH): Transition(Stage.RESETTING, ("embargo",)),
-    (Stage.RESETTING, Event.EPOCH): Transition(Stage.DORMANT),
+    (Stage.CULLED, Event.EPOCH): StageChange(Stage.EMBARGOED),
+    (Stage.EMBARGOED, Event.EPOCH): StageChange(Stage.RESETTING, ("embargo",)),
+    (Stage.RESETTING, Event.EPOCH): StageChange(Stage.DORMANT),
     **_STAY,
-    **{(stage, Event.END): Transition(Stage.DORMANT) for stage in Stage if stage not in SEEDED},
+    **{(stage, Event.END): StageChange(Stage.DORMANT) for stage in Stage if stage not in SEEDED},
     **{(stage, Event.END): _CULL for stage in SEEDED},
-    (Stage.FOSSILIZED, Event.END): Transition(Stage.FOSSILIZED),
+    (Stage.FOSSILIZED, Event.END): StageChange(Stage.FOSSILIZED),
 }
 
 

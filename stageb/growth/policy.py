@@ -20,9 +20,10 @@ from stageb import draws, seeds
 from stageb.growth import observation
 from stageb.growth.config import GrowthConfig
 from stageb.growth.lifecycle import Legal
-from stageb.growth.observation import BASE, HOST, MOST_BLUEPRINTS, SHAPE, SIZE, TELEMETRY, Normaliser
+from stageb.growth.observation import BASE, HOST, MOST_BLUEPRINTS, SHAPE, SIZE, TELEMETRY
 from stageb.growth.types import Action, Op
 from stageb.training import ppo
+from stageb.training.normalise import RunningNorm
 from stageb.training.ppo import Batch
 from stageb.training.schedules import entropy_weight, learning_rate
 from stageb.training.step import IN_A_ROW, SkippedSteps, Step
@@ -193,13 +194,21 @@ class Trajectory:
     truncated: Tensor
 
 
+LEAST_VARIANCE = 1e-4  # of observations, which lie within -1 and 1: what hardly varies says little
+
+
+def make_normaliser() -> RunningNorm:
+    """What brings observations to one scale. It stays as it is while a round is played and learnt from."""
+    return RunningNorm(SIZE, LEAST_VARIANCE)
+
+
 class PolicyLearner:
     """The policy, its normaliser and its optimiser; the policy learns on ``device``, from what is on the CPU."""
 
     def __init__(self, config: GrowthConfig, device: str = "cpu") -> None:
         self.config, self.device = config, device
         self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed).to(device)
-        self.normaliser = Normaliser(SIZE)
+        self.normaliser = make_normaliser()
         adam = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
         self.step = Step(self.policy, adam, config.ppo, Tensor.backward)
         self._skipped_steps = SkippedSteps("a smaller ppo.learning_rate")
@@ -231,12 +240,12 @@ class PolicyLearner:
     def state(self) -> dict[str, Any]:
         """All that it goes on from: copies of tensors, by name."""
         kept = {"policy": self.policy.state_dict(), "optimizer": self.step.optimizer.state_dict()}
-        return copy.deepcopy({**kept, "normaliser": self.normaliser.state()})
+        return copy.deepcopy({**kept, "normaliser": self.normaliser.state_dict()})
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore the result of ``state``."""
         self.policy.load_state_dict(state["policy"])
-        self.normaliser.load(state["normaliser"])
+        self.normaliser.load_state_dict(state["normaliser"])
         self.step.load(state["optimizer"])
 
     def _there(self, steps: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from stageb import seeds
 from stageb.ppo.actions import Actions, mask
 from stageb.ppo.config import AgentConfig
-from stageb.ppo.normalise import RunningNorm
+from stageb.training.normalise import RunningNorm
 
 
 class ActorCritic(nn.Module):

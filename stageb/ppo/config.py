@@ -8,16 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stageb.config import (
-    FabricConfig,
-    LearningConfig,
-    Level,
-    LoggerConfig,
-    OutputConfig,
-    PpoConfig,
-    TimeConfig,
-    require,
-)
+from stageb.config import LearningConfig, PpoConfig, require
 from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 30  # sides of a board
@@ -149,24 +140,12 @@ class PpoLoopConfig(LearningConfig):
     """One agent that learns by PPO, in Snake or any environment."""
 
     loop: Literal["ppo"] = "ppo"
-    """The loop that these keys belong to."""
-    seed: int = 17
-    """Seed of every random stream of the run."""
     env: EnvConfig = field(default_factory=EnvConfig)
     game: GameConfig = field(default_factory=GameConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     ppo: PpoConfig = field(default_factory=PpoConfig)
     runner: PpoRunnerConfig = field(default_factory=PpoRunnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    budget: TimeConfig = field(default_factory=TimeConfig)
-    curves: bool = True
-    """Draw curves.png at the end."""
-    output: OutputConfig = field(default_factory=OutputConfig)
-    fabric: FabricConfig = field(default_factory=FabricConfig)
-    loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
-    log_level: Level = "info"
-    """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def check(self) -> None:
         plain = self.env.title == SNAKE and not self.agent.make

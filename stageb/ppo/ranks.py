@@ -21,10 +21,10 @@ from stageb.ppo import evaluate
 from stageb.ppo.config import ACCELERATORS, PpoLoopConfig
 from stageb.ppo.environment import Environment
 from stageb.ppo.make import make_agent, make_environment
-from stageb.ppo.normalise import RewardScale, RunningNorm
 from stageb.ppo.rollout import Player, Rollout, Totals
 from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 from stageb.training import ppo, run
+from stageb.training.normalise import RewardScale, RunningNorm
 from stageb.training.ppo import Batch
 from stageb.training.run import digest_of
 from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
@@ -254,6 +254,8 @@ class Ranks:
         state = self.environment.state()
         if self.environment.begins_anew:
             self.player.memory.zero_()
+            if self.rewards:
+                self.rewards.returns.zero_()
         state |= {RETURNS: self.rewards.returns.cpu()} if self.rewards else {}
         state |= {MEMORY: self.player.memory.cpu()} if self.agent.memory else {}
         parts = self.world.gather(pack(state))

@@ -85,10 +85,10 @@ class PpoRun(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        of = f"after {short(row['steps'])} steps, {row['eval/games']} games with the most probable actions"
-        best = self._state("best", None)
-        offers = f"; the run offers its best agent, of update {best['update']}" if best["update"] != row["update"] else ""
-        return f"{of}: {self._tell(row, 'eval/')}{offers}"
+        done = self._state("update", 0)
+        best = f"best agent, of update {row['update']} of {done}, " if row["update"] < done else ""
+        played = f"{row['eval/games']} games with the most probable actions"
+        return f"{best}after {short(row['steps'])} steps, {played}: {self._tell(row, 'eval/')}"
 
     def figures(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""

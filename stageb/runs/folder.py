@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import stageb
 from stageb.config import OutputConfig
@@ -53,6 +53,10 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise JournalError(f"{path}: {error}; {REMEDY}") from error
 
+    def read_offered(self) -> RunRow:
+        """``find_offered`` of a run that learnt weights."""
+        return find_offered(list(self.read_committed(METRICS)), self.commit["state"].get("best"))
+
     def read_whole(self, file: str, having: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of a file that hold a text, each with its line, committed or not; one that is being written is left out.
 
@@ -91,12 +95,35 @@ class RunFolder:
         return file_of(self.path, self.path / file)
 
 
+class Score(NamedTuple):
+    """How good a run is."""
+
+    figure: str  # its name
+    value: float  # the more the better
+
+
+def find_score(folder: Path) -> Score | None:
+    """The main figure of what a run that learnt weights offers, on val if it has any; None where nothing was evaluated."""
+    row = RunFolder(folder).read_offered()
+    names = [name for part in (VAL, TESTED) for name in row if name.startswith(part) and isinstance(row[name], float)]
+    return Score(names[0], row[names[0]]) if names else None
+
+
 # What the runs of all loops share: opening their folder, recording what they run on, and releasing it all at the end.
 #
 # Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``).
 
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+VAL, TESTED = "val/", "eval/"  # begin the columns of what is apart from learning, the main figure first
+UNITS = ("update", "step")  # what a loop that learns weights counts: a column of its rows, and a key of its commits
+
+
+def find_offered(rows: Sequence[RunRow], best: Mapping[str, int] | None) -> RunRow:
+    """What a run came to: its last row, in whose place the row of its ``best`` evaluation speaks, where it has kept what was
+    evaluated there."""
+    unit = next(name for name in UNITS if name in rows[-1])
+    return {**rows[-1], **next((row for row in rows if best and row[unit] == best[unit]), {})}
 
 
 def is_finished(folder: Path) -> bool:

@@ -5,8 +5,7 @@ used are vectorised games (1), orthogonal weights (2), Adam's epsilon of 1e-5 (3
 advantages (5), minibatches (6), advantages normalised (7, by the moments of the whole rollout over all ranks, since those of
 a minibatch would differ between ranks), the clipped objective (8), an entropy bonus (10), gradients clipped to a global norm
 (11), debug figures (12), and one network for policy and value (13). Left out are clipping of the value loss (9), which
-Andrychowicz et al. 2021 found to harm, and all that concerns Atari frames. Of continuous actions, loop ``ppo`` has what
-``actions.py`` and ``normalise.py`` say, and of LSTMs what ``agents.py`` says of agents with a memory.
+Andrychowicz et al. 2021 found to harm, and all that concerns Atari frames. docs/ppo.md has a table of what differs.
 
 A game that was cut off did not end: its advantage bootstraps from the value of its final observation.
 """

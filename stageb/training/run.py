@@ -25,7 +25,7 @@ from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import loggers
 from stageb.runs.curves import Curves, draw
-from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, is_finished, open_journal
+from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, find_offered, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level
 from stageb.store import disk
@@ -126,7 +126,7 @@ class LearningRun(RecordedRun):
         return 0
 
     def result(self, row: Mapping[str, Any]) -> str:
-        """The result of a run whose last row is ``row``, in one line."""
+        """The result of a run in one line, by the ``row`` of what it offers."""
         raise NotImplementedError
 
     def figures(self, row: Mapping[str, Any]) -> str:
@@ -143,7 +143,7 @@ class LearningRun(RecordedRun):
         if not self.is_out_of_time() if self._state("out_of_time", False) else done < self.total():
             self.journal.close()
             return False
-        finished_already(self.config.output, self.result(self.journal.rows(METRICS)[-1]) + self._tell_time())
+        finished_already(self.config.output, self._tell_result(self.journal.rows(METRICS)))
         return True
 
     def is_out_of_time(self) -> bool:
@@ -151,8 +151,9 @@ class LearningRun(RecordedRun):
         self._is_over = time.monotonic() - self._began >= (self.config.budget.seconds or math.inf)
         return self._is_over
 
-    def _tell_time(self) -> str:
-        return f"; budget.seconds, {self.config.budget.seconds:g}, ended it: more go on from there" if self._is_over else ""
+    def _tell_result(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        ended = f"; budget.seconds, {self.config.budget.seconds:g}, ended it: more go on from there" if self._is_over else ""
+        return self.result(find_offered(rows, self._state("best", None))) + ended
 
     def end(self) -> None:
         """Finish the run: draw the curves, commit that nothing is left to do, and print the result."""
@@ -162,7 +163,7 @@ class LearningRun(RecordedRun):
             disk.place(self.journal.folder / "curves.png", lambda path: draw([rows], self.curves, path))
         self.loggers.close("success")
         self.journal.commit({**self.journal.state, "finished": True, **({"out_of_time": True} if self._is_over else {})})
-        self.progress.tells(self.result(rows[-1]) + self._tell_time())
+        self.progress.tells(self._tell_result(rows))
 
     def _open(self, fresh: bool) -> int:
         """Open the folder; returns the number of updates (or steps) done."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, LearningConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
+from stageb.config import LearningConfig, require
 from stageb.settings import ABOVE_0, CHECKPOINT, DATA, READ, SHARE_ABOVE_0, SHARE_BELOW_1, Check, Section, at_least, setting
 
 WHOLE = Check(lambda number: number >= 1, "a whole number above 0")
@@ -226,9 +226,6 @@ class TwoChannelConfig(LearningConfig):
     """A vision-language model that learns to write the objects of an image, from labels and from its own answers."""
 
     loop: Literal["two_channel"] = "two_channel"
-    """The loop that these keys belong to."""
-    seed: int = 17
-    """Seed of every random stream of the run."""
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     answer: AnswerConfig = field(default_factory=AnswerConfig)
@@ -239,15 +236,6 @@ class TwoChannelConfig(LearningConfig):
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     evaluation: DetectorEvaluationConfig = field(default_factory=DetectorEvaluationConfig)
-    budget: TimeConfig = field(default_factory=TimeConfig)
-    curves: bool = True
-    """Draw curves.png at the end."""
-    output: OutputConfig = field(default_factory=OutputConfig)
-    fabric: FabricConfig = field(default_factory=FabricConfig)
-    loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
-    log_level: Level = "info"
-    """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def check(self) -> None:
         precision, known = self.fabric.precision, (None, "32-true", "32", "bf16-mixed")

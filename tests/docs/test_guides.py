@@ -56,6 +56,8 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shell) -> None:
+    if page.stem == "sweep":
+        pytest.importorskip("optuna")
     own = [checkout / name for name in sorted(files_of_a_reader())]
     for path in own:
         path.write_text("the reader's own")

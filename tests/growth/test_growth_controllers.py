@@ -25,8 +25,8 @@ from stageb.growth.controllers import (
     Static,
 )
 from stageb.growth.lifecycle import Rules
-from stageb.growth.observation import Normaliser, observe
-from stageb.growth.policy import Policy, decode_action, encode_action, make_masks
+from stageb.growth.observation import observe
+from stageb.growth.policy import Policy, decode_action, encode_action, make_masks, make_normaliser
 from stageb.growth.types import Action, EnvironmentView, Op, SlotView, Stage
 
 BLUEPRINTS = 3
@@ -52,7 +52,7 @@ def keeping() -> PolicyController:
     """A policy that likes to germinate and to keep, and culls nothing."""
     policy = Policy(8, BLUEPRINTS, 1)
     policy.op.bias.data.copy_(torch.tensor([0.0, 2.0, 4.0, -9.0]))
-    return PolicyController(policy, Normaliser(80))
+    return PolicyController(policy, make_normaliser())
 
 
 @pytest.mark.parametrize("controller", [Heuristic(RULES), keeping()], ids=["heuristic", "policy"])

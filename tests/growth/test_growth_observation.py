@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from stageb.growth import observation as memory
 from stageb.growth.lifecycle import SEEDED
-from stageb.growth.observation import Normaliser, observe
+from stageb.growth.observation import observe
 from stageb.growth.types import EnvironmentView, SlotView, Stage
+from stageb.training.normalise import RunningNorm
 
 EMPTY = SlotView()
 VIEW = EnvironmentView(
@@ -95,15 +96,14 @@ def test_a_view_is_read_into_the_places_that_the_table_names() -> None:
 def test_moments_taken_in_parts_are_those_of_the_whole(seed: int, parts: int) -> None:
     chance = torch.Generator().manual_seed(seed)
     rows = [torch.randn(3 + part, 2, 4, generator=chance) * 3 + 5 for part in range(parts)]
-    normaliser, again = Normaliser(4), Normaliser(4)
+    normaliser, again = RunningNorm(4), RunningNorm(4)
     for each in rows:
         normaliser.take(each)
     whole = torch.cat([each.flatten(0, 1) for each in rows])
-    assert torch.allclose(normaliser.mean, whole.double().mean(0))
     normal = normaliser(whole)
     assert torch.allclose(normal.mean(0), torch.zeros(4), atol=1e-5)
     assert torch.allclose(normal.square().mean(0), torch.ones(4), atol=1e-4)
-    again.load(normaliser.state())
+    again.load_state_dict(normaliser.state_dict())
     assert torch.equal(again(whole), normal)
 
 

@@ -71,7 +71,7 @@ def test_a_run_leaves_curves_and_a_checkpoint(finished: Path) -> None:
     config = yaml.safe_load((finished / "config.yaml").read_text())
     learner = PolicyLearner(GrowthConfig(policy=PolicyConfig(**config["policy"])))
     learner.load(torch.load(path, weights_only=True))
-    assert learner.normaliser.count == UPDATES * ENVIRONMENTS * 3  # decisions: after every epoch but the last
+    assert learner.normaliser.moments[0, 0] == UPDATES * ENVIRONMENTS * 3  # decisions: after every epoch but the last
 
 
 def test_nothing_that_a_run_shows_is_of_the_test_set(
@@ -289,7 +289,7 @@ def test_weights_of_another_policy_and_unlike_runs_are_refused(
     assert "only seeds may differ" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "told"), [("policy", "holds NaN"), ("normaliser.mean", "of another size")])
+@pytest.mark.parametrize(("name", "told"), [("policy", "holds NaN"), ("normaliser.moments", "size mismatch")])
 def test_weights_that_decide_nothing_are_refused(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str
 ) -> None:

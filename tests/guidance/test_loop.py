@@ -430,6 +430,19 @@ def test_a_rule_that_no_operation_names_is_never_lost(fit: Fit, seed: int) -> No
     assert snapshots[len(applied)] == fit.guidance()
 
 
+def test_val_test_and_new_tickets_are_judged_at_a_temperature_of_their_own(fit: Fit, tmp_path: Path) -> None:
+    assert fit(sampler__eval_temperature=0, runner__epochs=1) == 0
+    texts: dict[tuple[str, str, int], set[str]] = {}
+    for row in fit.rows("trajectories"):
+        texts.setdefault((row["split"], row["ticket_key"], row["epoch"]), set()).add(row["text"])
+    differ = {split for (split, _, _), some in texts.items() if len(some) > 1}
+    assert {split for split, _, _ in texts} == {"train", "val", "test"} and differ == {"train"}
+    output = tmp_path / "told.jsonl"
+    keys = ["--guidance", str(fit.run), "--tickets", str(fit.tickets), "--output", str(output), "--model.engine", "scripted"]
+    assert main(["predict", *keys, "--fabric.devices", "1"]) == 0
+    assert {json.loads(line)["agreement"] for line in output.read_text().splitlines()} == {1.0}
+
+
 # Limits on what is learnt
 
 

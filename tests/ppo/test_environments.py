@@ -7,14 +7,18 @@ import importlib.util
 import json
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 import yaml
 from conformance import check_equal_bytes, content
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import NormalizeReward
 from PIL import Image
 from programs import forks
 from programs.ranks import on_ranks
@@ -27,10 +31,10 @@ from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
 from stageb.ppo.evaluate import load_agent
 from stageb.ppo.export import ExportedAgent, compare
 from stageb.ppo.make import make_agent, make_environment
-from stageb.ppo.normalise import RewardScale, RunningNorm
 from stageb.ppo.ranks import make_batch
 from stageb.ppo.rollout import Player
 from stageb.training.export import ExportError
+from stageb.training.normalise import RewardScale, RunningNorm
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {
@@ -81,6 +85,7 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks
     if units:
         games = torch.load(next(tmp_path.glob("*/run/checkpoint-*.pt")), weights_only=True)["games"]
         assert bool((games["memory"] == 0).all()) == (name == "CartPole-v1")
+        assert bool((games["returns"] == 0).all()) == (name == "CartPole-v1")
 
 
 def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
@@ -90,11 +95,13 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     keys: dict[str, Any] = {"env__name": "CartPole-v1", "ppo__learning_rate": 0.05, "ppo__learning_rate_end": 0.05}
     keys |= {"ppo__entropy_weight_end": 0.01, "runner__commit_every": 3, "evaluation__every": 1}
     assert main(line(tmp_path / "whole", **keys)) == 0
-    assert "; the run offers its best agent, of update" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()[-1]
     whole = tmp_path / "whole" / "run"
     found = [json.loads(row)["eval/return"] for row in (whole / "metrics.jsonl").read_text().splitlines()]
     best = max(range(8), key=lambda update: (found[update], update)) + 1
     assert best < 8
+    assert said.startswith(f"best agent, of update {best} of 8, after {96 * best} steps, ")
+    assert f"return {max(found):.2f}" in said
     keys["runner__total_steps"] = 6 * 16 * best
     assert main(line(tmp_path / "part", **keys)) == 0
     (offered,), (last,) = whole.glob("weights/*"), (tmp_path / "part" / "run").glob("checkpoint-*.pt")
@@ -242,18 +249,21 @@ def test_several_seeds_are_a_table_and_a_picture(
 ) -> None:
     """Each run is what its seed alone makes of it, and a second call shows those that are there."""
     monkeypatch.setattr(subprocess, "call", lambda words: main(words[3:]))
-    words = [*line(tmp_path, env__name="CartPole-v1", seed=3, evaluation__every=2), "--seeds", "2"]
+    keys: dict[str, Any] = {"env__name": "CartPole-v1", "ppo__learning_rate": 0.05, "evaluation__every": 1}
+    words = [*line(tmp_path, seed=3, **keys), "--seeds", "2"]
     assert main(words) == 0
     said = capsys.readouterr().out
-    found = [json.loads((tmp_path / f"run-{seed}" / "metrics.jsonl").read_text().splitlines()[-1]) for seed in (3, 4)]
-    returns = [row["eval/return"] for row in found]
-    assert returns[0] != returns[1]
-    figures = (np.mean(returns), np.std(returns, ddof=1), min(returns), max(returns))
-    assert re.search(r"^return +" + " +".join(f"{each:.4g}" for each in figures) + "$", said, re.M), said
+    found = [(tmp_path / f"run-{seed}" / "metrics.jsonl").read_text().splitlines() for seed in (3, 4)]
+    best = [max(map(json.loads, rows), key=lambda row: (row["eval/return"], row["update"])) for rows in found]
+    assert [row["update"] for row in best] != [8, 8] and best[0]["eval/return"] != best[1]["eval/return"]
+    for column, name, style in (("eval/return", "return", ".4g"), ("steps", "after steps", ",.0f")):
+        values = [row[column] for row in best]
+        figures = (np.mean(values), np.std(values, ddof=1), min(values), max(values))
+        assert re.search(rf"^{name} +" + " +".join(format(each, style) for each in figures) + "$", said, re.M), said
     with Image.open(tmp_path / "run-seeds.png") as picture:
         assert picture.size == (1200, 325)
-    assert main(line(tmp_path / "alone", env__name="CartPole-v1", seed=4, evaluation__every=2)) == 0
-    assert last_row(tmp_path / "alone") == found[1]
+    assert main(line(tmp_path / "alone", seed=4, **keys)) == 0
+    assert last_row(tmp_path / "alone") == json.loads(found[1][-1])
     capsys.readouterr()
     assert main(words) == 0
     assert (shown := capsys.readouterr()).out == said and shown.err.count("already finished") == 2
@@ -382,3 +392,20 @@ def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_
 
     check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (1,), [(0.5, 1, 1)])
     assert last_row(tmp_path / "1")["eval/catch_rate"] > 0.95
+
+
+def test_returns_begin_and_end_with_their_episodes_as_in_gymnasium() -> None:
+    """Of episodes that are cut off; where one terminates, Gymnasium takes its last reward alone."""
+    mode = AutoresetMode.SAME_STEP
+    envs = SyncVectorEnv([partial(gymnasium.make, "Pendulum-v1", max_episode_steps=7)] * 3, autoreset_mode=mode)
+    wrapped, scale = NormalizeReward(envs, gamma=0.9), RewardScale(0.9, 3, "cpu")
+    wrapped.reset(seed=1)
+    rewards, done = torch.zeros(50, 3), torch.zeros(50, 3, dtype=torch.bool)
+    for step in range(50):
+        _, scaled, _, cut, _ = wrapped.step(np.zeros((3, 1), np.float32))
+        rewards[step] = torch.tensor(scaled * np.sqrt(wrapped.return_rms.var + 1e-8))
+        done[step] = torch.tensor(cut)
+    assert int(done.sum()) == 21
+    last = scale.scale(rewards, done, lambda mine: mine)[-1]
+    assert torch.allclose(last.double(), torch.tensor(scaled), rtol=1e-4)
+    assert torch.allclose(scale.returns, torch.tensor(wrapped.accumulated_reward, dtype=torch.float64), rtol=1e-5)

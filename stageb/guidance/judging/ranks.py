@@ -142,8 +142,8 @@ class GuidanceRanks:
         if distills:
             grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
             sampler = replace(sampler, grid=grid, samples_per_decode=1, reasons="all")
-        elif sampler.reasons == "wrong" and not batch.learns:
-            sampler = replace(sampler, reasons="none")
+        elif not batch.learns:
+            sampler = replace(sampler.evaluating, reasons="none" if sampler.reasons == "wrong" else sampler.reasons)
 
         def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             tickets = self._coder.note_rulings(guidance, tickets)

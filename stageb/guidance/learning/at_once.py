@@ -100,11 +100,13 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
         is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
         outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
+        excess, verdicts = yield from ask_once(judge.exceeds_limits(edit.guidance, positions), verdicts)
         if not test.accepts:
             left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
             if tools.config.gating.provisional == "keep" and is_likely and not _takes_rules(edit):
                 marked = mark_provisional(edit.guidance, bundle.name, estimate)
                 edit, outcome = replace(edit, guidance=marked), "provisional"
+        outcome = "over a limit" if excess and outcome in ("accepted", "provisional") else outcome
         errors = stacker.calibration_errors if stacker else None
         trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors)
         decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)

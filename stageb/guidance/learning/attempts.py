@@ -14,7 +14,9 @@ from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 UNTESTED = "applied untested"
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
 APPLIED = (ACCEPTED, UNTESTED, PROVISIONAL)
-OUTCOMES = (*APPLIED, "unproven", "unlikely", "futile", "unpromising", "dropped", "turns no evidence")  # nearest first
+OUTCOMES = (  # nearest first
+    *APPLIED, "over a limit", "unproven", "unlikely", "futile", "unpromising", "dropped", "turns no evidence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ OUTCOME_TEXTS = {
     ACCEPTED: "accepted",
     UNTESTED: "applied untested",
     PROVISIONAL: "kept as provisional",
+    "over a limit": "refused by a limit",
     "unproven": "not proven",
     "unlikely": "neither proven nor likely",
     "futile": "given up",
@@ -157,6 +160,7 @@ OUTCOME_TEXTS = {
     "turns no evidence": "no effect",
 }
 ENDS = {  # what so many edits did
+    "over a limit": "would do more than gate.max_false_passes or gate.max_changed_verdicts allows",
     "unproven": "fell short of a proof",
     "unlikely": "fell short of a proof, and of seeming better by two standard errors",
     "futile": "left little hope of a proof",
@@ -165,6 +169,7 @@ ENDS = {  # what so many edits did
     "turns no evidence": "had no effect on the tickets that taught them",
 }
 STAGES = {  # where the edit stopped that came furthest
+    "over a limit": "the edit that came furthest does more than gate.max_false_passes or gate.max_changed_verdicts allows",
     "unproven": "the edit that came furthest was tested, and not proven",
     "unlikely": "the rules that were found were tested, and are neither proven nor likely",
     "futile": "the edit that came furthest was given up in its test",

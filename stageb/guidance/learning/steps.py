@@ -349,8 +349,7 @@ def make_judge(mission: MissionState, tools: Tools) -> Judge:
 
 def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:
     """How the mission's present guidance judges tickets, as far as that is known."""
-    merits = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
-    return Verdicts().plus(mission.guidance, merits)
+    return Verdicts().plus(mission.guidance, {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()})
 
 
 def _edits(
@@ -393,9 +392,9 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 
 
 def fits(guidance: Guidance, tools: Tools) -> bool:
-    """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
-    config, labels = tools.config.reflection, guidance.labels
-    is_read = labels == PASS_FAIL or tools.config.runner.judge == "model"  # in every prompt
-    times = max(1.0, len(labels) / LABELS) if is_read else len(labels)
+    """Whether a guidance's rules are within the limits, in number and tokens: of each label of its own that code judges."""
+    config, labels, by_model = tools.config.reflection, guidance.labels, tools.config.runner.judge == "model"
+    times = max(1.0, len(labels) / LABELS) if by_model or labels == PASS_FAIL else len(labels)
+    guidance = replace(guidance, rules=tuple(rule for rule in guidance.rules if not rule.is_background))
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
     return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times

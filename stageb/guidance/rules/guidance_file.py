@@ -2,9 +2,9 @@
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
 ``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some, ``labels`` where they
-are not pass and fail. A person may leave out
-everything but the experiences, or write a text file instead (``rules_file.py``). ``read_guidance`` is how commands read
-whatever they were pointed at; what it returns has passed every check.
+are not pass and fail. A person may leave out everything but the experiences, or write a text file instead
+(``rules_file.py``). ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed every
+check.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
-from stageb.guidance.rules.prompts import Words, find_words, name_labels
+from stageb.guidance.rules.prompts import Words, find_words, name_labels, render_guidance
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.texts import labels_fault
 from stageb.guidance.words.types import (
+    BACKGROUND,
     ESTIMATE,
     FIXED,
     FOLDS,
@@ -203,7 +204,7 @@ def carry_seen(before: Guidance, after: Guidance) -> Guidance:
 def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
     """``edited``, which a person wrote, with all that ``base`` tells of it: where its rules come from, and what was spent
     and seen. Marks are those of ``edited``."""
-    known, marks = {rule.text: rule.metadata for rule in base.rules}, {FIXED, PROVISIONAL}
+    known, marks = {rule.text: rule.metadata for rule in base.rules}, {FIXED, BACKGROUND, PROVISIONAL}
 
     def keep(rule: Rule) -> Rule:
         gone = marks if rule.is_provisional else {*marks, ESTIMATE}
@@ -211,7 +212,7 @@ def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
         return replace(rule, metadata={**kept, **rule.metadata})
 
     rules = tuple(map(keep, edited.rules))
-    is_same = [(rule.key, rule.text) for rule in rules] == [(rule.key, rule.text) for rule in base.rules]
+    is_same = render_guidance(replace(base, rules=rules)) == render_guidance(base)
     return Guidance(
         base.mission,
         base.step if is_same else base.step + 1,

@@ -135,8 +135,9 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
-    """``rules`` without the neutral headline, which says what happens where none of the others speaks."""
-    return [rule for rule in rules if rule.key != HEADLINE_KEY or rule.text != words.neutral_headline]
+    """``rules`` without background and the neutral headline, which says what happens where none of the others speaks."""
+    headline = HEADLINE_KEY, words.neutral_headline
+    return [rule for rule in rules if not rule.is_background and (rule.key, rule.text) != headline]
 
 
 def explain_unknown(rules: Sequence[CodedRule], ruling: Ruling, reading: Reading) -> str:
@@ -232,7 +233,8 @@ def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> It
     """The rules of ``guidance`` that name a field, value or word that no ticket has."""
     words = name_labels(words, guidance.labels)
     for rule in guidance.rules:
-        read = parse_rule(rule.text, vocabulary, words) if rule.key != HEADLINE_KEY else None
+        speaks = rule.key != HEADLINE_KEY and not rule.is_background
+        read = parse_rule(rule.text, vocabulary, words) if speaks else None
         if isinstance(read, OutOfReach) and (why := _why_unheard_of(read, vocabulary)):
             yield UnknownName(guidance.mission, rule.key, why, read.unknown == "field")
 
@@ -275,7 +277,7 @@ def demonstrate(
         )
         for case, key, text in _find_deciding(guidance, ordered, vocabulary, words)
     }
-    rules = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
+    rules = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY and not rule.is_background]
     counts = Counter(each.rule for each in kept)
     each_rule = -(-BY_RULES // max(1, len(rules)))
     for key in rules:

@@ -202,8 +202,9 @@ def case_name(position: int) -> str:
 
 
 def rule_lines(guidance: Guidance) -> str:
-    """The guidance as the model reads it: one ``Gk. text`` line per rule."""
-    return "\n".join(f"{rule.key}. {rule.text}" for rule in guidance.rules)
+    """The guidance as the model reads it: what it should know, then one ``Gk. text`` line per rule."""
+    background = [rule.text for rule in guidance.rules if rule.is_background]
+    return "\n".join([*background, *(f"{rule.key}. {rule.text}" for rule in guidance.rules if not rule.is_background)])
 
 
 def ticket_text(ticket: Ticket) -> str:

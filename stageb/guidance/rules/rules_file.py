@@ -9,9 +9,10 @@
 
 ``[mission]`` begins a mission, named as the tickets name it. A line gets the number that it begins with, ``G4.``, or else
 the next one after the line before; numbers grow. A number may be marked: ``(fixed)`` for a rule that learning leaves as it
-is, ``(provisional)`` for one without proof. ``G0.`` is the headline; a mission without one gets the neutral one. Labels
-other than pass and fail stand on a line of their own, ``labels: low | high``, the one first that tickets have of which no
-rule speaks. White space around a line, and empty lines, do not count.
+is, ``(background)`` for what is no rule and read before them, ``(provisional)`` for one without proof. ``G0.`` is the
+headline; a mission without one gets the neutral one. Labels other than pass and fail stand on a line of their own,
+``labels: low | high``, the one first that tickets have of which no rule speaks. White space around a line, and empty lines,
+do not count.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from typing import Any
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.rules.prompts import Words, name_labels
 from stageb.guidance.words.texts import labels_fault
-from stageb.guidance.words.types import FIXED, HEADLINE_KEY, PASS_FAIL, PROVISIONAL, Guidance
+from stageb.guidance.words.types import BACKGROUND, FIXED, HEADLINE_KEY, PASS_FAIL, PROVISIONAL, Guidance
 from stageb.store import disk
 from stageb.untrusted import strict_json
 
-_NUMBERED = re.compile(rf"G([0-9]{{1,9}})(?: \(({FIXED}|{PROVISIONAL})\))?\.(.*)")
+_NUMBERED = re.compile(rf"G([0-9]{{1,9}})(?: \(({FIXED}|{BACKGROUND}|{PROVISIONAL})\))?\.(.*)")
 _NEARLY_NUMBERED = re.compile(r"[Gg]([0-9]+|[nxNX]?)(?=[\s:.)])\S?")
 VERDICTS = ("fail", "pass", "fails", "passes", "failed", "passed")
 LABELS, BETWEEN = "labels:", "|"

@@ -19,11 +19,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stageb.guidance.tickets.groups import name_content, whole_groups
+from stageb.errors import BadInputError, BadLine
+from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
 from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform
+from stageb.untrusted.strict_json import short
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 FURTHER = 4  # times as many of the cheaper label as price alone asks for: false alarms are proven by many small losses
@@ -31,6 +33,7 @@ FURTHER_BY_CODE = 16  # where code judges; with 64 a test ends before it has see
 RACED = 1 / 3  # of train, at most, that edits are raced on
 RACED_BY_PRICE = 1 / 6  # of the tickets drawn by price: evidence and tests need the rare ones more
 MOST_DEAR = 0.5  # of the groups drawn by price: beyond it, the price speaks for those of the dearer label alone
+SHOWN = 5  # of the names to leave out that no ticket has
 SPLIT_SEED = "split_seed"  # in a rule's metadata: what named the split that it was learnt by
 
 
@@ -55,6 +58,21 @@ class Splits:
     def of(self, split: Split) -> tuple[int, ...]:
         """The tickets of a split."""
         return {"train": self.train, "val": self.val, "test": self.test}[split]
+
+
+def leave_out(tickets: Sequence[Ticket], names: Sequence[str]) -> tuple[list[Ticket], str]:
+    """The tickets that none of ``names`` names, by group_id or key, and how many others there are, in words."""
+    if not names:
+        return list(tickets), ""
+    kept = [ticket for ticket in tickets if not {ticket.key, ticket.group_id} & {*names}]
+    known = {name for ticket in tickets for name in (ticket.key, ticket.group_id)}
+    unknown = [name for name in names if name not in known]
+    said = f"left out by split.leave_out: {len(tickets) - len(kept):,} of {len(tickets):,} tickets"
+    if unknown:
+        said += f"; no ticket is called {', '.join(map(short, unknown[:SHOWN]))}{', ...' * (len(unknown) > SHOWN)}"
+    if not kept:
+        raise BadInputError("tickets", [BadLine("split.leave_out", 0, "it names every ticket", "leave some in")])
+    return join_equal(kept), said
 
 
 def split_seed(config: LoopConfig) -> int:

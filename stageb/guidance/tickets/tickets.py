@@ -22,6 +22,7 @@ from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.sheets import table_lines
+from stageb.guidance.tickets.splits import leave_out
 from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
@@ -380,6 +381,7 @@ def read_same_tickets(
         dealt = len(files) - len(config.split.files)  # the others are named behind them
         splits = dict(zip(config.split.files, files[dealt:], strict=False))
         tickets, _ = read_tickets(files[:dealt], config.on_bad_record, config.columns, use_images, splits)
+        tickets, _ = leave_out(tickets, config.split.leave_out)
     except StagebError:
         return [], "the run's ticket files are not found from here; run this command where the run was started"
     if not digest.startswith(fingerprint(tickets)):  # that of images stands behind it

@@ -6,13 +6,12 @@ Nothing here is ever mutated; what changes over a run is a function of the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.former import FORMER_KEYS
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
 from stageb.settings import (
@@ -36,6 +35,33 @@ SHARE_OR_FILE = Check(
     lambda given: bool(given) if isinstance(given, str) else 0 <= given <= 1, "a share from 0 to 1, or a file"
 )
 UseImages = bool | Literal["instead"]
+_LEAVE_OUT = "write split.leave_out, a list of the keys, in a config of its own if it is long"
+FORMER_KEYS = {  # of this design's first implementation, each with what takes its place
+    "stage_a_paths": "write tickets, which names ticket files",
+    "max_token_length": "write sampler.max_prompt_tokens",
+    "domain_map": "leave it out: missions have no domains",
+    "default_domain": "leave it out: missions have no domains",
+    "ticket_filter.exclude_ticket_keys_path": _LEAVE_OUT,
+    "ticket_filter.exclude_ticket_keys": _LEAVE_OUT,
+    **dict.fromkeys(
+        (f"rule_search.{use}_sampler" for use in ("train", "eval", "mining")),
+        "write sampler: one for all splits, but for sampler.eval_temperature",
+    ),
+    "rule_search.reflect_size": "write reflection.batch_size",
+    "rule_search.num_candidate_rules": "write reflection.num_proposals",
+    "rule_search.train_pool_size": "write runner.tickets_per_epoch",
+    "rule_search.eval_pool_size": "write gate.pool_size",
+    "rule_search.gate": "write gate.alpha, which bounds the chance of accepting an edit that does not help; "
+    "for limits beside it gate.max_false_passes and gate.max_changed_verdicts",
+    "rule_search.early_stop": "write early_stop.patience",
+    "stage_b_distillation.enabled": "write distill.size, 0 for none",
+    "stage_b_distillation.log_chatml_path": "leave it out: distill_chatml.jsonl lies in the mission's folder",
+    "stage_b_distillation.distill_size": "write distill.size",
+    "stage_b_distillation.distill_seed": "write seed",
+    "stage_b_distillation.distill_temperature": "write distill.temperature",
+    "runner.logging_steps": "write runner.log_every_s, in seconds",
+    "guidance.reset_on_rerun": "leave it out, and start anew with --fresh",
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +77,9 @@ class SplitConfig(Section, at="split"):
     their shares."""
     seed: int | None = None
     """Seed of the split; null: ``seed``. Set it to keep the split of the run whose guidance you start from."""
+    leave_out: list[str] = setting(list, trust=DATA)
+    """Tickets that are of no split, each by its group_id, or by its key, such as case-7::fail. A list in a file of its own
+    is one more --config."""
 
     @property
     def files(self) -> dict[Split, str]:
@@ -147,6 +176,15 @@ class SamplerConfig(Section, at="sampler"):
     none. An answer without a reason ends with its verdict, after a few tokens, and counts by its first line."""
     grid: list[DecodeConfig] = setting(lambda: [DecodeConfig()], Check(bool, "at least one decode setting"))
     """The decode settings."""
+    eval_temperature: float | None = setting(None, at_least(0).or_null())
+    """Temperature at which val, test and, for predict and evaluate, new tickets are judged; null: those of the grid."""
+
+    @property
+    def evaluating(self) -> SamplerConfig:
+        """The same as it is used where nothing is learnt."""
+        if self.eval_temperature is None:
+            return self
+        return replace(self, grid=[replace(decode, temperature=self.eval_temperature) for decode in self.grid])
 
 
 @dataclass(frozen=True)
@@ -233,6 +271,11 @@ class GateConfig(Section, at="gate"):
     """Price of a wrong pass: a missed failure."""
     fn_weight: float = setting(1.0, PRICE)
     """Price of a wrong fail: a false alarm."""
+    max_false_passes: float = setting(1.0, SHARE)
+    """Share of the tickets that test an edit which it may turn into wrong passes, less those that it mends; a proven edit
+    that does more is refused. 1: any."""
+    max_changed_verdicts: float = setting(1.0, SHARE)
+    """Share of these tickets on which it may change the verdict, likewise."""
     choose: str | None = setting(None, trust=CODE)
     """Your own gate, package.module:function of (edits, gate): it returns the edit to accept, or None. It replaces the race
     and the test, so alpha then promises nothing about accepted edits. null: race and test."""

@@ -7,14 +7,12 @@ right), and what always answering the same would score. An answer that cannot be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError, shown
 from stageb.guidance.words.types import PASS_FAIL, Verdict
 from stageb.runs.figures import wilson
-from stageb.tiny import NAME
 
 Confusion = Mapping[str, Mapping[str, float]]
 """Label -> what was answered, one of the labels or none -> tickets."""
@@ -102,13 +100,6 @@ def has_labels(labels: Iterable[Verdict]) -> bool:
     return not set(labels) <= set(PASS_FAIL)
 
 
-def check_model(model: ModelConfig, key: str, value: str, mission: str, labels: Sequence[Verdict], remedy: str) -> None:
-    """Raise ``ConfigError`` where ``key`` has the shipped model judge a mission with other labels than pass and fail."""
-    if has_labels(labels) and model.model_name_or_path == NAME and model.engine != "scripted":
-        has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
-        raise ConfigError(key, value, f"{NAME} knows pass and fail alone, and {has}: {remedy}")
-
-
 def _measure_macro_f1(confusion: Confusion) -> float | None:
     """The mean of F1 over the labels that tickets have; None where there is no ticket."""
     scores = []
@@ -168,11 +159,11 @@ def count_wrong(figures: Mapping[str, Any]) -> int:
 
 
 def check_prices(gate: Weights, mission: str, labels: Iterable[Verdict]) -> None:
-    """Raise ``ConfigError`` for prices where a mission has other labels than pass and fail."""
-    for key, price in (("fp_weight", gate.fp_weight), ("fn_weight", gate.fn_weight)):
-        if has_labels(labels) and price != 1:
+    """Raise ``ConfigError`` for prices and limits where a mission has other labels than pass and fail."""
+    for key in ("fp_weight", "fn_weight", "max_false_passes", "max_changed_verdicts"):
+        if has_labels(labels) and (value := getattr(gate, key, 1)) != 1:
             which = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
-            raise ConfigError(f"gate.{key}", price, f"prices are of pass and fail, and {which}; leave it at 1")
+            raise ConfigError(f"gate.{key}", value, f"prices and limits are of pass and fail, and {which}; leave it at 1")
 
 
 def count_alarms(passes: Mapping[str, Any]) -> int:

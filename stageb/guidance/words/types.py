@@ -19,6 +19,7 @@ OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
 FIXED = "fixed"  # in a rule's metadata: that learning neither changes nor removes it
+BACKGROUND = "background"  # in a rule's metadata: that it is no rule, but what the model should know before it reads them
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
@@ -117,12 +118,18 @@ class Rule:
     @property
     def is_fixed(self) -> bool:
         """Whether learning leaves it as it is."""
-        return self.metadata.get(FIXED) is True
+        return self.is_background or self.metadata.get(FIXED) is True
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it decides nothing, and is read before the rules."""
+        return self.metadata.get(BACKGROUND) is True
 
     @property
     def mark(self) -> str:
         """What stands behind its key where people read it."""
-        return " (fixed)" if self.is_fixed else " (provisional)" if self.is_provisional else ""
+        marks = {BACKGROUND: self.is_background, FIXED: self.is_fixed, PROVISIONAL: self.is_provisional}
+        return next((f" ({mark})" for mark, holds in marks.items() if holds), "")
 
     @property
     def estimate(self) -> Estimate | None:

@@ -172,9 +172,9 @@ def score_objects(ids: Sequence[int], chances: Sequence[float], spelling: Spelli
 
 
 def compute_figures(samples: Sequence[Sample], detections: Sequence[Detections]) -> dict[str, float]:
-    """All metrics of ``detections``, one for each of ``samples``, by name."""
+    """All metrics of ``detections``, one for each of ``samples``, by name; first that by which checkpoints are chosen."""
     counts = [count_matches(sample, each.objects) for sample, each in zip(samples, detections, strict=True)]
-    return {**compute_average_precision(samples, detections), **compute_f1(counts)}
+    return {**compute_f1(counts), **compute_average_precision(samples, detections)}
 
 
 def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:

@@ -238,7 +238,9 @@ class DetectorRun(LearningRun):
         """See ``LearningRun``."""
         place = f"{self.config.output}/{stored.BEST if self.config.data.val else stored.MODEL}"
         tested = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
-        return f"{row['step']} steps, {row['epoch']:.1f} epochs{tested}; the checkpoint: {place}"
+        done = self._state("step", 0)
+        steps = f"{row['step']} of {done}" if row["step"] < done else str(done)
+        return f"{steps} steps, {row['epoch']:.1f} epochs{tested}; the checkpoint: {place}"
 
     def begin(self, fresh: bool) -> DetectorStart | None:
         """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""

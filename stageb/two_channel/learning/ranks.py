@@ -83,29 +83,25 @@ class DetectorRanks:
         run.keep_freed(world.device)
         torch.backends.cudnn.deterministic = True  # a resumed run must leave the same bytes as an uninterrupted one
         dtype = model.find_answering_dtype(config.fabric, world.device)
-        self._words = text.fill_prompt(config.data.prompt, inputs.descs)
-        self.reader = model.load(folder, config.model, self._words, world.device, dtype)
+        words = text.fill_prompt(config.data.prompt, inputs.descs)
+        self.reader = model.load(folder, config.model, words, world.device, dtype)
         self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
         text.check_descs(inputs.train, self.spelling)
         self.train, self.aside = self._fitting(inputs.train)
         self.reader.eyes.sources = [sample.image for sample in self.train]
+        learning = model.load(folder, config.model, words, world.device)
+        learning.eyes.share(self.reader.eyes)
         self.schedule = DetectorSchedule(config, len(self.train))
         self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
         self.truth = lru_cache(4 + AHEAD)(self._truth)  # of the same
         self.totals = lru_cache(4 + AHEAD)(self._totals)  # of the same
-        self.learner = self._learner(folder)
+        self.learner = DetectorLearner(world, learning, config)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._plans: dict[int, PlannedStep] = {}  # of steps to come
         self._outcomes: list[Correction] = []  # of the current step
         self._times: dict[str, float] = {}  # seconds of the current step by phase
         self._drawn_s = 0.0  # seconds of the current step: waiting for targets
-
-    def _learner(self, folder: str) -> DetectorLearner:
-        """This rank's learner."""
-        detector = model.load(folder, self.config.model, self._words, self.world.device)
-        detector.eyes.share(self.reader.eyes)
-        return DetectorLearner(self.world, detector, self.config)
 
     def take_up(self, path: str | None) -> None:
         """Resume from a checkpoint's file; None: start from the beginning."""

@@ -145,17 +145,40 @@ def test_present_rules_are_replaced_with_proof_alone(tickets: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("scope", ["all", "bundle"])
-def test_a_fixed_rule_stays_and_learning_adds_to_it(scope: str, tickets: Path, tmp_path: Path) -> None:
+def test_a_fixed_rule_and_background_stay_and_learning_adds_to_them(
+    scope: str, tickets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong, fixed = (
         "Fail if part is hose and colour is red.",
         "Fail if part is unheard of.",
     )  # which costs nothing, and earns nothing
-    (tmp_path / "rules.txt").write_text(f"[valves]\nG1. {wrong}\nG4 (fixed). {fixed}\n")
+    known = "Fail is what inspectors call a valve of no known maker."  # which no ticket tells
+    (tmp_path / "rules.txt").write_text(f"[valves]\nG1. {wrong}\nG4 (fixed). {fixed}\nG5 (background). {known}\n")
     keys = {**ALL, "reflection.scope": scope, "guidance.path": str(tmp_path / "rules.txt"), "runner.epochs": 4}
     assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
     learnt = guidance_of(tmp_path / "out" / "run")
     assert learnt["experiences"]["G4"] == fixed and learnt["metadata"]["G4"] == {"fixed": True}
     assert learnt["step"] > 0
+    assert learnt["experiences"]["G5"] == known
+    capsys.readouterr()
+    assert main(["guidance", "export", str(tmp_path / "out" / "run")]) == 0
+    before, _, rules = capsys.readouterr().out.partition(f"\n{known}\n")
+    assert "G0. " not in before and rules.startswith("G0. ") and known not in rules, "it stands before them, once"
+    main(["guidance", "export", str(tmp_path / "out" / "run"), "--format", "json", "--tickets", str(tickets)])
+    said = capsys.readouterr()
+    assert known not in said.out + said.err, "code passes over it"
+
+
+@pytest.mark.parametrize("scope", ["all", "bundle"])
+def test_a_limit_beside_the_gate_refuses_what_is_proven_and_the_log_tells(
+    scope: str, tickets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {**ALL, "reflection.scope": scope, "gate.max_changed_verdicts": 0.01}
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
+    assert guidance_of(tmp_path / "out" / "run")["step"] == 0
+    said = capsys.readouterr()
+    assert "more than gate.max_false_passes or gate.max_changed_verdicts allows" in said.err
+    assert "the edit that came furthest does more than gate." in said.out
 
 
 def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from stageb.guidance.tickets.tickets import read_entries, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
-ROWS = int(os.environ.get("STAGEB_FUZZED_ROWS", "500"))
+ROWS = int(os.environ.get("STAGEB_FUZZED_ROWS", "300"))
 STAGE_A = Path(__file__).parents[4] / "shared" / "data" / "stage_a" / "tickets.jsonl"
 NAMES = ["No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Ort", "A is B"]
 VALUES = (

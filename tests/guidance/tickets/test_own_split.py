@@ -15,12 +15,12 @@ import stageb
 from stageb.__main__ import main
 from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.commands.fit.inputs import Inputs, check_sealed, read_inputs
-from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.guidance_file import make_neutral, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.splits import SPLITS, note_tickets
 from stageb.guidance.tickets.tickets import fingerprint
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import LoopConfig, SplitConfig
+from stageb.guidance.words.config import GuidanceConfig, LoopConfig, SplitConfig
 
 COLUMNS = ColumnsConfig(mission_name="m", group_id="case", label="result", split="part")
 WORDS_OF_SPLITS = ("train", "Validation", "TEST", "val")
@@ -153,3 +153,49 @@ def test_a_run_is_no_longer_the_same_under_another_split(
     Path("t.jsonl").write_text("".join(f"{json.dumps({**line, 'part': 'train'})}\n" for line in lines))
     assert main(own) == 2
     assert "tickets" in capsys.readouterr().err
+
+
+def test_tickets_left_out_by_name_are_of_no_split_and_names_that_no_ticket_has_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = cases(80)
+    rows[7]["seal"] = rows[10]["seal"]  # of two splits, unless one of them is left out
+    with pytest.raises(BadInputError, match="say the same"):
+        read(write("t.jsonl", rows))
+    inputs = read("t.jsonl", leave_out=["c-7", "c-8::fail", "c-9::fail", "c-999"])
+    assert set().union(*names_by_split(inputs).values()) == {row["case"] for row in rows} - {"c-7", "c-8"}, "c-9 is a pass"
+    assert inputs.left_out == 'left out by split.leave_out: 2 of 80 tickets; no ticket is called "c-9::fail", "c-999"'
+    with pytest.raises(BadInputError, match="it names every ticket"):
+        read("t.jsonl", leave_out=[row["case"] for row in rows])
+    Path("t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in small.rows()))
+    left = {"split.leave_out": [next(iter(small.rows()))["group_id"]], "runner.epochs": 1}
+    assert main(["validate", *small.arguments(Path("t.jsonl"), Path("out"), keys=left)[1:]]) == 0
+    assert main(small.arguments(Path("t.jsonl"), Path("out"), keys=left)) == 0
+    assert main(["report", "out/run"]) == 0
+    said = capsys.readouterr()
+    assert all("left out by split.leave_out: 1 of" in each for each in (said.out, said.err)), "validate and fit"
+    assert "ticket files have changed" not in Path("out/run/report.html").read_text()
+
+
+def test_further_tickets_leave_those_in_their_split_that_learnt_rules_have_seen_even_where_they_say_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns = ColumnsConfig(mission_name="m", group_id="case", label="result", texts=["seal"])
+    old = cases(200)
+    before = read(write("old.csv", old), columns=columns)
+    learnt = note_tickets(before.guidance["m"], before.tickets, before.splits["m"])
+    Path("learnt.json").write_text(json.dumps(to_json(learnt)))
+    copies = [{**row, "case": f"a{n}"} for n, row in enumerate(old[::2])]  # whose names come before those of the others
+    files = [write("new.csv", [*copies, *cases(200, start=1000)]), "old.csv"]
+    keys: dict[str, Any] = {"columns": columns, "guidance": GuidanceConfig("learnt.json")}
+    after = names_by_split(read_inputs(LoopConfig(tickets=files, **keys)))
+    splits = names_by_split(before)
+    for split in ("train", "val"):
+        assert splits[split] <= after[split]
+    alone = {row["case"] for row in old[1::2]}
+    assert splits["test"] & alone <= after["test"], "what was sealed is sealed"
+    assert 20 <= len(after["test"] & {f"c-{n}" for n in range(1000, 1200)}) <= 60, "of new ones test has its share"
+    with pytest.raises(BadInputError, match=r"give --split\.seed|that it has not seen"):
+        read_inputs(LoopConfig(tickets=files, seed=3, **keys))

@@ -11,6 +11,7 @@ from typing import Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import BadInputError, BadLine, ConfigError
 from stageb.guidance.commands.fit.artifacts import folder
+from stageb.guidance.judging.answers import check_model
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.learning.gate.decide import Choose
@@ -19,10 +20,10 @@ from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import name_content
-from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, missions_of, rank_labels, split_tickets
+from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, leave_out, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.costs import check_model, check_prices, has_labels
+from stageb.guidance.words.costs import check_prices, has_labels
 from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits
@@ -41,6 +42,7 @@ class Inputs:
     splits: Mapping[str, Splits]  # by mission
     guidance: Mapping[str, Guidance]  # what each mission starts with
     budget: Mapping[str, Budget]  # what each may spend of ``gate.alpha``
+    left_out: str = ""  # how many tickets are of no split, in words
     unknown: Sequence[UnknownName] = ()  # of ``guidance``: rules with values or words that no ticket has
     selection_rule: SelectionRule = majority  # selects a ticket's verdict
     choose: Choose | None = None  # a gate of the user's own
@@ -50,6 +52,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
     use_images = config.sampler.use_images
     tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images, config.split.files)
+    tickets, left_out = leave_out(tickets, config.split.leave_out)
     _check_groups(config, tickets)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
@@ -61,7 +64,8 @@ def read_inputs(config: LoopConfig) -> Inputs:
     if shared:  # no accident: names with one hash have to be searched for
         whats = [f"mission {name!r} would share the folder {folder(name)} with another" for name in shared]
         raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
-    splits, digest = split_tickets(tickets, config), fingerprint(tickets)
+    digest, tickets = fingerprint(tickets), _keep_splits(tickets, seeds)
+    splits = split_tickets(tickets, config)
     for i in (i for each in splits.values() for i in (*each.val, *each.test)):
         tickets[i] = replace(tickets[i], reason="")  # nobody may read those
     empty = [name for name in missions if not splits[name].train]
@@ -82,7 +86,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name]) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
-    return Inputs(tickets, digest, set_aside, splits, first, budget, unknown, selection_rule, choose)
+    return Inputs(tickets, digest, set_aside, splits, first, budget, left_out, unknown, selection_rule, choose)
 
 
 def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
@@ -106,6 +110,21 @@ def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
         bad[group] = BadLine(path, int(line), f"{ticket.key} is of {of}, {other.place} of {of_other}, and {why}", remedy)
     if bad:
         raise BadInputError("places in the ticket files", list(bad.values()))
+
+
+def _keep_splits(tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> list[Ticket]:
+    """``tickets``, those whose group taught or chose the guidance of ``seeds`` in train or val again: further tickets that
+    say the same may have given the group another name, and so another split."""
+    known: dict[tuple[str, str], Split] = {}
+    for ticket in tickets:
+        seed = seeds.get(ticket.mission)
+        if seed and ticket.equals and not ticket.split:
+            group, said = (ticket.mission, ticket.group), name_content(ticket)
+            if said in seed.taught_by:
+                known[group] = "train"
+            elif said in seed.chosen_by:
+                known.setdefault(group, "val")
+    return [replace(ticket, split=known.get((ticket.mission, ticket.group), ticket.split)) for ticket in tickets]
 
 
 def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:

@@ -172,6 +172,8 @@ class FitProgress:
         """Print what a person should know of the input files, and what the run may cost."""
         if inputs.set_aside:
             self._say("warning", f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
+        if inputs.left_out:
+            self._say("info", inputs.left_out)
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
         if self._config.guidance.path is not None and neutral:
             self._say("warning", f"guidance.path has no rules for: {', '.join(neutral)}")

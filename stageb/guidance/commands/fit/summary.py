@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -17,12 +18,13 @@ from stageb.guidance.commands.use.record import name_doubtful, name_misread, rea
 from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
 from stageb.guidance.learning.reflection_file import REFLECTION, PruningRow, parse_row
 from stageb.guidance.learning.state import STOP, State
+from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table
-from stageb.runs.folder import RunFolder
+from stageb.runs.folder import RunFolder, Score
 from stageb.store.journal import Journal
 
 
@@ -102,6 +104,16 @@ def _pair_rows(
             of_final = [row for row in of_split if row["guidance_step"] == learnt.step]
             if of_final:
                 yield mission, split, of_split[0], of_final[-1]
+
+
+def find_score(run: Path) -> Score | None:
+    """1 less the cost of a val ticket under a run's final guidance: accuracy, where errors cost alike. None without val."""
+    rows: list[Mapping[str, Any]] = []
+    for mission, learnt in read_guidance(run).items():
+        judged = RunFolder(run).read_committed(f"{folder(mission)}/metrics.jsonl")
+        rows += [row for row in judged if (row["split"], row["guidance_step"]) == ("val", learnt.step)][-1:]
+    tickets = sum(row["n"] for row in rows)
+    return Score("1 - cost on val", 1 - sum(row["n"] * row["cost"] for row in rows) / tickets) if tickets else None
 
 
 def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any], together: bool = False) -> list[str]:

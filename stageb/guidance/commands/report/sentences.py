@@ -210,6 +210,7 @@ def _describe_end(attempt: Attempt) -> str:
         return f"{none} that it was made for {'is' if tickets > 1 else 'is not'} judged right with it."
     return {
         ACCEPTED: "Chance alone would hardly do that: it is proven." if attempt.test else "",
+        "over a limit": "It does more than gate.max_false_passes or gate.max_changed_verdicts allows.",
         "unproven": "The tickets ended before that was proven.",
         "unlikely": "The tickets ended before that was proven, and it does not seem better by two standard errors.",
         PROVISIONAL: "That is no proof; they stay as provisional rules, since they seem better by two standard errors.",

@@ -130,7 +130,7 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
             finish()
         return 0
 
-    from stageb.guidance.commands.use.judging import JudgingRanks, launch  # torch
+    from stageb.guidance.commands.use.ranks import JudgingRanks, launch  # torch
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([fingerprint_guidance(side.guidance) for side in sides.values()]))

@@ -30,20 +30,20 @@ from stageb.guidance.commands.use.source import (
     list_inputs,
     make_check,
 )
-from stageb.guidance.judging.answers import check_readable, find_cited_rule
+from stageb.guidance.judging.answers import check_model, check_readable, find_cited_rule
 from stageb.guidance.judging.selection import load_selection_rule
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.costs import check_model, prices_of
+from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.progress import console
 from stageb.store.commits import COMMIT, flatten
 
 if TYPE_CHECKING:  # torch
-    from stageb.guidance.commands.use.judging import TicketAnswers
+    from stageb.guidance.commands.use.ranks import TicketAnswers
 
 MOST = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known

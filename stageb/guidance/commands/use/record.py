@@ -231,7 +231,7 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
 
 def name_unknown(guidance: Guidance, record: RuleRecord) -> list[str]:
     """One line about the rules of which nothing held out tells how often they were right, if there are any."""
-    keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
+    keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY and not rule.is_background]
     unknown = [key for key in keys if record.get(key, UNKNOWN).tickets < FEWEST]
     if not unknown:
         return []

@@ -255,6 +255,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     if config.sampler.use_images:
         most = config.model.image_pixels
         notices.append(f"prompts are measured without their images: a token for some 1,024 pixels, {most:,} each at most")
+    notices += [inputs.left_out] if inputs.left_out else []
     notices += map(str, find_repeats(inputs.tickets))
     if config.runner.judge == "both":
         notices.append("code applies the rules and gives most of these answers and verdicts, at no cost")

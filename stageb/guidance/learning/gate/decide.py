@@ -39,7 +39,10 @@ STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the 
 LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is strong
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
-Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unlikely", "unproven", "provisional", "accepted"]
+Outcome = Literal[
+    "turns no evidence", "dropped", "unpromising", "futile", "unlikely", "unproven", "over a limit", "provisional",
+    "accepted",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +211,11 @@ def _test_in_turn(
             continue
         begun = yield from _test(tried, gate, raced, level, len(groups))
         test = yield from run_test(begun, tried.edit.guidance, gate, groups)
-        tested[tried] = replace(tried, outcome=outcome_of(test), test=test)
-        if test.accepts:
+        outcome, seen = outcome_of(test), [i for group in groups[: test.seen] for i in group]
+        if test.accepts and (yield from gate.judge.exceeds_limits(tried.edit.guidance, seen)):
+            outcome = "over a limit"
+        tested[tried] = replace(tried, outcome=outcome, test=test)
+        if outcome == "accepted":
             break
         left -= level
     return tested, left

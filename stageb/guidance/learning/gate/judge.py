@@ -62,6 +62,17 @@ class Judge:
         (merits,) = yield from self.merits([(self.present, positions)])
         return [(self.tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
 
+    def exceeds_limits(self, edited: Guidance, positions: Sequence[int]) -> Dialogue[bool]:
+        """Whether an edited guidance makes more wrong passes of these tickets, or changes the verdict on more, than the
+        limits beside the gate allow."""
+        most_passes, most_changed = self.config.max_false_passes, self.config.max_changed_verdicts
+        if most_passes == most_changed == 1:
+            return False
+        before, after = yield from self.merits([(self.present, positions), (edited, positions)])
+        lost = {i: (old > 0.5) - (new > 0.5) for i, old, new in zip(positions, before, after, strict=True)}
+        passes = sum(lost[i] for i in positions if self.tickets[i].label == "fail")
+        return passes > most_passes * len(positions) or sum(map(abs, lost.values())) > most_changed * len(positions)
+
     def _weigh(self, position: int) -> float:
         """What a ticket counts, at most 1: its price over the chance of having been drawn."""
         prices = prices_of(self.config)

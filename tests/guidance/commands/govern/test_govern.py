@@ -443,7 +443,7 @@ def test_any_text_is_rules_or_a_clear_error(lines: list[str]) -> None:
 
 @given(guidances(st.sampled_from(["m", "a mission", "阀门"])), st.data())
 def test_rules_are_the_same_as_text(guidance: Guidance, data: st.DataObject) -> None:
-    marks = st.sampled_from([{}, {"fixed": True}, {"provisional": True}])
+    marks = st.sampled_from([{}, {"fixed": True}, {"background": True}, {"provisional": True}])
     marked = [replace(rule, text=rule.text.strip(), metadata=data.draw(marks)) for rule in guidance.rules]
     content, _ = rules_file.parse(rules_file.write([replace(guidance, rules=tuple(marked))]), "x", WORDS["en"])
     assert from_json(content, "x")[guidance.mission].rules == tuple(marked)

@@ -131,6 +131,25 @@ def test_an_edit_that_mends_much_is_accepted_before_the_pool_ends_and_its_level_
     assert tried.test.tickets < 100
 
 
+@pytest.mark.parametrize(
+    ("limits", "is_refused"),
+    [
+        (GateConfig(), False),
+        (GateConfig(max_changed_verdicts=0.2), True),
+        (GateConfig(max_changed_verdicts=0.5, max_false_passes=0.04), True),
+        (GateConfig(max_changed_verdicts=0.5, max_false_passes=0.2), False),
+    ],
+)
+def test_a_proven_edit_is_refused_beyond_a_limit_and_its_level_is_spent(limits: GateConfig, is_refused: bool) -> None:
+    """It mends three tickets of ten that should pass, and lets one of ten pass that should fail."""
+    race_on, pool = halves(400)
+    world = World(numbered(400, labels=["pass"] * 9 + ["fail"]), [float(i % 10 > 2) for i in range(400)])
+    edit = world.edit("mends some", [float(i % 10 < 9) for i in range(400)], [0])
+    decision = decided(world, [edit], race_on, pool, limits)
+    assert [tried.outcome for tried in decision.tried] == ["over a limit" if is_refused else "accepted"]
+    assert (decision.winner is None) == is_refused == (decision.left < ALPHA)
+
+
 def test_an_edit_that_shines_on_the_race_alone_fails_its_test_and_spends_the_level() -> None:
     race_on, pool = halves(200)
     world = World(numbered(200), [float(i % 2) for i in range(200)])

@@ -83,7 +83,8 @@ class JudgingRanks:
     def _judge_group(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
         assert self._engine is not None  # ``judge`` has loaded it
         config, words = self.config, words_of(self.config.prompt, self.config.model)
-        answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
+        sampler = config.sampler.evaluating
+        answers = rollout.rollout(tickets, guidance, self._engine, sampler, words, [config.seed, "predict"])
         weighed: list[dict[Verdict, float] | None] = [None] * len(tickets)
         if config.probability and isinstance(self._engine, Scorer):
             weighed = weigh_verdicts(tickets, answers, guidance, self._engine, words)

@@ -22,29 +22,35 @@ class RunningNorm(nn.Module):
 
     moments: Tensor  # float64 (3, size): counts, sums, sums of squares
 
-    def __init__(self, size: int) -> None:
-        """For rows of ``size`` numbers."""
+    def __init__(self, size: int, least_variance: float = LEAST_VARIANCE) -> None:
+        """For rows of ``size`` numbers, of which none is amplified as if it varied by less than ``least_variance``."""
         super().__init__()
+        self._least = least_variance
         self.register_buffer("moments", torch.zeros((3, size), dtype=torch.float64))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Float32 (B, size), of the same."""
+        """Float32 (..., size), of the same."""
         count, total, squares = self.moments
         known = count > 0
         mean = total / count.clamp(min=1)
-        variance = (squares / count.clamp(min=1) - mean.square()).clamp(min=LEAST_VARIANCE)
+        variance = (squares / count.clamp(min=1) - mean.square()).clamp(min=self._least)
         found = ((rows - mean) * variance.rsqrt()).clamp(-FAR, FAR)
         return torch.where(known, found, rows.double()).float()
 
     @torch.no_grad()
-    def take(self, rows: Tensor, sum_over_ranks: SumOverRanks) -> None:
-        """Take up what ranks saw: each its own rows, (B, size)."""
-        seen = rows.double()
+    def take(self, rows: Tensor, sum_over_ranks: SumOverRanks = lambda mine: mine) -> None:
+        """Take up what ranks saw: each its own rows, (..., size)."""
+        seen = rows.double().flatten(0, -2)
         self.moments += sum_over_ranks(torch.stack([torch.ones_like(seen).sum(0), seen.sum(0), seen.square().sum(0)]))
 
 
 class RewardScale:
-    """Divides rewards by the deviation of discounted returns (Huang et al. 2022, of continuous actions: details 6 and 7)."""
+    """Divides rewards by the deviation of discounted returns (Huang et al. 2022, of continuous actions: details 8 and 9).
+
+    A return begins and ends with its episode, as in OpenAI's baselines and Stable-Baselines3. Gymnasium's NormalizeReward
+    takes an episode's last reward for its return where it terminates, and where nothing resets by itself carries the
+    return of one that was cut off into the next.
+    """
 
     def __init__(self, gamma: float, games: int, device: str | torch.device) -> None:
         """For so many ``games`` of this rank."""

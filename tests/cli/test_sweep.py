@@ -1,0 +1,142 @@
+"""Sweeps over keys, of small runs."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import growths, small
+
+from stageb.__main__ import main
+
+CARTPOLE = (
+    "--loop=ppo --env.name=CartPole-v1 --agent.hidden=8 --runner.envs=6 --runner.rollout_steps=16 --runner.total_steps=384 "
+    "--runner.global_batch=48 --evaluation.episodes=5 --curves=false --fabric.accelerator=cpu --fabric.devices=1"
+).split()
+OVER = ["--over=ppo.learning_rate=1e-4..1e-1:log", "--over=runner.rollout_steps=16,32", "--over=ppo.epochs=1..3"]
+ASKED = [*CARTPOLE, *OVER]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of fit are made in this process."""
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(subprocess, "call", lambda words: main(words[3:]))
+
+
+def read_table(root: Path) -> list[list[str]]:
+    with (root / "run-sweep" / "trials.csv").open(newline="") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.usefixtures("here")
+def test_a_sweep_tries_values_and_writes_the_best_config_and_an_interrupted_one_goes_on_with_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["sweep", *ASKED, f"--output.root={tmp_path}/whole"]
+    assert main([*words, "--trials=3"]) == 0
+    said = capsys.readouterr().out
+    head, *rows = read_table(tmp_path / "whole")
+    assert head == ["trial", "ppo.learning_rate", "runner.rollout_steps", "ppo.epochs", "eval/return"]
+    assert sorted(row[0] for row in rows) == ["0", "1", "2"] and len({row[1] for row in rows}) == 3
+    assert [float(row[-1]) for row in rows] == sorted((float(row[-1]) for row in rows), reverse=True)
+    assert all(1e-4 <= float(row[1]) <= 0.1 and row[2] in ("16", "32") and row[3] in "123" for row in rows)
+    best = tmp_path / "whole" / "run-sweep" / "best.yaml"
+    assert said.endswith(f"{best}: the config of trial {rows[0][0]}\n")
+    assert main(["fit", f"--config={best}", f"--output.root={tmp_path}/again"]) == 0
+    assert f"return {float(rows[0][-1]):.2f}" in capsys.readouterr().err
+
+    words[-1] = f"--output.root={tmp_path}/part"
+    assert main([*words, "--trials=1"]) == 0
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(subprocess, "call", lambda words: -15)
+        assert main([*words, "--trials=3"]) == 143
+    capsys.readouterr()
+    assert main([*words, "--trials=3"]) == 0
+    assert "trial 0" not in capsys.readouterr().err
+    assert read_table(tmp_path / "part") == [head, *rows]
+    assert main([*words[:-2], words[-1]]) == 2
+    assert "holds a sweep over other values, or from another config" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_a_trial_that_fails_is_left_out_and_a_sweep_of_nothing_else_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", *CARTPOLE, f"--output.root={tmp_path}", "--trials=2"]
+    assert main([*words, "--over=runner.global_batch=47,49"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("failed, exit code 2; the sweep goes on without it") == 2
+    assert "runner.global_batch: 4" in said and "every trial failed" in said
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("loop", ["guidance", "growth"])
+def test_other_loops_are_judged_by_their_own_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str], loop: str) -> None:
+    if loop == "growth":
+        words, over = growths.arguments(tmp_path, growth__updates=2), "ppo.learning_rate=0.001,0.01"
+    else:
+        tickets = small.write(tmp_path / "tickets.jsonl", "valves", "pumps")
+        words, over = small.arguments(tickets, tmp_path, keys={"runner.epochs": 1}), "reflection.batch_size=12,18"
+    assert main(["sweep", *words[1:], f"--over={over}", "--trials=1"]) == 0
+    head, [_, tried, value] = read_table(tmp_path)
+    said = capsys.readouterr()
+    assert tried in over.partition("=")[2].split(",")
+    if loop == "growth":
+        assert head[-1] == "eval/objective" and f"held out: J {float(value):.3f}" in said.err
+    else:
+        assert head[-1] == "1 - cost on val" and 0.5 < float(value) <= 1
+
+
+@pytest.mark.parametrize(
+    ("over", "told"),
+    [
+        ("ppo.learning_rate", "name a key that results depend on, and two values or more: KEY=A,B,C"),
+        ("ppo.learning_rate=0.1", "two values or more"),
+        ("output.root=a,b", "name a key that results depend on"),
+        ("ppo.learningrate=0.1,0.2", "--over ppo.learningrate=0.1,0.2: "),
+        ("ppo.learning_rate=0.1,fast", "ppo.learning_rate: 'fast': expected a number"),
+        ("ppo.clip=0..1", "--over ppo.clip=0..1: config: ppo.clip: 0"),
+        ("ppo.learning_rate=1e-2..1e-4", "a range goes from a number to a higher one; or write KEY=A,B,C"),
+        ("ppo.entropy_weight=0..1:log", "a range goes from a number to a higher one, both above 0"),
+        ("env.name=CartPole-v1..Acrobot-v1", "a range goes from a number"),
+    ],
+)
+def test_values_that_cannot_be_are_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], over: str, told: str
+) -> None:
+    assert main(["sweep", "--loop=ppo", f"--output.root={tmp_path}/out", f"--over={over}"]) == 2
+    said = capsys.readouterr().err
+    assert f"--over {over}: " in said and told in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "the following arguments are required: --over"),
+        ([*OVER, "--trials=none"], "invalid int value: 'none'"),
+        ([*OVER, "--trials=0"], "--trials: 0: 1 or more"),
+        ([*OVER, "--seeds=3"], "takes no --seeds and no --fresh"),
+        ([*OVER, "--log_levl=info"], "log_levl"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--loop=ppo", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_without_its_extra_nothing_is_tried(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name))
+    assert main(["sweep", *ASKED]) == 2
+    assert "stageb sweep needs the extra sweep, of which optuna cannot be found" in capsys.readouterr().err
+
+
+def test_help_says_how_values_are_written() -> None:
+    done = subprocess.run([sys.executable, "-m", "stageb", "sweep", "--help"], capture_output=True, text=True, check=True)
+    assert "KEY=LOW..HIGH" in done.stdout
