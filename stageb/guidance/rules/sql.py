@@ -9,8 +9,7 @@ import json
 import math
 import sqlite3
 import string
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
@@ -19,7 +18,6 @@ from stageb.guidance.rules.cells import (
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,
-    fold_text,
     fold_unit,
     fold_value,
     parse_number,
@@ -29,7 +27,7 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import Computed, Reading
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
@@ -54,17 +52,6 @@ def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list
         marks = ", ".join("?" * len(quoted))
         opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
         return [found[-2] for found in opened.execute(_write_query(mission, is_one_of_many=False))]
-
-
-def find_letters(readings: Iterable[Reading]) -> str:
-    """The letters beyond ASCII of tickets' values that are the same in any case, alone and beside others."""
-    found = {letter for each in readings for value in each.pairs.values() if not value.isascii() for letter in value}
-    return "".join(sorted(letter for letter in found if not letter.isascii() and _is_stable(letter)))
-
-
-def _is_stable(letter: str) -> bool:
-    is_mark = unicodedata.category(letter)[0] in "MZC"
-    return letter.isprintable() and not is_mark and fold_text(letter) == letter and letter not in "。−"
 
 
 def limit_to_sql(mission: CodedMission) -> CodedMission:
@@ -177,15 +164,13 @@ def _choose_first(tests: Sequence[_Test], default: Verdict) -> tuple[list[str], 
 
     for verdict, group in groupby(tests, find_verdict):
         run = list(group)
-        if verdict:
-            held = f"({' OR '.join(test for _, test in run)})"
-            verdicts.append(f"WHEN {held} THEN {_quote(verdict)}")
-            keys += [f"WHEN {test} THEN {_quote(rule.key)}" for rule, test in run]
-        unknown = f"WHEN {held if verdict else ' + '.join(test for _, test in run)} IS NULL THEN NULL"
+        held = f"({(' OR ' if verdict else ' + ').join(test for _, test in run)})"
+        verdicts += [f"WHEN {held} THEN {_quote(verdict)}"] if verdict else []
+        keys += [f"WHEN {test} THEN {_quote(rule.key)}" for rule, test in run if verdict]
         for cases in (verdicts, keys):
-            cases.append(unknown)
-        for rule, above in run if not verdict else ():
-            if isinstance(rule.code, RuleCode):
+            cases.append(f"WHEN {held} IS NULL THEN NULL")
+        for rule, above in run:
+            if not verdict and isinstance(rule.code, RuleCode):
                 is_most = " AND ".join([f"{above} >= 0", *(f"{above} >= {other}" for _, other in run if other != above)])
                 verdicts.append(f"WHEN {is_most} THEN {_quote(rule.code.verdict)}")
                 keys.append(f"WHEN {is_most} THEN {_quote(rule.key)}")
@@ -214,15 +199,14 @@ class _Conditions:
         )
 
     def name(self, rule: CodedRule) -> str:
-        """What says whether a rule holds, or how far above its least the points are of one that is compared: its column,
-        with the rule beside it."""
+        """A rule's column, the rule beside it: whether it holds, or if it is compared, how far its limit is exceeded."""
         if isinstance(rule.code, OutOfReach):
             return "NULL"
         said = f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}\n    "
-        expression = rule.code.expression
-        if isinstance(expression, Points) and self._mission.coded.labels != PASS_FAIL:
-            return self._add("rules", rule.key, f"{self._sum_up(expression)} - ({expression.least})", said)
-        return self._add("rules", rule.key, self.write(expression), said)
+        told = rule.code.expression
+        if isinstance(told, Points) and self._mission.coded.labels != PASS_FAIL:
+            return self._add("rules", rule.key, f"{self._sum_up(told)} - ({told.least})", said)
+        return self._add("rules", rule.key, self.write(told), said)
 
     def _add(self, stage: str, name: str, condition: str, said: str = "") -> str:
         """A column of a stage, by the name that it is called from now on."""

@@ -28,8 +28,8 @@ from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.reading import Computed
-from stageb.guidance.rules.sql import find_letters, limit_to_sql
-from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.sql import limit_to_sql
+from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import PASS_FAIL, Verdict
 
