@@ -192,7 +192,7 @@ class _Teacher:
         whole = learn_whole(self._material, folds) if len(folds) > 1 else None
         while whole:
             edit = self._edit(whole, sum(folds))
-            if edit is None or fits(edit.guidance, self.tools):
+            if edit is None or (fits(edit.guidance, self.tools) and _has_cards(edit, whole)):
                 return (whole, edit) if edit else None
             whole = (
                 learn_whole(self._material, folds, max(len(card.points) for card in whole.cards.values()) // 2)
@@ -244,6 +244,11 @@ def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -
     judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
     tickets = [tools.tickets[i] for i in positions]
     return [(judge(reading(ticket)).verdict or guidance.labels[0]) == ticket.label for ticket in tickets]
+
+
+def _has_cards(edit: Edit, whole: Whole) -> bool:
+    """Whether all cards became rules: one that is too long is not read back, and the others are nothing without it."""
+    return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= len(whole.cards)
 
 
 def _takes_rules(edit: Edit) -> bool:
