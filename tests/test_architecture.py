@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 258
-LINES = {"stageb": 47_369, "stageb/guidance": 21_296}
+FILES = 259
+LINES = {"stageb": 47_374, "stageb/guidance": 21_301}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
