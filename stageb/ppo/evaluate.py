@@ -23,9 +23,12 @@ from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import SNAKE, PpoLoopConfig
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.rollout import Autocast
-from stageb.runs.figures import wilson
+from stageb.runs.figures import short, wilson
+from stageb.runs.folder import RunFolder
 from stageb.settings import CODE
+from stageb.store import disk
 from stageb.store.commits import read_commit
+from stageb.store.output import check_target
 from stageb.store.trust import file_of, refuse
 from stageb.training.step import check_finite
 
@@ -75,6 +78,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
+    parser.add_argument("--card", metavar="FILE", help="write a model card: agent, environment, these figures, config")
     parser.add_argument("--cycle", action="store_true", help="play Snake around the board, a reference that always wins")
     add_authority(parser)
     given = parser.parse_args(arguments)
@@ -87,7 +91,9 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 
         require(config.env.title == SNAKE, "--cycle", config.env.title, "a run that learnt Snake")
         stored = replace(stored, agent=Cycle(config.game.size), told="around the board")
-    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))
+    if given.card:
+        check_target(Path(given.card), {})
+    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given))
 
 
 def add_authority(parser: argparse.ArgumentParser) -> None:
@@ -105,17 +111,50 @@ def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Names
     return replace(config, env=replace(config.env, make=given.make), agent=replace(config.agent, make=given.agent))
 
 
-def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> int:
-    """Play the episodes on all ranks; rank 0 prints the results."""
+def _on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace) -> int:
+    """Play the episodes on all ranks; rank 0 prints the results, and writes the card that is asked for."""
     agent, config = stored.agent.to(world.device), stored.config
-    named = seeds.stream(seed, config.env.title, "stageb evaluate")
+    named = seeds.stream(given.seed, config.env.title, "stageb evaluate")
     with world.at("evaluation"):
-        found = play_out(agent, config, named, world.share(range(episodes)), world.fabric.autocast)
+        found = play_out(agent, config, named, world.share(range(given.episodes)), world.fabric.autocast)
     rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
     if world.is_global_zero:
-        print(f"{stored.folder}, {stored.told}")
-        print("\n".join(format_table(rows, stored.measures)))
+        table = "\n".join(format_table(rows, stored.measures))
+        print(f"{stored.folder}, {stored.told}\n{table}")
+        if given.card:
+            with disk.reporting(Path(given.card)):
+                disk.replace(Path(given.card), disk.encode(make_card(stored, table)))
+            print(given.card)
     return 0
+
+
+def make_card(stored: StoredAgent, table: str) -> str:
+    """A model card as Markdown: what the agent is, what it plays and how well, and what it was made with."""
+    made, agent, env = RunFolder(stored.folder).read_machine(), stored.agent, stored.config.env
+    versions = {name: made.get(name) for name in ("stageb", "python", "platform")} | made.get("packages", {})
+    size = short(sum(each.numel() for each in agent.parameters()))
+    options = "".join(f", {name} {value}" for name, value in env.options.items())
+    config = file_of(stored.folder, stored.folder / "config.yaml").read_text(encoding="utf-8")
+    return f"""# {stored.folder.name}
+
+Plays `{env.title}`{options}, learnt by PPO: `{type(agent).__name__}`, {size} parameters; {stored.told}.
+
+## Evaluation
+
+Whole games that it did not learn from; what is in brackets, or behind +-, is a 95 % interval.
+
+```text
+{table}
+```
+
+## Made with
+
+{", ".join(f"{name} {version}" for name, version in versions.items())}; `stageb fit --config` reads the config:
+
+```yaml
+{config.rstrip()}
+```
+"""
 
 
 def format_table(rows: Rows, measures: Iterable[str]) -> list[str]:

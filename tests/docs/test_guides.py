@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from docs.pages import DOCS, GUIDES, PAGES, ROOT, Block, blocks, commands
+from guidance.made_sheets import write_xlsx
 from programs.processes import clean_environment
 from programs.shell import Shell
 
@@ -144,15 +145,47 @@ def test_the_notebook_goes_from_a_table_to_rules_that_others_use(
 ) -> None:
     pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"shell": shell_of_a_notebook}
-    for cell in json.loads((DOCS / "examples" / "racks.ipynb").read_text("utf-8"))["cells"]:
-        if cell["cell_type"] == "code":
-            exec(re.sub("^!(.*)", r'shell("""\1""")', "".join(cell["source"]), flags=re.MULTILINE), names)
+    names = run_notebook("racks")
     said = capfd.readouterr().out
     assert "round: test" in said and "edit: A ticket passes unless a rule fails it. Fail if seal is worn" in said
     assert set(read_guidance("shared.json")["racks"].rules[-1].metadata) >= {"fixed"}
     assert list(names["told"]["verdict"]) == ["fail", "pass"]
     assert "<iframe" in names["run"].report()._repr_html_()
+
+
+def test_a_notebook_corrects_and_approves_labels_from_a_spreadsheet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+
+    def write(table: Any, path: str, index: bool) -> None:  # which asks for one more package
+        write_xlsx(Path(path), [list(table), *table.values.tolist()])
+
+    monkeypatch.setattr(pandas.DataFrame, "to_excel", write)
+    names = run_notebook("requests")
+    assert set(names["doubts"]["group_id"]) == {"r-11", "r-57", "r-141"}, "the labels that are wrong"
+    assert "corrected.tsv: requests.xlsx with 3 labels corrected" in capfd.readouterr().out
+    assert len(read_guidance("approved.json")["requests"].rules) == 3
+    assert set(pandas.read_csv("queues.csv")["verdict"]) == {"routine", "soon", "urgent"}
+
+
+def test_a_notebook_has_rules_in_a_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("sklearn", reason="the extra baselines is not installed")
+    monkeypatch.chdir(tmp_path)
+    names = run_notebook("pumps")
+    assert min(names["scores"]) > 0.97
+    assert names["told"][["class", "rule"]].values.tolist() == [["failed", "G1"], ["ran", "G0"]]
+
+
+def run_notebook(name: str) -> dict[str, Any]:
+    """What the cells of a notebook leave, run in order."""
+    names: dict[str, Any] = {"shell": shell_of_a_notebook}
+    for cell in json.loads((DOCS / "examples" / f"{name}.ipynb").read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            exec(re.sub("^!(.*)", r'shell("""\1""")', "".join(cell["source"]), flags=re.MULTILINE), names)
+    return names
 
 
 def shell_of_a_notebook(line: str) -> None:

@@ -7,26 +7,20 @@ import importlib.util
 import json
 import re
 import subprocess
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 import yaml
 from conformance import check_equal_bytes, content
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers.vector import NormalizeReward
 from PIL import Image
 from programs import forks
-from programs.ranks import on_ranks
 from safetensors.torch import load_file
 
 from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
-from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
 from stageb.ppo.evaluate import load_agent
 from stageb.ppo.export import ExportedAgent, compare
@@ -34,7 +28,6 @@ from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import make_batch
 from stageb.ppo.rollout import Player
 from stageb.training.export import ExportError
-from stageb.training.normalise import RewardScale, RunningNorm
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {
@@ -109,6 +102,13 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     assert all(torch.equal(each, weights[name]) for name, each in load_file(offered).items())
     assert main(["evaluate", str(whole), "--episodes", "2", "--accelerator", "cpu"]) == 0
     assert f"run, best agent, of update {best} of 8" in capsys.readouterr().out
+    card = tmp_path / "card.md"
+    assert main(["evaluate", str(whole), "--episodes=10", "--accelerator=cpu", f"--card={card}"]) == 0
+    table = capsys.readouterr().out.splitlines()[1:-1]
+    said = card.read_text()
+    assert f"Plays `CartPole-v1`, learnt by PPO: `VectorAgent`, 755 parameters; best agent, of update {best} of 8." in said
+    assert "\n".join(table) in said and (whole / "config.yaml").read_text() in said and f"torch {torch.__version__}" in said
+    assert main(["evaluate", str(whole), "--accelerator=cpu", f"--card={whole / 'config.yaml'}"]) == 2
 
 
 def test_episodes_are_the_same_however_they_are_dealt() -> None:
@@ -337,33 +337,6 @@ def test_what_cannot_be_played_is_told_with_its_key(
     assert not (tmp_path / "run").exists()
 
 
-def test_moments_are_those_of_all_that_ranks_saw() -> None:
-    rows = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)) * 5 + 7
-
-    def act(world: World) -> tuple[list[list[float]], list[float]]:
-        mine = rows.chunk(world.world_size)[world.rank]
-        normaliser, scale = RunningNorm(3), RewardScale(0.9, 3, "cpu")
-        assert torch.equal(normaliser(mine), mine)
-        normaliser.take(mine, world.sum)
-        scale.scale(mine, torch.zeros(mine.shape, dtype=torch.bool), world.sum)
-        return normaliser(rows).tolist(), scale.moments.tolist()
-
-    wanted = (rows - rows.mean(0)) / rows.std(0, unbiased=False)
-    [(alone, _)] = on_ranks(1, act)
-    assert torch.allclose(torch.tensor(alone), wanted, atol=1e-4)
-    (one, first), (other, second) = on_ranks(2, act)
-    assert one == other and first == second
-    assert np.allclose(one, alone, atol=1e-5)
-
-
-def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
-    rewards = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
-    done = torch.tensor([[False], [True], [False], [False]])
-    found = RewardScale(0.5, 1, "cpu").scale(rewards, done, lambda sums: sums)
-    returns = np.array([1.0, 2.5, 4.0, 10.0])  # the third begins anew
-    assert np.allclose(found.numpy()[:, 0], rewards.numpy()[:, 0] / returns.std(), atol=1e-5)
-
-
 def test_agents_of_layers_share_them_or_do_not() -> None:
     from stageb.ppo.agents import VectorAgent
 
@@ -392,20 +365,3 @@ def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_
 
     check_equal_bytes(tmp_path, line_of, lambda part: content(tmp_path / part / "run"), (1,), [(0.5, 1, 1)])
     assert last_row(tmp_path / "1")["eval/catch_rate"] > 0.95
-
-
-def test_returns_begin_and_end_with_their_episodes_as_in_gymnasium() -> None:
-    """Of episodes that are cut off; where one terminates, Gymnasium takes its last reward alone."""
-    mode = AutoresetMode.SAME_STEP
-    envs = SyncVectorEnv([partial(gymnasium.make, "Pendulum-v1", max_episode_steps=7)] * 3, autoreset_mode=mode)
-    wrapped, scale = NormalizeReward(envs, gamma=0.9), RewardScale(0.9, 3, "cpu")
-    wrapped.reset(seed=1)
-    rewards, done = torch.zeros(50, 3), torch.zeros(50, 3, dtype=torch.bool)
-    for step in range(50):
-        _, scaled, _, cut, _ = wrapped.step(np.zeros((3, 1), np.float32))
-        rewards[step] = torch.tensor(scaled * np.sqrt(wrapped.return_rms.var + 1e-8))
-        done[step] = torch.tensor(cut)
-    assert int(done.sum()) == 21
-    last = scale.scale(rewards, done, lambda mine: mine)[-1]
-    assert torch.allclose(last.double(), torch.tensor(scaled), rtol=1e-4)
-    assert torch.allclose(scale.returns, torch.tensor(wrapped.accumulated_reward, dtype=torch.float64), rtol=1e-5)

@@ -123,9 +123,12 @@ def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
 ) -> None:
     made = looking(tmp_path, "two_channel", schedule__steps=2, data__prompt="Find: {categories}.", packing__max_length=256)
     assert main([*made, "--data.val="]) == 2 and "evaluation.every: 1" in capsys.readouterr().err
+    assert main([*made, "--budget.seconds=0.01"]) == 0
+    assert "Test was measured" not in (tmp_path / "run" / "README.md").read_text()
     assert main(made) == 0
     run, told = tmp_path / "run", rows(tmp_path / "run")
     card = (run / "README.md").read_text()
+    assert "\nTest was measured 2 times, as the run ended before and went on: it is sealed no longer.\n" in card
     names = json.loads((run / "commit.json").read_text())["state"]["categories"]
     assert card.startswith("# run\n\nA detector") and len(names) > 2 and all(f"| {each} | " in card for each in names)
     assert (

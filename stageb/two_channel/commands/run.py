@@ -160,6 +160,8 @@ def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
         for name, said in FIGURES.items()
     ]
     lines = _format_table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
+    if (times := sum("eval/mAP" in row for row in rows)) > 1:
+        lines += ["", f"Test was measured {times} times, as the run ended before and went on: it is sealed no longer."]
     if best and "threshold" in best:
         said = (
             f"On val, F1 is largest for boxes with scores of at least {best['threshold']:.4g}: `stageb predict` keeps those."
