@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
 from stageb.guidance.rules.judge import read_rules
-from stageb.guidance.rules.predicates import CompiledRule, make_judge
+from stageb.guidance.rules.predicates import CompiledRule, PointsReached, make_judge, unreadable
 from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
@@ -95,6 +96,24 @@ def test_planted_rules_are_found_and_proven(
     if labels == 3:
         page = (run / "report.html").read_text()
         assert "judged queue c" in page and "Found (recall)" in page and "Missed failure" not in page
+
+
+def test_a_label_that_most_points_give_is_learnt_as_cards(tmp_path: Path) -> None:
+    """Each label has points for values of all fields: no list of few conditions says that."""
+    rng, rows = random.Random(1), []
+    for _ in range(900):
+        said = [rng.randrange(3) for _ in range(9)]
+        points = [2 * said.count(value) + (said[0] == value) for value in range(3)]
+        rows.append(
+            (f"queue {'abc'[points.index(max(points))]}", "; ".join(f"field {n}: v{each}" for n, each in enumerate(said)))
+        )
+    run = learn(write(tmp_path / "t.jsonl", rows), tmp_path / "out")
+    assert read_rows(run, "metrics.jsonl")[-1]["acc"] > 0.9
+    guidance = read_guidance(run)["mail"]
+    default, *cards = guidance.rules
+    assert default.text.startswith("A ticket is queue ") and len(cards) == 3
+    assert all(re.match(r"Queue [abc] if it has -?\d+ points or more: -?\d ", card.text) for card in cards)
+    assert all(card.metadata["sources"] for card in cards)
 
 
 def test_labels_dealt_by_chance_teach_nothing(tmp_path: Path) -> None:
@@ -179,6 +198,25 @@ def test_of_rules_that_disagree_the_first_wins() -> None:
     rules = [CompiledRule("G1", "", ("c",), lambda _: True), CompiledRule("G2", "", ("b",), lambda _: True)]
     assert make_judge(rules, "G0", LABELS)(READING) == ("c", "G1", ())
     assert make_judge([], "G0", LABELS)(READING) == ("a", "G0", ())
+
+
+@given(st.lists(st.tuples(st.sampled_from(LABELS), st.integers(-3, 3)), min_size=1, max_size=6), st.booleans())
+def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
+    above: list[tuple[str, int]], has_unread: bool
+) -> None:
+    cards = [
+        CompiledRule(f"G{n}", "", (label,), PointsReached(-points, (0, lambda _: True)))
+        for n, (label, points) in enumerate(above, 1)
+    ]
+    unread = [CompiledRule("G9", "", LABELS, unreadable)] if has_unread else []
+    last = CompiledRule("G8", "", ("d",), lambda _: True)
+    found = make_judge([*cards, *unread, last], "G0", LABELS)(READING)
+    most = max(points for _, points in above)
+    first = next(n for n, (_, points) in enumerate(above) if points == most)
+    if has_unread:
+        assert found == (None, "", ("G9",))
+    else:
+        assert found[:2] == ((above[first][0], f"G{first + 1}") if most >= 0 else ("d", "G8"))
 
 
 def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:

@@ -21,6 +21,7 @@ from stageb.guidance.learning.gate.judge import ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.scorecards import judge_compared
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import (
@@ -191,11 +192,11 @@ class _Teacher:
         whole = learn_whole(self._material, folds) if len(folds) > 1 else None
         while whole:
             edit = self._edit(whole, sum(folds))
-            if edit is None or fits(edit.guidance, self.tools):
+            if edit is None or (fits(edit.guidance, self.tools) and _has_cards(edit, whole)):
                 return (whole, edit) if edit else None
             whole = (
-                learn_whole(self._material, folds, len(whole.card.points) // 2)
-                if whole.card
+                learn_whole(self._material, folds, max(len(card.points) for card in whole.cards.values()) // 2)
+                if whole.cards
                 else shorten(whole, self._material)
             )
         return None
@@ -227,11 +228,13 @@ class _Teacher:
     def _sources(self, whole: Whole, rule: WrittenRule, among: int) -> tuple[str, ...]:
         """The first tickets that a rule judges rightly, of those that it speaks of."""
         fails = self._material.fails
+        of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
         if rule.line:
-            of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
             held = hold_together(self._material.masks, rule.line) & of_verdict
-        else:
+        elif whole.card:
             held = judge_whole(whole, self._material, among) & fails
+        else:
+            held = judge_compared(whole.cards, self._material.masks, among)[rule.verdict] & of_verdict
         held = held & among or among
         return tuple(self.bundle.judged[place].ticket.key for place in _first(held))
 
@@ -241,6 +244,11 @@ def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -
     judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
     tickets = [tools.tickets[i] for i in positions]
     return [(judge(reading(ticket)).verdict or guidance.labels[0]) == ticket.label for ticket in tickets]
+
+
+def _has_cards(edit: Edit, whole: Whole) -> bool:
+    """Whether all cards became rules: one that is too long is not read back, and the others are nothing without it."""
+    return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= len(whole.cards)
 
 
 def _takes_rules(edit: Edit) -> bool:

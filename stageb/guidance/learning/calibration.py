@@ -106,14 +106,15 @@ def measure_calibration_error(
 
 
 def fit_logistic(
-    rows: Numbers, labels: Numbers, counts: Numbers, first: Numbers, ridge: Numbers, prior: Numbers | float = 0.0
+    rows: Numbers, labels: Numbers, counts: Numbers, first: Numbers, ridge: Numbers, beside: Numbers | float = 0.0
 ) -> Numbers:
-    """The weights of a logistic regression in which each row ``counts`` so much, drawn to ``prior`` by ``ridge``: Newton's
-    method, from ``first`` on. Of several regressions at once, where the arrays have one more axis before theirs."""
+    """The weights of a logistic regression in which each row ``counts`` so much, and has log-odds ``beside`` those of the
+    weights, which are drawn to 0 by ``ridge``: Newton's method, from ``first`` on. Of several regressions at once, where
+    the arrays have one more axis before theirs."""
     fitted, turned, drawn = first.copy(), rows.swapaxes(-1, -2), np.diag(ridge)
     for _ in range(STEPS):
-        chances = find_chances(_times(rows, fitted))
-        slope = _times(turned, counts * (chances - labels)) + ridge * (fitted - prior)
+        chances = find_chances(_times(rows, fitted) + beside)
+        slope = _times(turned, counts * (chances - labels)) + ridge * fitted
         bend = (turned * (counts * chances * (1 - chances) + 1e-9)[..., None, :]) @ rows + drawn
         step = np.linalg.solve(bend, slope[..., None])[..., 0]
         fitted -= np.clip(step, -LONGEST_STEP, LONGEST_STEP)

@@ -1,4 +1,4 @@
-"""Scorecards: conditions with small whole points, and the sum from which a ticket fails.
+"""Scorecards: conditions with small whole points, and the sum from which a ticket fails, or has a label.
 
 Conditions are chosen one after the other, for a logistic regression with a small penalty on large weights: of all of them,
 the one that lowers the loss most, to the second order; then all weights are fitted anew. Of every size, the weights are made
@@ -6,26 +6,41 @@ whole: multiplied so that the largest is between 1 and ``MOST_POINTS``, and roun
 (Liu et al., "FasterRisk: fast and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear integer
 models for optimized medical scoring systems", 2016). Which size is used is decided on tickets that taught none of them
 (``whole.py``).
+
+Labels of a mission's own have a card each, and of those that a ticket reaches the one counts that it is furthest above.
+Cards grow in turns, each by a condition or by two that hold together: for a softmax over labels, in which one label's card
+is fitted beside those of the others as they stand. All are made whole by one multiplier, since they are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations
 from math import floor, log
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
-from stageb.guidance.learning.terms import Masks, Term, unpack
+from stageb.guidance.learning.terms import Line, Masks, Term, hold_together, repack, unpack
+from stageb.guidance.words.types import Verdict
 
 MOST_TERMS = 20  # of a card
 MOST_POINTS = 5  # of a condition, more or less
-FEWEST = 3  # tickets for which a condition must hold, and not hold
+FEWEST = 3  # tickets for which a condition must hold, and not hold; of a label that has a card
+FEWEST_TOGETHER = 5  # tickets for which two conditions must hold together
 TRIED = 1500  # conditions: those that tell most by themselves
 PENALTY = 0.5  # half of it times the square of each weight is added to the loss
 SCALES = 9  # multipliers that are tried
+MOST_COMPARED = 100  # lines of a card that is compared with others
+MOST_COMPARED_POINTS = 9  # of one of them, more or less
+PAIRED = 100  # conditions that may be joined in pairs: those that tell most by themselves
+OF_FIELD = 4  # of one field, before any other has had its turn
+MORE = 10  # lines of a card, for each of which one more is added at once
 
 Sums = dict[int, int]
 """A sum of points -> the tickets that have it."""
@@ -33,10 +48,14 @@ Sums = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """A ticket fails if it has ``least`` points or more."""
+    """A ticket fails, or has the card's label, if it has ``least`` points or more."""
 
-    points: Mapping[Term, int]  # in the order in which they came
+    points: Mapping[Line, int]  # in the order in which they came
     least: int
+
+
+Cards = Mapping[Verdict, Scorecard]
+"""A card for each label, which are compared: of those that a ticket is furthest above the first counts."""
 
 
 def grow_cards(
@@ -59,7 +78,7 @@ def grow_cards(
     tried = np.sort(np.argsort(-gains, kind="stable")[:TRIED])
     rows, cards, chosen = rows[tried], list[Scorecard](), list[int]()
     design = constant
-    while len(chosen) < min(longest, len(tried)):
+    while len(chosen) < min(longest, MOST_TERMS, len(tried)):
         gains = _promise(rows, labels, weights, design @ fitted)
         gains[chosen] = -1
         chosen.append(int(np.argmax(gains)))
@@ -67,7 +86,9 @@ def grow_cards(
         fitted = _fit(design, labels, weights, np.append(fitted, 0.0))
         card = _round(design, labels, weights, fitted, even)
         if card:
-            points = {terms[tried[place]]: score for place, score in zip(chosen, card[0], strict=True) if score}
+            points: dict[Line, int] = {
+                (terms[tried[place]],): score for place, score in zip(chosen, card[0], strict=True) if score
+            }
             cards.append(Scorecard(points, card[1]))
     return cards
 
@@ -75,14 +96,50 @@ def grow_cards(
 def fail_by(card: Scorecard, masks: Masks, among: int) -> int:
     """The tickets ``among`` these that fail by a card."""
     sums: Sums = {0: among}
-    for term, points in card.points.items():
+    for line, points in card.points.items():
+        held = hold_together(masks, line)
         further: Sums = {}
         for total, tickets in sums.items():
-            for reached, some in ((total + points, tickets & masks[term]), (total, tickets & ~masks[term])):
+            for reached, some in ((total + points, tickets & held), (total, tickets & ~held)):
                 if some:
                     further[reached] = further.get(reached, 0) | some
         sums = further
     return sum(mask for total, mask in sums.items() if total >= card.least)
+
+
+def grow_compared(
+    masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int, paired: int = PAIRED
+) -> list[Cards]:
+    """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
+    ``labelled``; so many conditions may be joined in pairs."""
+    labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
+    among &= reduce(or_, (labelled[label] for label in labels), 0)
+    terms = _distinct(masks, among)
+    if not terms or len(labels) < 2:
+        return []
+    rows = unpack([masks[term] for term in terms], among).astype(np.float32)
+    wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
+    scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
+    growing = [
+        _Growing(mine, *_find_lines(terms, rows, mine, score, paired)) for mine, score in zip(wanted, scores, strict=True)
+    ]
+    found: list[Cards] = []
+    while len(found) < longest and all(len(each.chosen) < longest for each in growing):
+        for place, each in enumerate(growing):
+            others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
+            scores[place] = each.lengthen(scores[place] - others, others)
+        found.append(_round_together(dict(zip(labels, growing, strict=True)), default=[*labelled][-1]))
+    return found
+
+
+def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]:
+    """The tickets ``among`` these that have each label by its card; of those that reach none nothing is said."""
+    above = []
+    for card in cards.values():
+        rows = unpack([hold_together(masks, line) for line in card.points], among).astype(np.int64)
+        above.append(np.array([*card.points.values()], np.int64) @ rows - card.least)
+    first, is_reached = np.argmax(above, axis=0), np.max(above, axis=0) >= 0
+    return {label: repack((first == place) & is_reached, among) for place, label in enumerate(cards)}
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
@@ -100,6 +157,84 @@ def _distinct(masks: Masks, among: int) -> list[Term]:
     return [*found.values()]
 
 
+class _Growing:
+    """A label's card while it grows."""
+
+    def __init__(self, wanted: Numbers, lines: Sequence[Line], rows: NDArray[np.float32]) -> None:
+        self.wanted, self.lines, self._rows = wanted, lines, rows  # of each line the tickets for which it holds
+        self.chosen: list[int] = []
+        self.design, self.fitted = np.ones((len(wanted), 1)), np.zeros(1)
+
+    def lengthen(self, log_odds: Numbers, others: Numbers) -> Numbers:
+        """The label's scores with some lines more, beside what ``others`` have; ``log_odds`` are those before."""
+        if len(self.chosen) < len(self.lines):
+            even = np.ones(len(self.wanted))
+            gains = _promise(self._rows, self.wanted, even, log_odds)
+            gains[self.chosen] = -np.inf
+            left, count = len(self.lines) - len(self.chosen), 1 + len(self.chosen) // MORE
+            further = np.argsort(-gains, kind="stable")[: min(left, count)].tolist()
+            self.chosen += further
+            self.design = np.column_stack([self.design, self._rows[further].T])
+            self.fitted = _fit(self.design, self.wanted, even, np.append(self.fitted, np.zeros(len(further))), -others)
+        scores: Numbers = self.design @ self.fitted
+        return scores
+
+
+def _find_lines(
+    terms: Sequence[Term], rows: NDArray[np.float32], wanted: Numbers, log_odds: Numbers, paired: int
+) -> tuple[list[Line], NDArray[np.float32]]:
+    """What may have points on a label's card: the conditions that tell most by themselves, and of pairs of the first ones
+    those that tell most more than either."""
+    even = np.ones(len(wanted))
+    alone = _promise(rows, wanted, even, log_odds)
+    order = np.argsort(-alone, kind="stable")
+    turns, seen = [], Counter[str]()
+    for place in order.tolist():
+        name = terms[place].condition.name  # none where words are mentioned
+        turns.append(seen[name] // OF_FIELD if name else 0)
+        seen[name] += 1
+    tried, joined = np.sort(order[:TRIED]), np.sort(order[np.argsort(turns, kind="stable")[:paired]])
+    pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)
+    both = rows[pairs[:, 0]] * rows[pairs[:, 1]]
+    held = both.sum(axis=1)
+    more = _promise(both, wanted, even, log_odds) - alone[pairs].max(axis=1)
+    more[(held < FEWEST_TOGETHER) | (held == rows.sum(axis=1)[pairs].min(axis=1))] = -np.inf
+    first = np.argsort(-more, kind="stable")[:TRIED]
+    first = np.sort(first[more[first] > -np.inf])
+    lines: list[Line] = [(terms[place],) for place in tried]
+    lines += [(terms[one], terms[other]) for one, other in pairs[first]]
+    return lines, np.concatenate([rows[tried], both[first]])
+
+
+def _round_together(growing: Mapping[Verdict, _Growing], default: Verdict) -> Cards:
+    """Whole points by the multiplier of least loss, and limits that are as high as those under which most train tickets are
+    judged right, where one that reaches none has the label ``default``."""
+    largest = max(float(np.abs(each.fitted[1:]).max(initial=0)) for each in growing.values())
+    if largest < 1e-6:
+        return {}
+    wanted = np.array([each.wanted for each in growing.values()])
+
+    def scale(times: float) -> tuple[float, list[Numbers], Numbers]:
+        points = [np.round(times * each.fitted) for each in growing.values()]
+        sums = np.array([each.design @ some for each, some in zip(growing.values(), points, strict=True)])
+        loss = float((np.logaddexp.reduce(sums / times) - (wanted * sums / times).sum(axis=0)).sum())
+        return round(loss, 6), points, sums
+
+    scales = [scale(most / largest) for most in np.linspace(1, MOST_COMPARED_POINTS, SCALES)]
+    _, points, sums = min(scales, key=lambda each: each[0])
+    most, is_right = sums.max(axis=0), np.take_along_axis(wanted, sums.argmax(axis=0)[None], axis=0)[0]
+    is_default = np.array([label == default for label in growing]) @ wanted
+    limits = np.unique(most)[::-1]  # of sums, that a card must reach; the highest first
+    limit = limits[np.argmax([np.where(most >= each, is_right, is_default).sum() for each in limits])]
+    return {
+        label: Scorecard(
+            {each.lines[place]: int(score) for place, score in zip(each.chosen, some[1:], strict=True) if score},
+            int(limit - some[0]),
+        )
+        for (label, each), some in zip(growing.items(), points, strict=True)
+    }
+
+
 def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:
     """How much each condition would lower the loss, to the second order, if its weight and the constant were fitted."""
     chances = find_chances(log_odds)
@@ -109,9 +244,10 @@ def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_o
     return gains.astype(np.float64).round(3)  # what differs less is the same, in whatever order it was summed up
 
 
-def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers) -> Numbers:
+def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, beside: Numbers | float = 0.0) -> Numbers:
     """The weights of least loss, that of the constant first."""
-    return fit_logistic(design, labels, weights, first, np.array([1e-6] + [PENALTY] * (len(first) - 1)))
+    ridge = np.array([1e-6] + [PENALTY] * (len(first) - 1))
+    return fit_logistic(design, labels, weights, first, ridge, beside=beside)
 
 
 def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float) -> tuple[list[int], int] | None:

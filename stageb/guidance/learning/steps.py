@@ -43,7 +43,7 @@ from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 CREDITED_ON = 96  # tickets that say what each rule earns
-LABELS = 8  # for so many, or fewer, are limits on rules and tokens meant; for more they grow
+LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
@@ -349,8 +349,7 @@ def make_judge(mission: MissionState, tools: Tools) -> Judge:
 
 def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:
     """How the mission's present guidance judges tickets, as far as that is known."""
-    merits = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
-    return Verdicts().plus(mission.guidance, merits)
+    return Verdicts().plus(mission.guidance, {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()})
 
 
 def _edits(
@@ -393,8 +392,9 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 
 
 def fits(guidance: Guidance, tools: Tools) -> bool:
-    """Whether a guidance's rules are within the limits, in number and tokens."""
-    config, times = tools.config.reflection, max(1.0, len(guidance.labels) / LABELS)
+    """Whether a guidance's rules are within the limits, in number and tokens: of each label of its own that code judges."""
+    config, labels, by_model = tools.config.reflection, guidance.labels, tools.config.runner.judge == "model"
+    times = max(1.0, len(labels) / LABELS) if by_model or labels == PASS_FAIL else len(labels)
     guidance = replace(guidance, rules=tuple(rule for rule in guidance.rules if not rule.is_background))
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
     return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times

@@ -121,6 +121,13 @@ def unpack(masks: Sequence[int], among: int) -> NDArray[np.uint8]:
     return flags[1:, flags[0] == 1]
 
 
+def repack(flags: NDArray[np.bool_], among: int) -> int:
+    """The tickets ``among`` these of which the flag is set, one flag for each of them: what undoes ``unpack``."""
+    every = np.unpackbits(pack([among]).view(np.uint8), bitorder="little")
+    every[every == 1] = flags
+    return int.from_bytes(np.packbits(every, bitorder="little").tobytes(), "little")
+
+
 def find_counts(masks: Masks, gaps: Masks, fails: int, passes: int) -> dict[Term, int]:
     """The terms "at least so many of these conditions", and their denials, for the conditions of which the count tells most
     whether a ticket is one of ``fails`` or of ``passes``; none where none does. What some tickets do not tell is not

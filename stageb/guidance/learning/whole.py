@@ -7,7 +7,8 @@ those that cost the same, and none at all where the present guidance costs as li
 list; it is taken if it costs less by more than a standard error.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
-is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995).
+is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
+these are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from functools import cache, partial
 from math import inf, sqrt
 
 from stageb.guidance.learning.lists import COMPUTED, cover
-from stageb.guidance.learning.scorecards import MOST_TERMS, Scorecard, fail_by, grow_cards
+from stageb.guidance.learning.scorecards import (
+    MOST_COMPARED,
+    PAIRED,
+    Cards,
+    Scorecard,
+    fail_by,
+    grow_cards,
+    grow_compared,
+    judge_compared,
+)
 from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any, hold_together
 from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.expression import All, Expression, Points, negate
@@ -53,28 +63,34 @@ class Material:
 class Whole:
     """What to make of the guidance: lines or a card, with the present rules or in their place."""
 
-    verdict: Verdict  # of the tickets for which a line holds; of a card always fail; of ``lists``: of none
+    verdict: Verdict  # of the tickets for which a line holds, or that reach the card; of ``lists``: of none
     replaces: bool  # the present rules: then a ticket without a line has the other verdict
     lines: tuple[Line, ...] = ()
     card: Scorecard | None = None
-    lists: tuple[Whole, ...] = ()  # of labels of its own: the lines of each, where those before it do not hold
+    lists: tuple[Whole, ...] = ()  # of labels of its own: the lines of each, where those before it do not hold; or the cards
     cost: float = 0.0  # of a ticket, estimated on tickets that did not teach it
     present: float = 0.0  # the same of the present guidance
     won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
     lost: float = 0.0  # that it judges worse
     gain: float = 0.0  # what it costs less than the present guidance, in standard errors, estimated likewise
 
+    @property
+    def cards(self) -> Cards:
+        """By label, where there are cards."""
+        return {each.verdict: each.card for each in (self, *self.lists) if each.card}
+
 
 _Kind = Callable[[Material, int], "list[Whole]"]
 """What is learnt from the tickets of a mask: one whole guidance for each size, the smallest first."""
 
 
-def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_TERMS) -> Whole | None:
+def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_COMPARED) -> Whole | None:
     """The guidance that these tickets teach, each of them in one of the masks ``folds``, cards having ``longest`` lines at
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
     present = material.fails ^ material.judged_fail
-    best = _learn_by_label(material, folds) if material.labelled else _learn_of_two(material, folds, longest)
+    learn = _learn_of_labels if material.labelled else _learn_of_two
+    best = learn(material, folds, longest)
     if not best or _cost(best[1], material) >= _cost(present & among, material):
         return None
     whole, wrong = best
@@ -109,7 +125,7 @@ def shorten(whole: Whole, material: Material) -> Whole | None:
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
     """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
-    if whole.card:
+    if whole.cards:
         return 0
     named = {each for line in whole.lines for term in line for each in (term, *map(Term, term.condition.parts))}
     possible = {term: material.masks[term] | material.gaps.get(term, 0) for term in named if term.condition.kind != "count"}
@@ -136,6 +152,17 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
     card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
     is_better = card and (not best or _find_gain(card[1], best[1], material, sum(folds)) > 1)
     return card if is_better else best
+
+
+def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
+    """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
+    among, lists = sum(folds), _learn_by_label(material, folds)
+    if lists and _find_gain(0, lists[1], material, among) <= 1:  # no card can be better
+        return lists
+    kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
+    cards = _choose_size(kinds, material, folds, slack=1.0)
+    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among) > 1)
+    return cards if is_better else lists
 
 
 def _learn_by_label(material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
@@ -230,25 +257,47 @@ def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
     return [Whole("fail", True, card=card) for card in cards]
 
 
-def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
+def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:
+    grown = grow_compared(material.masks, material.labelled, among & ~material.held, longest, paired)
+    each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]
+    return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
+
+
+def _choose_size(
+    kinds: Sequence[_Kind], material: Material, folds: Sequence[int], slack: float = 0.0
+) -> tuple[Whole, int] | None:
     """Of these kinds the one and its size that costs least, learnt from all tickets, and which it judges wrong out of fold;
-    a kind that has fewer sizes without some fold is judged there by its largest. None where nothing is found."""
+    a kind that has fewer sizes without some fold is judged there by its largest. With ``slack``, the first kind and its
+    smallest size that cost no more than so many standard errors more. None where nothing is found."""
     among = sum(folds)
-    best: tuple[float, int, int, _Kind, int] | None = None
+    tried: list[tuple[float, int, int, _Kind, int]] = []
     for place, kind in enumerate(kinds):
         by_fold = [(fold, kind(material, among & ~fold)) for fold in folds]
         for size in range(1, max(len(wholes) for _, wholes in by_fold) + 1):
             wrong = 0
             for fold, wholes in by_fold:
                 whole = wholes[min(size, len(wholes)) - 1] if wholes else Whole("fail", False)
-                wrong |= fold & (judge_whole(whole, material, fold) ^ material.fails)
-                wrong |= find_undecided(whole, material, fold)  # nobody knows what a model would say
-            found = _cost(wrong, material), size, place, kind, wrong
-            best = min(best, found, key=lambda each: each[:3]) if best else found
-    if best is None:
+                wrong |= _find_wrong(whole, material, fold)
+            tried.append((_cost(wrong, material), size, place, kind, wrong))
+    if not tried:
         return None
+    best = min(tried, key=lambda each: each[:3])
+    if slack:
+        best = next(each for each in tried if _find_gain(best[4], each[4], material, among) <= slack)
     wholes = best[3](material, among)
     return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
+
+
+def _find_wrong(whole: Whole, material: Material, among: int) -> int:
+    """The tickets ``among`` these that it judges wrong, or not at all: nobody knows what a model would say."""
+    if whole.cards and material.labelled:
+        present, free = material.fails ^ material.judged_fail, among & ~material.held
+        judged = judge_compared(whole.cards, material.masks, free)
+        *_, default = material.labelled
+        judged[default] = judged.get(default, 0) | free & ~sum(judged.values())
+        right = sum(mask & material.labelled[label] for label, mask in judged.items())
+        return free & ~right | among & material.held & present
+    return among & (judge_whole(whole, material, among) ^ material.fails) | find_undecided(whole, material, among)
 
 
 def _cost(wrong: int, material: Material) -> float:
@@ -288,7 +337,7 @@ def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Writ
         code = parse_rule(f"{opening}{clue_text((condition,), words)}{end}", vocabulary, words)
         return None if isinstance(code, OutOfReach) else code.condition
 
-    codes = [(_card_code(whole.card, read), None)] if whole.card else _line_codes(whole, read)
+    codes = [(_card_code(whole, whole.card, read), None)] if whole.card else _line_codes(whole, read)
     texts = [(write_rule(code, words), code, line) for code, line in codes if code]
     return [
         WrittenRule(text, line, whole.verdict)
@@ -301,14 +350,17 @@ def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
     return isinstance(read, RuleCode) and (read.verdict, read.expression) == (code.verdict, code.expression)
 
 
-def _card_code(card: Scorecard, read: Read) -> RuleCode | None:
+def _card_code(whole: Whole, card: Scorecard, read: Read) -> RuleCode | None:
     """A card as one rule: where a ticket without any point fails, by what keeps it from failing."""
-    scored = [(points, read(term.condition)) for term, points in card.points.items()]
-    parts = [(points, part) for points, part in scored if part]
+    parts: list[tuple[int, Expression]] = []
+    for line, points in card.points.items():
+        known = [part for term in line if (part := read(term.condition))]
+        if len(known) == len(line):
+            parts.append((points, known[0] if len(known) == 1 else All(tuple(known))))
     if not parts:
         return None
-    if card.least > 0:
-        return RuleCode("fail", Points(card.least, tuple(parts)))
+    if card.least > 0 or whole.verdict != "fail":
+        return RuleCode(whole.verdict, Points(card.least, tuple(parts)))
     return RuleCode("fail", None, Points(1 - card.least, tuple((-points, part) for points, part in parts)))
 
 

@@ -152,7 +152,7 @@ def _write_predicate(expression: Expression) -> str:
         return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
     if isinstance(expression, Points):
         scored = ", ".join(f"({points}, {_write_predicate(part)})" for points, part in expression.parts)
-        return f"has_points({expression.least}, {scored})"
+        return f"PointsReached({expression.least}, {scored})"
     parts = ", ".join(map(_write_predicate, expression.parts))
     if isinstance(expression, AtLeast):
         return f"at_least({expression.count}, {parts})"

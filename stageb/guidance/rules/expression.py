@@ -99,7 +99,7 @@ def compile_expression(expression: Expression) -> Predicate:
     if isinstance(expression, Arithmetic):
         return MAKERS[expression.relation](expression.left, expression.right)
     if isinstance(expression, Points):
-        return predicates.has_points(
+        return predicates.PointsReached(
             expression.least, *((points, compile_expression(part)) for points, part in expression.parts)
         )
     parts = map(compile_expression, expression.parts)

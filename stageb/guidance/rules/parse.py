@@ -11,8 +11,8 @@
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
-               | "it has" COUNT "points or more:" scored {";" scored}      the whole of a condition
-    scored     = INTEGER "if" atom
+               | "it has" INTEGER "points or more:" scored {";" scored}      the whole of a condition
+    scored     = INTEGER "if" all
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
@@ -37,7 +37,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.types import Verdict
 
-LONGEST = 2000  # characters of a rule that is read
+LONGEST = 4000  # characters of a rule that is read
 PIECES = 24  # between "and" and "or", at most
 _OPERATOR = re.compile(rf" ([{re.escape(''.join(OPERATORS))}]) ")
 
@@ -137,7 +137,7 @@ class _RuleReader:
         longest_first = sorted(grammar.relations.items(), key=lambda item: -len(item[0]))
         self._relations = [(re.compile(re.escape(mark)), *said) for mark, said in longest_first]
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
-        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(\d{1,3})")
+        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(-?\d{1,3})")
         self._points = re.compile(f"{opening}(.+)")
         self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
         self._scored = re.compile(rf"(-?\d{{1,2}}){re.escape(grammar.scored)}(.+)")
@@ -257,9 +257,11 @@ class _RuleReader:
         parts: list[tuple[int, Expression]] = []
         for piece in text.split(self._grammar.part):
             scored = self._scored.fullmatch(piece)
-            part = self._atom(scored[2]) if scored else OutOfReach(f"{piece!r} does not say what has points")
+            part = self.read(scored[2]) if scored else OutOfReach(f"{piece!r} does not say what has points")
             if isinstance(part, OutOfReach):
                 return part
+            if isinstance(part, Some | Points):
+                return OutOfReach(f"{piece!r} gives points for more than conditions that hold together")
             assert scored  # or it would be out of reach
             parts.append((int(scored[1]), part))
         return Points(least, tuple(parts))

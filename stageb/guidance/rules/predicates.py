@@ -7,6 +7,7 @@ if the part could turn it. ``export.py`` writes this file into the modules that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from stageb.guidance.rules.cells import are_comparable, fold_value, parse_number, parse_quantity
@@ -130,13 +131,18 @@ def at_least(count: int, *parts: Predicate) -> Predicate:
     return holds
 
 
-def has_points(least: int, *parts: tuple[int, Predicate]) -> Predicate:
+class PointsReached:
     """The parts that hold have so many points together, or more. One of which the ticket does not tell has none."""
 
-    def holds(ticket: Reading) -> bool | None:
-        return sum(points for points, part in parts if part(ticket)) >= least
+    def __init__(self, least: int, *parts: tuple[int, Predicate]) -> None:
+        self._least, self._parts = least, parts
 
-    return holds
+    def __call__(self, ticket: Reading) -> bool | None:
+        return self.count_above(ticket) >= 0
+
+    def count_above(self, ticket: Reading) -> int:
+        """The points above the least."""
+        return sum(points for points, part in self._parts if part(ticket)) - self._least
 
 
 def deny(part: Predicate) -> Predicate:
@@ -173,27 +179,43 @@ class Ruling(NamedTuple):
 
 def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]) -> Callable[[Reading], Ruling]:
     """What gives the verdict on a ticket: that of the first rule that holds, and where none does, the first of ``labels``.
-    Where these are pass and fail, rules that pass stand before those that fail, whatever their numbers.
+    Where these are pass and fail, rules that pass stand before those that fail, whatever their numbers. Of other labels,
+    rules with points that stand side by side are compared: of those that hold, the one decides that the ticket is furthest
+    above, the first of equals.
 
     None where that hangs on a rule that is unreadable, or on what the ticket does not tell.
     """
     rules = tuple(rules)
     tests = [(rule.holds, Ruling(verdict, rule.key)) for rule in rules for verdict in rule.verdicts]
     if labels == ("pass", "fail"):
-        tests.sort(key=lambda test: test[1].verdict == "fail")
+        runs = [(False, sorted(tests, key=lambda test: test[1].verdict == "fail"))]
+    else:
+        runs = [(are_compared, [*run]) for are_compared, run in groupby(tests, key=_may_have_points)]
     by_headline = Ruling(labels[0], headline)
 
     def judge(ticket: Reading) -> Ruling:
         unknown: list[Ruling] = []
-        for holds, ruling in tests:
-            found = holds(ticket)
-            if found:
-                return _decide(ruling, unknown)
-            if found is None:
-                unknown.append(ruling)
+        for are_compared, run in runs:
+            if are_compared:
+                unknown += [ruling for holds, ruling in run if holds is unreadable]
+                above = [(holds.count_above(ticket), ruling) for holds, ruling in run if isinstance(holds, PointsReached)]
+                most, ruling = max(above, key=lambda each: each[0], default=(-1, by_headline))
+                if most >= 0:
+                    return _decide(ruling, unknown)
+                continue
+            for holds, ruling in run:
+                found = holds(ticket)
+                if found:
+                    return _decide(ruling, unknown)
+                if found is None:
+                    unknown.append(ruling)
         return _decide(by_headline, unknown)
 
     return judge
+
+
+def _may_have_points(test: tuple[Predicate, Ruling]) -> bool:
+    return isinstance(test[0], PointsReached) or test[0] is unreadable
 
 
 def _decide(ruling: Ruling, unknown: Sequence[Ruling]) -> Ruling:

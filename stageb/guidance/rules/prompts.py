@@ -65,7 +65,10 @@ _FORMS: dict[str, dict[str, str]] = {  # of the verdict words that a language ha
 _TEMPLATES = {"en": EN, "zh": ZH}
 _LISTED = {"en": ("{}, {}", "{} or {}"), "zh": ("{}、{}", "{}或{}")}
 _FIRST = {"en": "one that begins with {} wins", "zh": "以“{}”开头的规则优先"}  # which of two rules wins
-_FIRST_RULE = {"en": "the first wins", "zh": "最前面的优先"}  # the same of labels other than pass and fail
+_FIRST_RULE = {  # the same of labels other than pass and fail
+    "en": "the first wins, and of neighbours with points the one furthest above its least",
+    "zh": "最前面的优先，相邻的计分规则则以超出最低分最多者优先",
+}
 _LABEL_HEADLINE = {
     "en": "A ticket is <first label> unless a rule says otherwise.",
     "zh": "除非有规则另行判定，否则为<first label>。",

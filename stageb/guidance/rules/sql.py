@@ -9,8 +9,7 @@ import json
 import math
 import sqlite3
 import string
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
@@ -19,7 +18,6 @@ from stageb.guidance.rules.cells import (
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,
-    fold_text,
     fold_unit,
     fold_value,
     parse_number,
@@ -29,7 +27,7 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import Computed, Reading
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
@@ -54,17 +52,6 @@ def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list
         marks = ", ".join("?" * len(quoted))
         opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
         return [found[-2] for found in opened.execute(_write_query(mission, is_one_of_many=False))]
-
-
-def find_letters(readings: Iterable[Reading]) -> str:
-    """The letters beyond ASCII of tickets' values that are the same in any case, alone and beside others."""
-    found = {letter for each in readings for value in each.pairs.values() if not value.isascii() for letter in value}
-    return "".join(sorted(letter for letter in found if not letter.isascii() and _is_stable(letter)))
-
-
-def _is_stable(letter: str) -> bool:
-    is_mark = unicodedata.category(letter)[0] in "MZC"
-    return letter.isprintable() and not is_mark and fold_text(letter) == letter and letter not in "。−"
 
 
 def limit_to_sql(mission: CodedMission) -> CodedMission:
@@ -93,10 +80,10 @@ Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
 The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
 none. verdict is {verdicts}, or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
 speaks of the ticket. Each combination of values is judged once: the subquery judged has a column for each rule, whether it
-holds, and those that it goes by. Values are compared as stageb predict --by rules compares them. SQL cannot fold all
-letters and numbers that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of
-the rule in small letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is
-NULL. CHAR(10) is a line break: PostgreSQL and Oracle call it CHR."""
+holds, or how far above its least the points are of one that is compared, and those that it goes by. Values are compared as
+stageb predict --by rules compares them. SQL cannot fold all letters and numbers that exist: where a cell holds letters that
+the tickets of the export did not, unless it is a value of the rule in small letters, in capitals or with a capital at the
+beginning, or a number in a rare form, the comparison is NULL. CHAR(10) is a line break, CHR in PostgreSQL and Oracle."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
@@ -166,20 +153,27 @@ def _choose_by_side(tests: Sequence[_Test], _: Verdict) -> tuple[list[str], list
 
 
 def _choose_first(tests: Sequence[_Test], default: Verdict) -> tuple[list[str], list[str]]:
-    """The same where the first rule wins, ``default`` where none holds: NULL where an earlier one of another verdict may."""
+    """The same where the first rule wins, of several with points side by side the one that is furthest above, and
+    ``default`` where none holds: NULL where an earlier one of another verdict may."""
     verdicts, keys = list[str](), list[str]()
 
     def find_verdict(told: _Test) -> Verdict | None:
+        """None of a rule that is compared, or that may be."""
         code = told[0].code
-        return code.verdict if isinstance(code, RuleCode) else None
+        return code.verdict if isinstance(code, RuleCode) and not isinstance(code.expression, Points) else None
 
     for verdict, group in groupby(tests, find_verdict):
         run = list(group)
-        held = f"({' OR '.join(test for _, test in run)})"
+        held = f"({(' OR ' if verdict else ' + ').join(test for _, test in run)})"
         verdicts += [f"WHEN {held} THEN {_quote(verdict)}"] if verdict else []
         keys += [f"WHEN {test} THEN {_quote(rule.key)}" for rule, test in run if verdict]
         for cases in (verdicts, keys):
             cases.append(f"WHEN {held} IS NULL THEN NULL")
+        for rule, above in run:
+            if not verdict and isinstance(rule.code, RuleCode):
+                is_most = " AND ".join([f"{above} >= 0", *(f"{above} >= {other}" for _, other in run if other != above)])
+                verdicts.append(f"WHEN {is_most} THEN {_quote(rule.code.verdict)}")
+                keys.append(f"WHEN {is_most} THEN {_quote(rule.key)}")
     return [*verdicts, f"ELSE {_quote(default)}"], [*keys, f"ELSE {_quote(HEADLINE_KEY)}"]
 
 
@@ -205,11 +199,14 @@ class _Conditions:
         )
 
     def name(self, rule: CodedRule) -> str:
-        """What says whether a rule holds: its column, with the rule beside it."""
+        """A rule's column, the rule beside it: whether it holds, or if it is compared, how far its limit is exceeded."""
         if isinstance(rule.code, OutOfReach):
             return "NULL"
         said = f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}\n    "
-        return self._add("rules", rule.key, self.write(rule.code.expression), said)
+        told = rule.code.expression
+        if isinstance(told, Points) and self._mission.coded.labels != PASS_FAIL:
+            return self._add("rules", rule.key, f"{self._sum_up(told)} - ({told.least})", said)
+        return self._add("rules", rule.key, self.write(told), said)
 
     def _add(self, stage: str, name: str, condition: str, said: str = "") -> str:
         """A column of a stage, by the name that it is called from now on."""
@@ -228,9 +225,12 @@ class _Conditions:
         if isinstance(expression, AtLeast):
             return self._count(expression)
         if isinstance(expression, Points):
-            return f"{' + '.join(self._score(points, part) for points, part in expression.parts)} >= {expression.least}"
+            return f"{self._sum_up(expression)} >= {expression.least}"
         join = " AND " if isinstance(expression, All) else " OR "
         return join.join(f"({self.write(part)})" for part in expression.parts)
+
+    def _sum_up(self, expression: Points) -> str:
+        return " + ".join(self._score(points, part) for points, part in expression.parts)
 
     def _score(self, points: int, part: Expression) -> str:
         """The points of a part: 0 where the ticket does not tell, and unknown where SQL cannot."""

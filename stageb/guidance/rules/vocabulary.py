@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,
     MOST_PHRASE,
+    Reading,
     find_mentioned,
     has_phrase,
     read_summaries,
@@ -114,6 +116,17 @@ class Vocabulary:
     def nearest_word(self, word: str) -> str:
         """The most similar word; empty where none is similar."""
         return _nearest(fold_text(word), self.words, {})
+
+
+def find_letters(readings: Iterable[Reading]) -> str:
+    """The letters beyond ASCII of tickets' values that are the same in any case, alone and beside others."""
+    found = {letter for each in readings for value in each.pairs.values() if not value.isascii() for letter in value}
+    return "".join(sorted(letter for letter in found if not letter.isascii() and _is_stable(letter)))
+
+
+def _is_stable(letter: str) -> bool:
+    is_mark = unicodedata.category(letter)[0] in "MZC"
+    return letter.isprintable() and not is_mark and fold_text(letter) == letter and letter not in "。−"
 
 
 def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str:

@@ -192,8 +192,8 @@ class ReflectionConfig(Section, at="reflection"):
     max_prompt_tokens: int = setting(8192, at_least(1))
     """Tokens of a reflection prompt, at most; an answer sees fewer cases if its prompt would be longer."""
     max_rules: int = setting(24, at_least(1))
-    """Rules that a guidance may hold, including the headline; with more than eight labels, in proportion. A further rule
-    replaces the one that earns least."""
+    """Rules that a guidance may hold, including the headline; with more than eight labels, in proportion; for each
+    label other than pass and fail, where code judges. A further rule replaces the one that earns least."""
     max_guidance_tokens: int = setting(1024, at_least(1))
     """Tokens of all rules together, at most, likewise; again, the rule that earns least makes room."""
     max_rule_chars: int = setting(240, at_least(1))

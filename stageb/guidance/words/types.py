@@ -211,7 +211,8 @@ class Guidance:
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
     labels: tuple[Verdict, ...] = PASS_FAIL  # that a ticket may have; the first where no rule speaks of it
-    #   (of rules that disagree the first wins; of pass and fail, those that pass)
+    #   (of rules that disagree the first wins, of neighbouring cards the one furthest exceeded; of pass and fail, those
+    #   that pass)
 
     @property
     def shown(self) -> tuple[Demonstration, ...]:

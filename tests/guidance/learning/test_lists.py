@@ -155,7 +155,7 @@ def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
     for card in grow_cards(masks, fails, everything & ~fails, EQUAL):
         assert len(card.points) <= MOST_TERMS
         assert all(0 < abs(points) <= MOST_POINTS for points in card.points.values())
-        sums = [sum(points for term, points in card.points.items() if masks[term] >> place & 1) for place in range(rows)]
+        sums = [sum(points for line, points in card.points.items() if masks[line[0]] >> place & 1) for place in range(rows)]
         assert fail_by(card, masks, everything) == mask([place for place in range(rows) if sums[place] >= card.least])
 
 

@@ -18,8 +18,8 @@ from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.sql import find_letters, limit_to_sql
-from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.sql import limit_to_sql
+from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.tickets.tickets import read_entries, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig

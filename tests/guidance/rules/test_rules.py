@@ -164,7 +164,7 @@ def test_a_rule_without_a_condition_is_out_of_reach_rather_than_about_all_ticket
 
 def test_a_rule_that_is_too_long_is_told_so() -> None:
     """And not that it is worded wrongly."""
-    for many, why in ((30, "it has more than 24 parts"), (100, "it has more than 2,000 characters")):
+    for many, why in ((30, "it has more than 24 parts"), (200, "it has more than 4,000 characters")):
         said = " or ".join(["Torque Nm is above 40"] * many)
         read = parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN)
         assert isinstance(read, OutOfReach) and read.why == why

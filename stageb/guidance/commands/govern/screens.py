@@ -21,7 +21,7 @@ from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_wo
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
-from stageb.guidance.rules.sql import find_letters
+from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule, Ticket
