@@ -4,7 +4,7 @@ Candidates are lists of lines, added to the present rules or in their place, for
 a low price of computed conditions or of what people's reasons name alone, and cards. Each is learnt without each of
 ``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is taken, the smallest of
 those that cost the same, and none at all where the present guidance costs as little. A card is harder to follow than a
-list; it is taken if it costs less by more than a standard error.
+list; it is taken if it costs less by more than half a standard error, and cards of labels, which are long, by a whole one.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
 is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
@@ -150,7 +150,7 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
     """The best list or card, and the tickets that it judges wrong out of fold."""
     best = _learn_best_list(material, folds, _ways(material))
     card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
-    is_better = card and (not best or _find_gain(card[1], best[1], material, sum(folds)) > 1)
+    is_better = card and (not best or _find_gain(card[1], best[1], material, sum(folds)) > 0.5)
     return card if is_better else best
 
 
