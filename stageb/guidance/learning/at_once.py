@@ -75,7 +75,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         is_right = [merit > 0.5 for merit in merits]
     cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
-    teacher = _Teacher(mission.guidance, bundle, positions, tools)
+    teacher = _Teacher(mission.guidance, bundle, positions, groups, tools)
     found = None if bundle.why_not else teacher.learn(groups)
     if found is None:
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
@@ -123,6 +123,7 @@ class _Teacher:
     present: Guidance
     bundle: Bundle
     positions: Sequence[int]  # of the tickets of ``bundle``, in its order
+    groups: Sequence[Group]  # which they make
     tools: Tools
     _places: dict[int, int] = field(init=False, repr=False)
     _material: Material = field(init=False, repr=False)
@@ -141,6 +142,7 @@ class _Teacher:
         fails = sum(labelled.values()) ^ labelled[labels[0]]
         wrong = _mask(place for place, case in enumerate(cases) if not case.right)
         readings = [reading(case.ticket) for case in cases]
+        places = {position: place for place, position in enumerate(self.positions)}
         masks = find_terms(readings, forms)
         coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words).each)
         fixed = [rule for rule in self.present.rules if rule.is_fixed]
@@ -157,9 +159,10 @@ class _Teacher:
             named=find_named(plain, [case.ticket.reason for case in cases]),
             held=_mask(self._find_held(fixed)) if has_labels(labels) else 0,
             keeps=bool(speaking_rules(fixed, words)),
+            groups=[_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
         )
         object.__setattr__(self, "_material", material)
-        object.__setattr__(self, "_places", {position: place for place, position in enumerate(self.positions)})
+        object.__setattr__(self, "_places", places)
 
     def _find_held(self, fixed: Sequence[Rule]) -> Iterable[int]:
         """The places of tickets that fixed rules decide, or may."""

@@ -4,7 +4,8 @@ Candidates are lists of lines, added to the present rules or in their place, for
 a low price of computed conditions or of what people's reasons name alone, and cards. Each is learnt without each of
 ``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is taken, the smallest of
 those that cost the same, and none at all where the present guidance costs as little. A card is harder to follow than a
-list; it is taken if it costs less by more than half a standard error, and cards of labels, which are long, by a whole one.
+list; it is taken if it costs less by more than half a standard error, and than two errors. Cards of labels, which are long,
+must cost less by two standard errors.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
 is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
@@ -15,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, partial, reduce
 from math import inf, sqrt
+from operator import or_
 
 from stageb.guidance.learning.lists import COMPUTED, cover
 from stageb.guidance.learning.scorecards import (
@@ -57,6 +59,7 @@ class Material:
     labelled: Mapping[Verdict, int] = field(default_factory=dict)
     held: int = 0  # tickets of such a mission that fixed rules speak of, before all that is learnt
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
+    groups: Sequence[int] = ()  # of several tickets that say the same, or are kept together
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +153,21 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
     """The best list or card, and the tickets that it judges wrong out of fold."""
     best = _learn_best_list(material, folds, _ways(material))
     card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
-    is_better = card and (not best or _find_gain(card[1], best[1], material, sum(folds)) > 0.5)
+    if not card or not best:
+        return card or best
+    saved = _cost(best[1], material) - _cost(card[1], material)
+    is_better = saved > 2 * max(material.prices) and _find_gain(card[1], best[1], material, sum(folds)) > 0.5
     return card if is_better else best
 
 
 def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
     """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
     among, lists = sum(folds), _learn_by_label(material, folds)
-    if lists and _find_gain(0, lists[1], material, among) <= 1:  # no card can be better
+    if lists and _find_gain(0, lists[1], material, among) <= 2:  # no card can be better
         return lists
     kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
     cards = _choose_size(kinds, material, folds, slack=1.0)
-    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among) > 1)
+    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among) > 2)
     return cards if is_better else lists
 
 
@@ -306,11 +312,19 @@ def _cost(wrong: int, material: Material) -> float:
 
 
 def _find_gain(one: int, other: int, material: Material, among: int) -> float:
-    """How much less one set of wrong tickets costs than the other, in standard errors of that difference."""
+    """How much less one set of wrong tickets costs than the other, in standard errors of that difference; tickets of a group
+    are as one."""
     less, more = other & ~one, one & ~other
-    gained = _cost(less, material) - _cost(more, material)
+
+    def find_change(group: int) -> float:
+        return _cost(less & group, material) - _cost(more & group, material)
+
+    gained = find_change(among)
     squares = replace(material, prices=(material.prices[0] ** 2, material.prices[1] ** 2))
-    variance = _cost(less | more, squares) - gained * gained / among.bit_count()
+    single = (less | more) & ~reduce(or_, material.groups, 0)
+    variance = (
+        _cost(single, squares) + sum(find_change(group) ** 2 for group in material.groups) - gained**2 / among.bit_count()
+    )
     return gained / sqrt(variance) if variance > 0 else inf if gained > 0 else 0.0
 
 

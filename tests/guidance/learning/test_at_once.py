@@ -199,6 +199,6 @@ def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price()
     pool = Pool(whole_groups(splits.tested, given), 64)
     tools = Tools(config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16)
     cases = tuple(Case(given[i], True, None) for i in splits.tested)
-    prices = _Teacher(start, Bundle(0, 0, cases), splits.tested, tools)._material.prices
+    prices = _Teacher(start, Bundle(0, 0, cases), splits.tested, (), tools)._material.prices
     weights = weigh_labels(splits, config.gating)
     assert splits.drawn and prices == pytest.approx((20 * weights["fail"], 20 * weights["pass"]))

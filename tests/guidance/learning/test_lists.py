@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -47,6 +48,19 @@ def wrong(whole: Whole | None, of: Material, among: int) -> int:
 def fails_by_rule(each: Reading) -> bool:
     pairs = each.pairs
     return (pairs["a"] == "one" and pairs["b"] != "two") or (pairs["c"] == "three" and pairs["d"] == "one")
+
+
+def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
+    rows, times = 150, 4
+    readings = table(rows)
+    places = [place for place, each in enumerate(readings) if fails_by_rule(each)]
+    once = learn_whole(material(readings, mask(places)), folds(rows))
+    repeated = material(readings * times, mask([place + n * rows for n in range(times) for place in places]))
+    parts = [sum(fold << n * rows for n in range(times)) for fold in folds(rows)]
+    groups = [mask([place + n * rows for n in range(times)]) for place in range(rows)]
+    joined, apart = (learn_whole(replace(repeated, groups=each), parts) for each in (groups, ()))
+    assert once and joined and apart
+    assert joined.gain == pytest.approx(once.gain, rel=0.2) and apart.gain > 1.5 * once.gain
 
 
 def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> None:
