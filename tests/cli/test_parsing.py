@@ -362,7 +362,7 @@ LAUGHS = b"model:\n  chat_template_kwargs:\n    a: &a0 [x]\n" + b"".join(
         (b"a: \xff\n", "c.yaml: cannot be read"),
         (b"- seed\n", "c.yaml: holds no keys"),
         (b"", "c.yaml: holds no keys"),
-        (b"seed: 1\nsplit:\n", "split: 'null': expected keys (train, val, test, seed) (c.yaml:2)"),
+        (b"seed: 1\nsplit:\n", "split: 'null': expected keys (train, val, test, seed, leave_out) (c.yaml:2)"),
         (b"seed: 1\nseed: 2\n", "c.yaml:2: seed stands here twice"),
         (b"seed: 1\nsampler:\n  grid: {}\n", "sampler.grid: {}: expected a list in brackets, each item keys (temp"),
         (b"reflection:\n  model: a.name\n", "reflection.model: 'a.name': expected keys (engine"),

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 from guidance.rules.made_rules import ticket
@@ -27,6 +27,7 @@ from stageb.guidance.learning.calibration import calibrate, find_scores, fit_cal
 from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import choose_cases
+from stageb.guidance.learning.steps import Tools, fits
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
@@ -41,7 +42,7 @@ from stageb.guidance.rules.prompts import (
     rollout_prompt,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import PromptConfig, ReflectionConfig, SamplerConfig
+from stageb.guidance.words.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig, SamplerConfig
 from stageb.guidance.words.types import Calibration, Guidance, Judgement, Operation, Rule, Ticket, Verdict
 from stageb.job.world import World
 
@@ -322,8 +323,14 @@ def test_the_shipped_model_is_not_asked_for_labels_that_it_does_not_know(
     assert key in said and "knows pass and fail alone" in said and "--config frugal" in said
 
 
-def test_more_than_eight_labels_have_more_rules(tmp_path: Path) -> None:
-    tickets = plant(tmp_path / "t.jsonl", 12, 3)
-    for most, rules in ((8, 12), (4, 6)):
-        run = learn(tickets, tmp_path / str(most), **{"reflection.max_rules": most})
-        assert len(read_guidance(run)["mail"].rules) == rules
+@pytest.mark.parametrize(("judge", "labels", "most"), [("model", 12, 6), ("both", 12, 48), ("model", 3, 4), ("both", 3, 12)])
+def test_more_labels_have_more_rules_and_each_that_code_judges_its_own(
+    judge: Literal["model", "both"], labels: int, most: int
+) -> None:
+    config = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(judge=judge), reflection=ReflectionConfig(max_rules=4))
+    tools = cast(Tools, SimpleNamespace(config=config, count_tokens=lambda prompts: [0] * len(prompts)))
+    rules = [Rule(f"G{number}", f"Queue {number} if Remark is {number}.") for number in range(most + 1)]
+    names = tuple(f"queue {number}" for number in range(labels))
+    for count, is_room in ((most, True), (most + 1, False)):
+        guidance = Guidance("mail", 0, tuple(rules[:count]), count, labels=names)
+        assert fits(guidance, tools) == is_room

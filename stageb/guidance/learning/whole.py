@@ -163,11 +163,11 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
 def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
     """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
     among, lists = sum(folds), _learn_by_label(material, folds)
-    if lists and _find_gain(0, lists[1], material, among) <= 2:  # no card can be better
+    if lists and _find_gain(0, lists[1], material, among, spare=1) <= 2:  # no card can be better
         return lists
     kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
     cards = _choose_size(kinds, material, folds, slack=1.0)
-    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among) > 2)
+    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among, spare=1) > 2)
     return cards if is_better else lists
 
 
@@ -311,9 +311,10 @@ def _cost(wrong: int, material: Material) -> float:
     return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
 
 
-def _find_gain(one: int, other: int, material: Material, among: int) -> float:
+def _find_gain(one: int, other: int, material: Material, among: int, spare: float = 0.0) -> float:
     """How much less one set of wrong tickets costs than the other, in standard errors of that difference; tickets of a group
-    are as one."""
+    are as one. ``spare`` of the largest difference that one of them makes are left out (1: the correction for continuity of
+    McNemar's test, Edwards 1948)."""
     less, more = other & ~one, one & ~other
 
     def find_change(group: int) -> float:
@@ -321,10 +322,10 @@ def _find_gain(one: int, other: int, material: Material, among: int) -> float:
 
     gained = find_change(among)
     squares = replace(material, prices=(material.prices[0] ** 2, material.prices[1] ** 2))
-    single = (less | more) & ~reduce(or_, material.groups, 0)
-    variance = (
-        _cost(single, squares) + sum(find_change(group) ** 2 for group in material.groups) - gained**2 / among.bit_count()
-    )
+    single, joined = (less | more) & ~reduce(or_, material.groups, 0), [*map(find_change, material.groups)]
+    variance = _cost(single, squares) + sum(each**2 for each in joined) - gained**2 / among.bit_count()
+    largest = max(map(abs, [*joined, max(material.prices) if single else 0.0]))
+    gained -= spare * largest
     return gained / sqrt(variance) if variance > 0 else inf if gained > 0 else 0.0
 
 
