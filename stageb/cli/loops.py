@@ -200,7 +200,7 @@ def check_sweep(loop: str) -> None:
 
 
 def score_of(loop: str) -> Callable[[Path], Any]:
-    """What tells how good a run of ``loop`` is: a ``stageb.runs.folder.Score`` of its folder, or None."""
+    """What tells how good a run of ``loop`` is: a ``stageb.runs.folder.RunScore`` of its folder, or None."""
     return named(LOOPS[loop].score)
 
 

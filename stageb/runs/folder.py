@@ -95,18 +95,18 @@ class RunFolder:
         return file_of(self.path, self.path / file)
 
 
-class Score(NamedTuple):
+class RunScore(NamedTuple):
     """How good a run is."""
 
     figure: str  # its name
     value: float  # the more the better
 
 
-def find_score(folder: Path) -> Score | None:
+def find_score(folder: Path) -> RunScore | None:
     """The main figure of what a run that learnt weights offers, on val if it has any; None where nothing was evaluated."""
     row = RunFolder(folder).read_offered()
     names = [name for part in (VAL, TESTED) for name in row if name.startswith(part) and isinstance(row[name], float)]
-    return Score(names[0], row[names[0]]) if names else None
+    return RunScore(names[0], row[names[0]]) if names else None
 
 
 # What the runs of all loops share: opening their folder, recording what they run on, and releasing it all at the end.

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.runs import progress
-from stageb.runs.folder import Score, find_score
+from stageb.runs.folder import RunScore, find_score
 from stageb.two_channel.boxes.text import fill_prompt
 from stageb.two_channel.model.stored import find_model
 
@@ -151,7 +151,7 @@ def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path:
     scores = [row["val/f1_50"] for row in told]
     best = scores.index(max(scores))
     assert max(scores) > scores[-1], scores
-    assert find_score(run) == Score("val/f1_50", max(scores))
+    assert find_score(run) == RunScore("val/f1_50", max(scores))
     assert [("eval/f1_50" in row) for row in told] == [False] * 3 + [True]
     assert find_model(run) == (run / "best", best + 1) and find_model(run, last=True) == (run / "model", 4)
     (kept,) = (run / "best").glob("weights-*.safetensors")

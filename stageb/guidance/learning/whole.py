@@ -41,6 +41,8 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Verdict
 
 FOLDS = 5
+CARD_GAIN, CARD_ERRORS = 0.5, 2  # by how much a card must be better: standard errors, and errors of the dearer kind
+CARDS_GAIN = 2.0  # standard errors by which those of labels must, which are long
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +158,18 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
     if not card or not best:
         return card or best
     saved = _cost(best[1], material) - _cost(card[1], material)
-    is_better = saved > 2 * max(material.prices) and _find_gain(card[1], best[1], material, sum(folds)) > 0.5
+    is_better = saved > CARD_ERRORS * max(material.prices) and _find_gain(card[1], best[1], material, sum(folds)) > CARD_GAIN
     return card if is_better else best
 
 
 def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
     """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
     among, lists = sum(folds), _learn_by_label(material, folds)
-    if lists and _find_gain(0, lists[1], material, among, spare=1) <= 2:  # no card can be better
+    if lists and _find_gain(0, lists[1], material, among, spare=1) <= CARDS_GAIN:  # no card can be better
         return lists
     kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
     cards = _choose_size(kinds, material, folds, slack=1.0)
-    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among, spare=1) > 2)
+    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among, spare=1) > CARDS_GAIN)
     return cards if is_better else lists
 
 

@@ -24,7 +24,7 @@ from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table
-from stageb.runs.folder import RunFolder, Score
+from stageb.runs.folder import RunFolder, RunScore
 from stageb.store.journal import Journal
 
 
@@ -106,14 +106,14 @@ def _pair_rows(
                 yield mission, split, of_split[0], of_final[-1]
 
 
-def find_score(run: Path) -> Score | None:
+def find_score(run: Path) -> RunScore | None:
     """1 less the cost of a val ticket under a run's final guidance: accuracy, where errors cost alike. None without val."""
     rows: list[Mapping[str, Any]] = []
     for mission, learnt in read_guidance(run).items():
         judged = RunFolder(run).read_committed(f"{folder(mission)}/metrics.jsonl")
         rows += [row for row in judged if (row["split"], row["guidance_step"]) == ("val", learnt.step)][-1:]
     tickets = sum(row["n"] for row in rows)
-    return Score("1 - cost on val", 1 - sum(row["n"] * row["cost"] for row in rows) / tickets) if tickets else None
+    return RunScore("1 - cost on val", 1 - sum(row["n"] * row["cost"] for row in rows) / tickets) if tickets else None
 
 
 def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any], together: bool = False) -> list[str]:
