@@ -34,7 +34,7 @@ from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
 from stageb.two_channel.model import model
-from stageb.two_channel.types import DetectorRollout, Sample, StepTotals, Target
+from stageb.two_channel.types import DetectorRollout, Sample, Target
 
 Example = tuple[Sample, Target]
 
@@ -94,8 +94,8 @@ class DetectorRanks:
         self.schedule = DetectorSchedule(config, len(self.train))
         self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
-        self.truth = lru_cache(4 + AHEAD)(self._truth)  # of the same
-        self.totals = lru_cache(4 + AHEAD)(self._totals)  # of the same
+        self.truth = lru_cache(4 + AHEAD)(self._truth)
+        self.totals = lru_cache(4 + AHEAD)(lambda step: count_totals(target for _, target in self.truth(step)))
         self.learner = DetectorLearner(world, learning, config)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._plans: dict[int, PlannedStep] = {}  # of steps to come
@@ -195,10 +195,6 @@ class DetectorRanks:
         if plan := self._plans.pop(step + 1, None):
             with suppress(StagebError):
                 learner.prepare(plan)
-
-    def _totals(self, step: int) -> StepTotals:
-        """The totals of the images of a step."""
-        return count_totals(target for _, target in self.truth(step))
 
     def _drawn(self, targets: Iterable[Example]) -> Iterator[Example]:
         """``targets``, counting the time spent waiting for them."""
