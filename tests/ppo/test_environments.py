@@ -308,10 +308,35 @@ def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_so
     assert main(words) == 2
     said = capsys.readouterr().err
     assert "--make programs.toys:Doors --agent programs.toys:Narrow" in said
-    assert main([*words, "--make", "programs.toys:Doors", "--agent", "programs.toys:Narrow"]) == 0
+    again = ["--make", "programs.toys:Doors", "--agent", "programs.toys:Narrow"]
+    assert main([*words, *again]) == 0
     assert "return      8.00 +- 0.00, quarters 8, 8, 8; 8 to 8" in capsys.readouterr().out
-    assert main(["play", str(tmp_path / "run")]) == 2
-    assert "stageb play shows Snake alone" in capsys.readouterr().err
+    for given, told in (([], " ".join(again)), (again, "cannot be looked at")):
+        assert main(["play", str(tmp_path / "run"), *given]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_play_shows_a_game_of_any_environment_that_can_be_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, key, value in (("2048", "env__name", "2048"), ("shown", "env__make", "programs.toys:Shown")):
+        assert main(line(tmp_path / name, 1, **{key: value}, evaluation__every=0)) == 0
+    capsys.readouterr()
+    assert main(["play", str(tmp_path / "2048" / "run"), "--best-of", "4"]) == 0
+    *board, told, place = capsys.readouterr().out.splitlines()[1:]
+    tiles = [[0 if tile == "·" else int(tile) for tile in row.split()] for row in board]
+    score, highest, _, moves = (float(each.split()[1].rstrip("%")) for each in told.split(", "))
+    assert np.shape(tiles) == (4, 4) and np.max(tiles) == highest and score > 0
+    with Image.open(place) as film:
+        assert film.n_frames == moves + 1  # type: ignore[attr-defined]
+    assert main(["play", str(tmp_path / "shown" / "run"), "--make", "programs.toys:Shown"]) == 0
+    _, told, place = capsys.readouterr().out.splitlines()
+    assert told == "return 8.00, cut_rate 100.0%, length 8.00"
+    with Image.open(place) as film:
+        assert film.size == (48, 32) and film.n_frames == 9  # type: ignore[attr-defined]
+        for turn in range(9):
+            film.seek(turn)
+            assert film.convert("RGB").getpixel((0, 0)) == (30 * turn,) * 3
 
 
 @pytest.mark.parametrize(

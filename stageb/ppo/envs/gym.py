@@ -8,19 +8,23 @@ resumed there: both leave the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import Space, spaces
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from stageb import seeds
 from stageb.config import require
+from stageb.errors import InputError
 from stageb.ppo.actions import Actions, Box, Discrete
-from stageb.ppo.environment import Environment, Transition
+from stageb.ppo.environment import Environment, Frame, Transition
 
 MASK = "action_mask"  # in what environments tell beside observations: as Gymnasium's own Taxi has it
 
@@ -96,6 +100,17 @@ class GymEnvironment(Environment):
         """See ``Environment``."""
         self._episodes[:] = state["episodes"].numpy() - 1
         self._begin_anew()
+
+    def frame(self) -> Frame:
+        """See ``Environment``: pictures, where ``render_mode`` is rgb_array."""
+        if self._envs.render_mode != "rgb_array":
+            return super().frame()
+        try:
+            shown = np.asarray(self._envs.render()[0])  # type: ignore[index]
+        except DependencyNotInstalled as error:
+            raise InputError(f"stageb play: {error}") from error
+        height, width = (side // 2 * 2 for side in shown.shape[:2])  # even, as films want their sides
+        return Frame("", partial(Image.fromarray, shown[:height, :width].copy()))
 
     def _begin_anew(self) -> None:
         self.restart(torch.ones(len(self._keys), dtype=torch.bool))
