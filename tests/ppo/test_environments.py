@@ -111,6 +111,18 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     assert main(["evaluate", str(whole), "--accelerator=cpu", f"--card={whole / 'config.yaml'}"]) == 2
 
 
+def test_a_finished_run_goes_on_where_more_steps_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the weights of one that had them from the start, where rates do not fall."""
+    keys: dict[str, Any] = {"env__name": "2048", "ppo__learning_rate_end": 0.0005, "ppo__entropy_weight_end": 0.01}
+    for root, steps in (("whole", 768), ("part", 384), ("part", 768)):
+        assert main(line(tmp_path / root, **keys, evaluation__every=2, runner__total_steps=steps)) == 0
+    assert "resuming after 4 of 8 updates" in capsys.readouterr().err
+    whole, part = (next(tmp_path.glob(f"{root}/run/weights/*")).read_bytes() for root in ("whole", "part"))
+    assert whole == part and last_row(tmp_path / "whole") == last_row(tmp_path / "part")
+    assert main(line(tmp_path / "part", **keys, evaluation__every=2, runner__total_steps=384)) == 2
+    assert "higher values are allowed for runner.total_steps" in capsys.readouterr().err
+
+
 def test_episodes_are_the_same_however_they_are_dealt() -> None:
     parts = [range(6), range(2), range(2, 6)]
     whole, *halves = (make_environment(CARTPOLE, 7, numbers, "cpu") for numbers in parts)
@@ -350,6 +362,7 @@ def test_play_shows_a_game_of_any_environment_that_can_be_looked_at(
         ({"env__name": "snake", "agent__recurrent": 8}, "agent.recurrent: 8: 0 for Snake"),
         ({"env__name": "2048", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name 2048"),
         ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
+        ({"env__make": "programs.toys:Listed"}, "env.make: 'action_mask': as a mask an array"),
         ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
         ({"env__name": "CartPole-v1", "agent__make": "programs.toys:Doors"}, "agent.make: 'programs.toys:Doors': "),
     ],

@@ -86,6 +86,13 @@ class Pictures(Doors):
     observation_space = spaces.Dict({"it": spaces.Discrete(2)})  # type: ignore[assignment]
 
 
+class Listed(Doors):
+    """Its mask is no array."""
+
+    def _open(self) -> dict[str, Any]:
+        return {"action_mask": super()._open()["action_mask"].tolist()}
+
+
 class Shown(Doors):
     """Its pictures are the brighter the more turns there were, and of an odd height."""
 

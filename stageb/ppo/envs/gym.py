@@ -54,6 +54,8 @@ class GymEnvironment(Environment):
         self._returns, self._lengths = np.zeros(len(numbers)), np.zeros(len(numbers), np.int64)
         self._masks: NDArray[np.bool_] | None = None
         self._begin_anew()
+        fits = self._masks is None or self._masks.shape[1:] == (getattr(self._acts, "n", None),)
+        require(fits, key, MASK, "as a mask an array with 0 or 1 for each of Discrete actions")
 
     def observe(self) -> Tensor:
         """See ``Environment``: float32, of numbers or of classes as vectors of 0 and a 1; bytes stay bytes."""
