@@ -202,6 +202,16 @@ def test_a_line_holds_nothing_that_changes_nothing() -> None:
     assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [(Term(Condition("is", "grade", "A")),)]
 
 
+@pytest.mark.parametrize(("right", "wrong"), [(45, 1), (86, 19), (90, 2), (119, 12), (160, 1), (205, 8)])
+def test_a_line_says_nothing_twice(right: int, wrong: int) -> None:
+    """Of these counts the logarithms of numpy and of Python differ in the last bit."""
+    among, wanted = (1 << 600) - 1, (1 << right) - 1
+    marked = (1 << right + wrong) - 1
+    line = Term(Condition("is", "mark", "yes")), Term(Condition("differs", "mark", "other"))
+    masks = dict(zip(line, (marked, among ^ marked | wanted), strict=True))
+    assert cover(masks, wanted, among & ~wanted, 0.5) == [line]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sum_takes_the_place_of_plain_limits_only_where_it_tells_much_more(seed: int) -> None:
     draw = Random(seed)
