@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.lists import cover
-from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, fail_by, grow_cards
-from stageb.guidance.learning.terms import Term, find_counts, find_terms, hold_any, hold_together
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole
+from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, fail_by, grow_cards
+from stageb.guidance.learning.terms import Line, Term, find_counts, find_terms, hold_any, hold_together
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole, write_whole
 from stageb.guidance.rules.conditions import Condition, Forms
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.reading import Reading, read_summaries
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.types import Ticket
 
 EQUAL = (1.0, 1.0)
 FIELDS = dict.fromkeys("abcdef", ("one", "two", "three"))
@@ -171,6 +174,17 @@ def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
         assert all(0 < abs(points) <= MOST_POINTS for points in card.points.values())
         sums = [sum(points for line, points in card.points.items() if masks[line[0]] >> place & 1) for place in range(rows)]
         assert fail_by(card, masks, everything) == mask([place for place in range(rows) if sums[place] >= card.least])
+
+
+def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:
+    words = {word: Term(Condition("mentions", "", word)) for word in ("fire", "smoke", "water")}
+    sealed = Term(Condition("is", "seal", "worn"))
+    points: dict[Line, int] = {(words["fire"],): 3, (sealed,): 3, (words["water"],): -2, (words["smoke"],): 3}
+    texts = tuple(f"{word} seen" for word in words)
+    tickets = [Ticket("m", "g", "fail", (("image_1", "; ".join(["seal: worn", *texts])),))]
+    (rule,) = write_whole(Whole("fail", True, card=Scorecard(points, 4)), Vocabulary.of(tickets), WORDS["en"])
+    listed = "3 for each of fire, smoke that a summary mentions; 3 if seal is worn; -2 if a summary mentions water"
+    assert rule.text == f"Fail if it has 4 points or more: {listed}."
 
 
 @settings(max_examples=30, deadline=None)
