@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 259
-LINES = {"stageb": 47_427, "stageb/guidance": 21_302}
+LINES = {"stageb": 47_456, "stageb/guidance": 21_331}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
 
