@@ -113,7 +113,7 @@ LOOPS = {
         fit="stageb.ppo.loop:fit",
         commands={
             "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.ppo.evaluate:main"),
-            "play": RunCommand("Watch a game of a run that learnt Snake.", "stageb.ppo.envs.snake.play:main"),
+            "play": RunCommand("Watch a game of a run's agent: ppo.", "stageb.ppo.play:main"),
             "export": RunCommand("Write the agent of a run as ONNX: ppo.", "stageb.ppo.export:main"),
         },
         needs=("PIL", "gymnasium"),

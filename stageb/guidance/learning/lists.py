@@ -28,6 +28,7 @@ LONGEST = 4  # conditions of a line
 LINES = 12  # of a list
 PRICE = 0.25
 COMPUTED = 4.0
+LEAST_GAIN = 1e-9  # nats: less is rounding, by which a condition that the line has would count as a gain
 
 Numbers = NDArray[np.float64]
 _Part = tuple[tuple[int, ...], Bits, Bits]
@@ -92,12 +93,12 @@ def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: f
             if not before[1]:
                 continue
             kept, broken = _count_each(of_wanted & right), _count_each(of_spared & wrong)
-            is_better = (kept >= FEWEST) & (_gain(kept, broken, before) > 0)
+            is_better = (kept >= FEWEST) & (_gain(kept, broken, before) > LEAST_GAIN)
             paid = prices + sum(prices[place] for place in line)
             tells = _exponent(kept, broken, share) - paid + lgamma(length + 1)
             tells[~is_better] = -np.inf
             place = int(np.argmax(tells))
-            if tells[place] > best[0] + 1e-9:
+            if tells[place] > best[0] + LEAST_GAIN:
                 best = float(tells[place]), (*line, place)
             gains = np.where(is_better, _gain(kept, broken, everyone) - (paid - length * prices.min()), -np.inf)
             for place in map(int, np.argsort(-gains, kind="stable")[: 8 * BEAM]):

@@ -33,7 +33,7 @@ from stageb.guidance.learning.scorecards import (
 )
 from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any, hold_together
 from stageb.guidance.rules.conditions import Condition
-from stageb.guidance.rules.expression import All, Expression, Points, negate
+from stageb.guidance.rules.expression import All, Expression, Points, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Words, clue_text
@@ -377,8 +377,8 @@ def _card_code(whole: Whole, card: Scorecard, read: Read) -> RuleCode | None:
     if not parts:
         return None
     if card.least > 0 or whole.verdict != "fail":
-        return RuleCode(whole.verdict, Points(card.least, tuple(parts)))
-    return RuleCode("fail", None, Points(1 - card.least, tuple((-points, part) for points, part in parts)))
+        return RuleCode(whole.verdict, Points(card.least, join_words(parts)))
+    return RuleCode("fail", None, Points(1 - card.least, join_words([(-points, part) for points, part in parts])))
 
 
 def _line_codes(whole: Whole, read: Read) -> list[tuple[RuleCode | None, Line | None]]:

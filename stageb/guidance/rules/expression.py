@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -83,6 +83,18 @@ class Points:
 
 
 Expression: TypeAlias = Atom | Arithmetic | All | Some | AtLeast | Points | Not
+
+
+def is_word(expression: Expression) -> bool:
+    """Whether it holds where a ticket mentions one word."""
+    return isinstance(expression, Atom) and expression.relation == "mentions" and len(expression.values) == 1
+
+
+def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expression], ...]:
+    """Words that have the same points side by side, where the first of them stands."""
+    firsts: dict[int, int] = {}
+    places = [firsts.setdefault(points, place) if is_word(part) else place for place, (points, part) in enumerate(parts)]
+    return tuple(part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0]))
 
 
 def negate(expression: Expression) -> Expression:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 
 from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.expression import (
@@ -20,6 +20,7 @@ from stageb.guidance.rules.expression import (
     Some,
     atoms,
     compile_expression,
+    is_word,
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
@@ -70,8 +71,7 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         parts = grammar.part.join(_write(part, grammar) for part in expression.parts)
         return form.format(count=expression.count - is_denied, parts=parts)
     if isinstance(expression, Points):  # never denied: a rule says "unless"
-        scored = (f"{points}{grammar.scored}{_write(part, grammar)}" for points, part in expression.parts)
-        return grammar.points.format(least=expression.least) + grammar.part.join(scored)
+        return grammar.points.format(least=expression.least) + grammar.part.join(_write_scored(expression, grammar))
     if isinstance(expression, Arithmetic):
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
     if expression.relation == "missing":
@@ -81,6 +81,17 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
     if expression.relation == "mentions":
         return next(opening for opening, denied in grammar.mentions.items() if denied == is_denied) + listed
     return f"{expression.name}{_mark(expression.relation, is_denied, grammar)}{listed}"
+
+
+def _write_scored(expression: Points, grammar: Grammar) -> Iterator[str]:
+    """What has points; neighbouring words that have the same are listed."""
+    for (points, are_words), run in groupby(expression.parts, key=lambda scored: (scored[0], is_word(scored[1]))):
+        said = [_write(part, grammar) for _, part in run]
+        if are_words and len(said) > 1:
+            mentioned, (opening, ending) = next(iter(grammar.mentions)), grammar.each_word
+            yield f"{points}{opening}{grammar.comma.join(each.removeprefix(mentioned) for each in said)}{ending}"
+        else:
+            yield from (f"{points}{grammar.scored}{each}" for each in said)
 
 
 def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:

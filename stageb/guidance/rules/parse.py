@@ -12,7 +12,7 @@
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
                | "it has" INTEGER "points or more:" scored {";" scored}      the whole of a condition
-    scored     = INTEGER "if" all
+    scored     = INTEGER "if" all | INTEGER "for each of" WORD {"," WORD} "that a summary mentions"
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
@@ -140,7 +140,8 @@ class _RuleReader:
         opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(-?\d{1,3})")
         self._points = re.compile(f"{opening}(.+)")
         self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
-        self._scored = re.compile(rf"(-?\d{{1,2}}){re.escape(grammar.scored)}(.+)")
+        each_word = "{}(?P<words>.+?){}".format(*map(re.escape, grammar.each_word))
+        self._scored = re.compile(rf"(-?\d{{1,2}})(?:{re.escape(grammar.scored)}(.+)|{each_word})")
         self.is_loose = False
 
     def read(self, text: str) -> _Atom:
@@ -256,14 +257,15 @@ class _RuleReader:
     def _read_points(self, least: int, text: str) -> _Atom:
         parts: list[tuple[int, Expression]] = []
         for piece in text.split(self._grammar.part):
-            scored = self._scored.fullmatch(piece)
-            part = self.read(scored[2]) if scored else OutOfReach(f"{piece!r} does not say what has points")
+            if not (scored := self._scored.fullmatch(piece)):
+                return OutOfReach(f"{piece!r} does not say what has points")
+            part = self._mention(scored["words"]) if scored["words"] else self.read(scored[2])
             if isinstance(part, OutOfReach):
                 return part
             if isinstance(part, Some | Points):
                 return OutOfReach(f"{piece!r} gives points for more than conditions that hold together")
-            assert scored  # or it would be out of reach
-            parts.append((int(scored[1]), part))
+            each = part.values if scored["words"] and isinstance(part, Atom) else ()
+            parts += [(int(scored[1]), Atom("mentions", "", (word,))) for word in each] or [(int(scored[1]), part)]
         return Points(least, tuple(parts))
 
     def _mention(self, listed: str) -> _Atom:

@@ -250,6 +250,7 @@ class Grammar:
     part: str  # between the conditions that are counted, or have points
     points: str  # before the conditions that have some, with {least}
     scored: str  # between points and their condition
+    each_word: tuple[str, str]  # between points and words of which each has them, and behind these
 
 
 ENGLISH = Grammar(
@@ -286,6 +287,7 @@ ENGLISH = Grammar(
     part="; ",
     points="it has {least} points or more: ",
     scored=" if ",
+    each_word=(" for each of ", " that a summary mentions"),
 )
 CHINESE = Grammar(
     if_=("：若", "："),
@@ -314,4 +316,5 @@ CHINESE = Grammar(
     part="；",
     points="总分至少{least}：",
     scored="分若",
+    each_word=("分，每提到以下一项：", ""),
 )

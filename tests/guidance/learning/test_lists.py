@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.lists import cover
-from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, fail_by, grow_cards
-from stageb.guidance.learning.terms import Term, find_counts, find_terms, hold_any, hold_together
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole
+from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, fail_by, grow_cards
+from stageb.guidance.learning.terms import Line, Term, find_counts, find_terms, hold_any, hold_together
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole, write_whole
 from stageb.guidance.rules.conditions import Condition, Forms
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.reading import Reading, read_summaries
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.types import Ticket
 
 EQUAL = (1.0, 1.0)
 FIELDS = dict.fromkeys("abcdef", ("one", "two", "three"))
@@ -173,6 +176,17 @@ def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
         assert fail_by(card, masks, everything) == mask([place for place in range(rows) if sums[place] >= card.least])
 
 
+def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:
+    words = {word: Term(Condition("mentions", "", word)) for word in ("fire", "smoke", "water")}
+    sealed = Term(Condition("is", "seal", "worn"))
+    points: dict[Line, int] = {(words["fire"],): 3, (sealed,): 3, (words["water"],): -2, (words["smoke"],): 3}
+    texts = tuple(f"{word} seen" for word in words)
+    tickets = [Ticket("m", "g", "fail", (("image_1", "; ".join(["seal: worn", *texts])),))]
+    (rule,) = write_whole(Whole("fail", True, card=Scorecard(points, 4)), Vocabulary.of(tickets), WORDS["en"])
+    listed = "3 for each of fire, smoke that a summary mentions; 3 if seal is worn; -2 if a summary mentions water"
+    assert rule.text == f"Fail if it has 4 points or more: {listed}."
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 10_000), st.integers(10, 80))
 def test_every_line_earns_its_place_among_what_those_before_leave(seed: int, rows: int) -> None:
@@ -200,6 +214,16 @@ def test_a_line_holds_nothing_that_changes_nothing() -> None:
     grades = [read_summaries((f"grade: {'ABCDF'[n % 5]}",)) for n in range(200)]
     best = mask([n for n in range(200) if n % 5 == 0])
     assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [(Term(Condition("is", "grade", "A")),)]
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(45, 1), (86, 19), (90, 2), (119, 12), (160, 1), (205, 8)])
+def test_a_line_says_nothing_twice(right: int, wrong: int) -> None:
+    """Of these counts the logarithms of numpy and of Python differ in the last bit."""
+    among, wanted = (1 << 600) - 1, (1 << right) - 1
+    marked = (1 << right + wrong) - 1
+    line = Term(Condition("is", "mark", "yes")), Term(Condition("differs", "mark", "other"))
+    masks = dict(zip(line, (marked, among ^ marked | wanted), strict=True))
+    assert cover(masks, wanted, among & ~wanted, 0.5) == [line]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -58,7 +58,8 @@ def generate_condition(draw: Random, language: str) -> Expression:
 def generate_points(draw: Random, language: str) -> Expression:
     parts = [list(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 1, 2])))) for _ in range(4)]
     scored = [(draw.randint(-9, 9), part[0] if len(part) == 1 else All(tuple(part))) for part in parts]
-    return Points(draw.randint(-5, 12), tuple(scored[: draw.choice([1, 2, 4])]))
+    listed = [Atom("mentions", "", (word,)) for word in draw.sample(MENTIONED[language], draw.choice([0, 2]))]
+    return Points(draw.randint(-5, 12), (*scored[: draw.choice([1, 2, 4])], *((4, word) for word in listed)))
 
 
 def generate_all(draw: Random, language: str) -> Expression:
