@@ -2,10 +2,14 @@
 
 import os
 import signal
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+from programs.shell import Shell
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
@@ -32,3 +36,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests
 # A shell starts what it puts in the background with Ctrl-C ignored, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """Where a shell finds ``stageb``, without the seconds of a start."""
+    serving = Shell(tmp_path_factory.mktemp("shell") / "bin")
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def quick_starts(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested starts ``python -m stageb`` without the seconds of a start."""
+    monkeypatch.setattr(sys, "executable", str(shell.python))

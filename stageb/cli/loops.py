@@ -113,7 +113,7 @@ LOOPS = {
         fit="stageb.ppo.loop:fit",
         commands={
             "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.ppo.evaluate:main"),
-            "play": RunCommand("Watch a game of a run that learnt Snake.", "stageb.ppo.envs.snake.play:main"),
+            "play": RunCommand("Watch a game of a run's agent: ppo.", "stageb.ppo.play:main"),
             "export": RunCommand("Write the agent of a run as ONNX: ppo.", "stageb.ppo.export:main"),
         },
         needs=("PIL", "gymnasium"),
@@ -171,11 +171,6 @@ def run_commands() -> dict[str, str]:
     return found
 
 
-def loop_with(tool: Tool) -> Loop:
-    """The loop that a tool belongs to."""
-    return next(loop for loop in LOOPS.values() if tool in loop.tools.values())
-
-
 def config_of(entry: Loop | Tool) -> type:
     """The dataclass whose fields are the keys of a loop or of a tool."""
     return cast(type, named(entry.config))
@@ -199,11 +194,6 @@ def check_sweep(loop: str) -> None:
     _check("stageb sweep", "sweep", ("optuna",))
 
 
-def score_of(loop: str) -> Callable[[Path], Any]:
-    """What tells how good a run of ``loop`` is: a ``stageb.runs.folder.RunScore`` of its folder, or None."""
-    return named(LOOPS[loop].score)
-
-
 def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:
     """The command ``name`` for runs of ``loop``, called with (folder, config, arguments); it returns the exit code.
 
@@ -215,11 +205,6 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
         raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
     _check_extra(loop)
     return named(LOOPS[loop].commands[name].run)
-
-
-def beneath_of(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """What takes the place of a tool's defaults, from the values that it was given."""
-    return named(tool.beneath)
 
 
 def check_of(loop: str) -> Callable[[Any], int] | None:

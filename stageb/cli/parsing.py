@@ -134,8 +134,9 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
 
 def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
     """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
-    uses_runs = isinstance(entry, Tool) and entry.beneath
-    fit_kind = loops.config_of(loops.loop_with(entry)) if isinstance(entry, Tool) and uses_runs else None
+    find_defaults = loops.named(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
+    fitting = next(loop for loop in loops.LOOPS.values() if entry in loop.tools.values()) if find_defaults else None
+    fit_kind = loops.config_of(fitting) if fitting else None
 
     def read(beneath: Mapping[str, Any]) -> Draft:
         draft = Draft(loops.config_of(entry), ["config", *FLAGS], beneath, fit_kind)
@@ -148,8 +149,7 @@ def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
         return draft
 
     draft = read({})
-    beneath = loops.beneath_of(entry)(draft.values) if isinstance(entry, Tool) and entry.beneath else {}
-    if beneath:
+    if beneath := find_defaults(draft.values) if find_defaults else {}:
         draft = read(beneath)
         trust.check(draft.values)
     return draft

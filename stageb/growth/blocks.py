@@ -40,11 +40,6 @@ def find_part(segment: str) -> int:
     return PARTS.index(segment.partition(".")[0])
 
 
-def allocate(plan: Plan, members: int, device: torch.device | str, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Zeros for every segment: (members, size)."""
-    return {name: torch.zeros((members, size), dtype=dtype, device=device) for name, size in plan.sizes.items()}
-
-
 def draw(plan: Plan, segment: str, keys: Sequence[int], teaching: bool = False) -> Tensor:
     """How a segment begins for the members that ``keys`` name: float64 (members, size) on the CPU.
 

@@ -28,7 +28,7 @@ from stageb.growth.controllers import (
     Selective,
     Static,
 )
-from stageb.growth.environment import Block, PlantedSeeds
+from stageb.growth.environment import Block
 from stageb.growth.lifecycle import Rules
 from stageb.growth.policy import Policy, PolicyLearner, make_normaliser
 from stageb.runs.folder import METRICS, RunFolder
@@ -65,19 +65,12 @@ class Decider:
             policy, normaliser = load_snapshot(self.snapshot, setting.config)
             return PolicyController(policy, normaliser, self.greedy)
         if self.name == "oracle":
-            return Oracle(list_answers(block))
+            return Oracle([()] * len(block.keys) if block.lessons.right is None else list(block.lessons.right))
         if self.name == "periodic":
             return Periodic(setting.rules, setting.config.gates.shortest_life)
         if self.name in PROBES:
             return Probe(setting.rules, PROBES[self.name])
         return SIMPLE[self.name](setting.rules)
-
-
-def list_answers(block: Block) -> list[PlantedSeeds]:
-    """What pays in each environment of a block of a task that knows: slots and blueprints; none where no growth does."""
-    if block.lessons.right is not None:
-        return list(block.lessons.right)
-    return [()] * len(block.keys)
 
 
 def take_snapshot(learner: PolicyLearner) -> dict[str, Tensor]:

@@ -268,9 +268,10 @@ def take_turn(block: Block, controller: Controller, known: Sequence[EnvironmentV
 def _view_finals(block: Block) -> list[EnvironmentView]:
     """The networks that stay, as the validation set judges them."""
     plan, finals = block.setting.plan, []
-    for view, slots, judged in zip(block.views, block.slots, block.judge(test=False), strict=True):
+    for view, slots, (loss, accuracy) in zip(block.views, block.slots, block.judge(test=False), strict=True):
         assert view is not None, "an episode has an epoch at least"
-        finals.append(views.view_at_end(view, slots, judged, hosts.count_parameters(plan, views.list_blueprints(slots))[1]))
+        extra = hosts.count_parameters(plan, views.list_blueprints(slots))[1]
+        finals.append(replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra))
     return finals
 
 

@@ -183,7 +183,8 @@ def format_table(found: Found, controller: str, learning: float = 0.0) -> list[s
             f"{short(_mean(of, 'flops')):>10}  "
         )
         if name != controller:
-            line += f"{_format_gain(*measure_gain(found, controller, name)):<24}"
+            mean, half = measure_gain(found, controller, name)
+            line += f"{f'{100 * mean:+.2f} +- {100 * half:.2f} points':<24}"
             line += estimate_break_even(found, controller, name, learning) if learning else ""
         lines.append(line.rstrip())
     if learning:
@@ -242,10 +243,6 @@ def _describe_teachers(whole: Sequence[Comparison], controller: str) -> list[str
 def _format_share(hits: int, of: int) -> str:
     low, high = wilson(hits, of)
     return f"{hits / of:.1%} ({low:.1%} to {high:.1%})"
-
-
-def _format_gain(mean: float, half: float) -> str:
-    return f"{100 * mean:+.2f} +- {100 * half:.2f} points"
 
 
 def _mean(outcomes: Sequence[Comparison], name: str) -> float:

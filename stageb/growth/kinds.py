@@ -60,18 +60,6 @@ def _dense_specs(form: Form, width: int) -> list[Spec]:
     return [*_affine("stem", (width, prod(form.shape))), *bodies, *_affine("head", (form.classes, width), 1.0)]
 
 
-def _dense_stem(form: Form, params: Params, x: Tensor) -> Tensor:
-    return functional.relu(_mix(params, "stem", x.flatten(1)))
-
-
-def _dense_body(form: Form, number: int, params: Params, h: Tensor) -> Tensor:
-    return functional.relu(_mix(params, f"body{number}", h))
-
-
-def _dense_products(form: Form, width: int) -> tuple[int, int]:
-    return prod(form.shape) * width, 2 * width * width + width * form.classes
-
-
 # Convolutions of stride 2, group norm, ReLU; the head reads every place for itself. A sequence has one axis, an image two;
 # read by a host of one axis, an image is the sequence of its rows.
 
@@ -111,18 +99,6 @@ def _conv(params: Params, name: str, x: Tensor) -> Tensor:
     return functional.relu(group_norm(convolved, params[f"{name}_gain"], params[f"{name}_shift"]))
 
 
-def _conv_body(form: Form, number: int, params: Params, h: Tensor) -> Tensor:
-    return _conv(params, f"body{number}", h)
-
-
-def _stem_1d(form: Form, params: Params, x: Tensor) -> Tensor:
-    return _conv(params, "stem", x.flatten(2).transpose(1, 2))
-
-
-def _stem_2d(form: Form, params: Params, x: Tensor) -> Tensor:
-    return _conv(params, "stem", x.movedim(3, 1))
-
-
 def _flat_head(form: Form, params: Params, h: Tensor) -> Tensor:
     return _mix(params, "head", h.flatten(1))
 
@@ -136,20 +112,27 @@ def _conv_products(form: Form, width: int, axes: int) -> tuple[int, int]:
 
 
 KINDS: Mapping[str, HostKind] = {
-    "mlp": HostKind(lambda form, slot: (), _dense_specs, _dense_stem, _dense_body, _flat_head, _dense_products),
+    "mlp": HostKind(
+        lambda form, slot: (),
+        _dense_specs,
+        lambda form, params, x: functional.relu(_mix(params, "stem", x.flatten(1))),
+        lambda form, number, params, h: functional.relu(_mix(params, f"body{number}", h)),
+        _flat_head,
+        lambda form, width: (prod(form.shape) * width, 2 * width * width + width * form.classes),
+    ),
     "conv1d": HostKind(
         _places_1d,
         lambda form, width: _conv_specs(form, width, 1),
-        _stem_1d,
-        _conv_body,
+        lambda form, params, x: _conv(params, "stem", x.flatten(2).transpose(1, 2)),
+        lambda form, number, params, h: _conv(params, f"body{number}", h),
         _flat_head,
         lambda form, width: _conv_products(form, width, 1),
     ),
     "conv2d": HostKind(
         _places_2d,
         lambda form, width: _conv_specs(form, width, 2),
-        _stem_2d,
-        _conv_body,
+        lambda form, params, x: _conv(params, "stem", x.movedim(3, 1)),
+        lambda form, number, params, h: _conv(params, f"body{number}", h),
         _flat_head,
         lambda form, width: _conv_products(form, width, 2),
     ),

@@ -46,10 +46,10 @@ class Episode:
 
 def write_text(episode: Episode) -> list[str]:
     """A line for each slot, a letter an epoch, and one for what the letters mean."""
-    rows = [
-        f"{slot:<6}" + "".join(LETTERS[view.slots[place].stage] for view in episode.views) + _grown(episode, place)
-        for place, slot in enumerate(SLOTS)
-    ]
+    rows = []
+    for place, name in enumerate(SLOTS):
+        kept = "".join(f"  {episode.blueprints[blueprint]}" for slot, blueprint in episode.kept if slot == place)
+        rows.append(f"{name:<6}" + "".join(LETTERS[view.slots[place].stage] for view in episode.views) + kept)
     met = sorted({each.stage for view in episode.views for each in view.slots})
     return [*rows, "      " + ", ".join(f"{LETTERS[stage]} {stage.name.lower()}" for stage in met)]
 
@@ -69,7 +69,9 @@ def draw(episode: Episode, path: Path) -> None:
     above.grid(alpha=0.3)
     above.legend(frameon=False, fontsize=8, loc="lower right")
     _slots(below, episode)
-    _decisions(above, episode)
+    for view, action in zip(episode.views[:-1], episode.actions, strict=True):
+        if action.op != Op.WAIT:
+            above.axvline(view.epoch + 0.5, color="#bbbbbb", linewidth=0.8, linestyle=":", zorder=0)
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
@@ -102,18 +104,6 @@ def _cell(left: float, top: float, colour: str) -> Any:
     from matplotlib.patches import Rectangle
 
     return Rectangle((left, top), 1.0, 0.8, facecolor=colour, edgecolor="none")
-
-
-def _decisions(axes: Any, episode: Episode) -> None:
-    """A thin line at each epoch after which the controller did something."""
-    for view, action in zip(episode.views[:-1], episode.actions, strict=True):
-        if action.op != Op.WAIT:
-            axes.axvline(view.epoch + 0.5, color="#bbbbbb", linewidth=0.8, linestyle=":", zorder=0)
-
-
-def _grown(episode: Episode, place: int) -> str:
-    """What a slot keeps."""
-    return "".join(f"  {episode.blueprints[blueprint]}" for slot, blueprint in episode.kept if slot == place)
 
 
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:

@@ -55,7 +55,7 @@ def make_row(
         "flops": rounded(sum(each.flops for each in ended)),
         "flops_so_far": rounded(so_far["flops"]),
         "host_skipped_so_far": so_far["skipped"],
-        **list_learning_figures(asdict(figures) if figures else None),
+        **{name: rounded(getattr(figures, name)) if figures else None for name in LEARNT},
         "learning_rate": rounded(learning_rate(ppo, done)) if learns else None,
         "entropy_weight": rounded(entropy_weight(ppo, done)) if learns else None,
         "eval/episodes": len(evaluation),
@@ -84,11 +84,6 @@ def make_episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str
     named = {"kept": [_name_seed(each, blueprints) for each in ended.kept]}
     truth = [_name_seed(each, blueprints) for each in ended.truth or ()]
     return {"update": update + 1, **plain, **named, "truth": truth if len(truth) > 1 else next(iter(truth), None)}
-
-
-def list_learning_figures(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
-    """The figures of an update of the controller, by name; None for each if it does not learn."""
-    return {name: rounded(figures[name]) if figures else None for name in LEARNT}
 
 
 def _name_seed(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, str]:

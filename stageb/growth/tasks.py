@@ -41,11 +41,6 @@ def seed_key(key: int) -> int:
     return seeds.stream(key, "seed")
 
 
-def _teaching_key(key: int, known: bool) -> int:
-    """The stream of the seed of the environment's teacher."""
-    return seed_key(key) if known else seeds.stream(key, "seed of the teacher")
-
-
 def choose_seeds(plan: Plan, key: int, count: int) -> tuple[Right, ...]:
     """The ``count`` slots and blueprints of an environment's teacher, drawn, by slot."""
     its, free, chosen = seeds.stream(key, "teacher"), list(range(len(SLOTS))), list[Right]()
@@ -72,7 +67,8 @@ class Teachers:
         held: StandingSeeds = [[(its[slot], False) if slot in its else None for slot in range(len(SLOTS))] for its in has]
         self.slots, self.params = group_members(plan, held, inputs.device), {}
         for group in (group for slot in self.slots for group in slot.groups):
-            whose = [_teaching_key(keys[member], known) for member in group.rows.tolist()]
+            its = [keys[member] for member in group.rows.tolist()]
+            whose = [seed_key(key) if known else seeds.stream(key, "seed of the teacher") for key in its]
             drawn = blocks.draw(plan, group.segment, whose, teaching=True)
             self.params[group] = drawn.float().to(inputs.device)
         logits, last = self._logits(inputs), open_segment(self.plan, HOST, self.host)

@@ -97,7 +97,10 @@ class EpochFigures:
 def make_hosts(plan: Plan, start: Tensor, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Hosts:
     """Hosts at their ``start``, (B, size) of the segment ``host``, nothing grown."""
     members = len(start)
-    weights, first, second = (blocks.allocate(plan, members, device, dtype) for _ in range(3))
+    weights, first, second = (
+        {name: torch.zeros((members, size), dtype=dtype, device=device) for name, size in plan.sizes.items()}
+        for _ in range(3)
+    )
     weights[HOST].copy_(start)
 
     def zeros(*shape: int) -> Tensor:
@@ -143,7 +146,8 @@ def train_epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fi
     for examples in chosen[1:]:
         at_hand.copy_(examples)
         rows.append(again().clone())
-    _raise_if_broken(hosts)
+    if broken := (hosts.broken >= IN_A_ROW).nonzero().flatten().tolist():
+        raise BrokenHostsError(broken)
     means = torch.stack(rows).mean(0).cpu()
     return EpochFigures(means[:, 0], means[:, 1], means[:, 2:], (hosts.skipped - before).cpu())
 
@@ -264,12 +268,6 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
 
 def _all(rows: Tensor | None) -> Tensor | slice:
     return slice(None) if rows is None else rows
-
-
-def _raise_if_broken(hosts: Hosts) -> None:
-    broken = (hosts.broken >= IN_A_ROW).nonzero().flatten().tolist()
-    if broken:
-        raise BrokenHostsError(broken)
 
 
 # What each slot contributes: the network judged as it is, and with seeds turned out or in, in one batched forward.

@@ -104,12 +104,6 @@ def view_after_epoch(before: EnvironmentView | None, slots: Slots, measured: Mea
     )
 
 
-def view_at_end(view: EnvironmentView, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> EnvironmentView:
-    """The network that stays: ``judged`` is its loss and accuracy on the validation set."""
-    loss, accuracy = judged
-    return replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra_parameters)
-
-
 def _slot(place: int, slot: SlotView, measured: Measurements) -> SlotView:
     """A slot that went through the epoch."""
     if slot.stage not in SEEDED:

@@ -23,15 +23,22 @@ from typing import Any
 
 import torch
 import torch.distributed
-from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning.fabric.strategies.ddp import DDPStrategy
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, InputError, RankError
 from stageb.job import lifetime, meeting
 from stageb.job.watchdog import end_with, rank_error
+
+# ``lightning`` brings Fabric under this name too, without the Trainer of ``lightning.fabric``. Both import torchmetrics, and
+# so scipy and transformers, only to see its version: half of the processor time in which a rank starts, so it looks absent.
+asked_for = sys.modules.setdefault("torchmetrics", None)  # type: ignore[arg-type]
+from lightning_fabric import Fabric as Fabric  # noqa: E402
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment  # noqa: E402
+from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: E402
+from lightning_fabric.utilities.exceptions import MisconfigurationException  # noqa: E402
+
+if asked_for is None:
+    del sys.modules["torchmetrics"]
 
 OF_SRUN = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_SRUN_COMM_HOST")  # set by srun, and not in a batch script
 LONGER_THAN_ANY_WORK = timedelta(days=1)
@@ -121,7 +128,7 @@ def _place(settings: FabricConfig) -> _DevicePlace:
 
 def _make(settings: FabricConfig, place: _DevicePlace) -> Fabric:
     """Fabric, as the config and the launcher at hand want it."""
-    for library in ("lightning.fabric", "lightning.pytorch"):  # Fabric greets through either; warnings still come through
+    for library in ("lightning_fabric", "lightning.fabric", "lightning.pytorch"):  # they greet; warnings still come through
         logging.getLogger(library).setLevel(logging.WARNING)
     arguments = {**place.arguments, "precision": settings.precision}
     try:

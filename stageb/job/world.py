@@ -45,12 +45,12 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 import torch.distributed
-from lightning.fabric import Fabric
 from torch import Tensor
 
 from stageb.config import FabricConfig
 from stageb.errors import InputError, RankError, StagebError
 from stageb.job import devices, heartbeat, lifetime, meeting, placement
+from stageb.job.placement import Fabric
 from stageb.job.watchdog import Watchdog, end_with, rank_error
 
 T = TypeVar("T")

@@ -120,7 +120,8 @@ class PpoRunnerConfig(Section, at="runner"):
     log_every: int = setting(1, at_least(1))
     """Updates that a row of metrics.jsonl summarises."""
     compile: bool = False
-    """Compile the network with torch.compile: takes a minute at the start, then runs faster; needs a C compiler."""
+    """Compile a step of all episodes, the network and its loss with torch.compile: takes a minute at the start, then
+    runs faster; needs a C compiler."""
     divergence_every: int = setting(50, at_least(1))
     """Updates between two checks that all ranks hold the same weights, besides the check before every commit."""
 

@@ -7,12 +7,14 @@ then a run is the same however episodes are dealt to ranks, and a killed one lea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from stageb.errors import InputError
 from stageb.ppo.actions import Actions
 
 
@@ -24,6 +26,13 @@ class Transition:
     terminated: Tensor  # bool (N,): it ended
     truncated: Tensor  # bool (N,): it was cut off, and did not end; its last observation is still worth something
     measures: tuple[Tensor, ...]  # (N,) each: the episode so far, in the order of ``Environment.measures``
+
+
+class Frame(NamedTuple):
+    """What an episode looks like: text for a terminal, always as many lines or none, and what makes Pillow's picture."""
+
+    text: str
+    draw: Callable[[], Any]
 
 
 class Environment(ABC):
@@ -63,7 +72,16 @@ class Environment(ABC):
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from the result of ``state``."""
 
+    def frame(self) -> Frame:
+        """The first episode as it stands, for ``stageb play``. Raises ``InputError`` where it cannot be shown."""
+        remedy = "one of Gymnasium's shows itself by render_mode rgb_array, another by frame(); or try stageb evaluate"
+        raise InputError(f"stageb play: this environment cannot be looked at: {remedy}")
+
     def tell(self, means: Mapping[str, float]) -> str:
         """``measures`` in a few words."""
         parts = (f"{mean:.1%}" if name.endswith("_rate") else f"{mean:.2f}" for name, mean in means.items())
         return ", ".join(f"{name} {part}" for name, part in zip(means, parts, strict=True))
+
+    def tell_one(self, measures: Mapping[str, float]) -> str:
+        """``measures`` of one episode in a few words."""
+        return self.tell(measures)

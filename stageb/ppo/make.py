@@ -17,8 +17,11 @@ from stageb.ppo.environment import Environment
 from stageb.settings import function_named
 
 
-def make_environment(config: PpoLoopConfig, seed: int, numbers: Sequence[int], device: str) -> Environment:
-    """Episodes by their global ``numbers``, whose streams ``seed`` names. Raises ``ConfigError``."""
+def make_environment(
+    config: PpoLoopConfig, seed: int, numbers: Sequence[int], device: str, look: bool = False
+) -> Environment:
+    """Episodes by their global ``numbers``, whose streams ``seed`` names; to ``look`` at, for which Gymnasium's are made in
+    a mode of its own. Raises ``ConfigError``."""
     env = config.env
     if env.make is None and env.name == SNAKE:
         from stageb.ppo.envs.snake.batched import SnakeEnvironment
@@ -28,12 +31,14 @@ def make_environment(config: PpoLoopConfig, seed: int, numbers: Sequence[int], d
         from stageb.ppo.envs.twenty48 import Twenty48
 
         return Twenty48(seed, numbers, device)
+    mode = {"render_mode": "rgb_array"} if look else {}
     if env.make is None:
-        return _vector("env.name", partial(_registered, env.name, env.options), seed, numbers, device)
+        return _vector("env.name", partial(_registered, env.name, env.options | mode), seed, numbers, device)
     function = function_named("env.make", env.make)
     asked = inspect.signature(function).parameters
     if "numbers" not in asked:
-        return _vector("env.make", partial(function, **env.options), seed, numbers, device)
+        options = env.options | (mode if "render_mode" in asked else {})
+        return _vector("env.make", partial(function, **options), seed, numbers, device)
     found = function(seed=seed, numbers=numbers, device=torch.device(device), **env.options)
     remedy = "return a stageb.ppo.environment.Environment"
     require(isinstance(found, Environment), "env.make", env.make, f"it returned {shown(repr(found), 60)}; {remedy}")

@@ -164,7 +164,8 @@ class Ranks:
         key = seeds.stream(config.seed, config.env.title, "actions")
         self.player = Player(self.agent, self.environment, schedule.rollout_steps, numbers, key, world.fabric.autocast)
         if config.runner.compile:
-            self.player.compile_agent()
+            self.player.compile()
+            self.step.compile()
         self.learner = Learner(world, schedule, self.step, numbers)
         self.rewards = RewardScale(config.ppo.gamma, len(numbers), world.device) if config.env.normalize_rewards else None
         self._ended = self._none_ended()  # since they were last gathered

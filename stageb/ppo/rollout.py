@@ -97,12 +97,16 @@ class Player:
         self._tally = torch.zeros(1 + len(environment.measures), dtype=torch.float64, device=device)  # as ``Totals.of``
         self._at = torch.zeros(1, dtype=torch.int64, device=device)  # the row of the buffers that is next
         self._step = torch.zeros(1, dtype=torch.int64, device=device)  # steps since the run began
+        self._records = device.type == "cuda" and environment.recordable
         self._replay: Callable[[], None] | None = None  # a step that is recorded
-        self._advance = agent.advance
+        self._advance, self._take_step = agent.advance, self._one_step
 
-    def compile_agent(self) -> None:
-        """Have torch compile how the agent acts; before the first rollout."""
-        self._advance = torch.compile(self.agent.advance, dynamic=False)
+    def compile(self) -> None:
+        """Have torch compile a step, or where none can be recorded how the agent acts; before the first rollout."""
+        if self._records:  # some two hundred kernels become thirty
+            self._take_step = torch.compile(self._one_step, dynamic=False)
+        else:
+            self._advance = torch.compile(self.agent.advance, dynamic=False)
 
     @torch.no_grad()
     def play(self, first_step: int) -> tuple[Rollout, Totals]:
@@ -111,9 +115,9 @@ class Player:
         The rollout lies in buffers that the next one is written to.
         """
         self._begin(first_step)
-        if self.environment.device.type == "cuda" and self.environment.recordable and self._replay is None:
+        if self._records and self._replay is None:
             self._record(first_step)
-        take = self._replay or self._one_step
+        take = self._replay or self._take_step
         for _ in range(self.length):
             take()
         kept = {name: each for name, each in self.buffers.items() if name not in ("finals", "masks")}
@@ -178,12 +182,12 @@ class Player:
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
         kept, memory = self.environment.state(), self.memory.clone()
-        self._replay = step.recorded(self._one_step, self._warm_up)
+        self._replay = step.recorded(self._take_step, self._warm_up)
         self.environment.load(kept)
         self.memory.copy_(memory)
         self._begin(first_step)
 
     def _warm_up(self) -> None:
         for _ in range(WARM_UP):
-            self._one_step()
+            self._take_step()
             self._at.zero_()

@@ -67,6 +67,7 @@ class PpoRun(LearningRun):
     schedule: Schedule  # from ``begin`` on
     unit = "update"
     not_shaping = (*NOT_SHAPING, "runner.envs")
+    limits = ("runner.total_steps",)
 
     def __init__(self, config: PpoLoopConfig, resolved_yaml: str, facts: Mapping[str, Any], sample: Environment) -> None:
         """``facts`` describe the machine, ``sample`` is an environment of one."""
@@ -82,6 +83,10 @@ class PpoRun(LearningRun):
     def shaping(self) -> Mapping[str, Any]:
         """See ``LearningRun``."""
         return {"games": self._games}
+
+    def total(self) -> int:
+        """See ``LearningRun``."""
+        return Schedule.of(self.config, 1, self._games).updates
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""

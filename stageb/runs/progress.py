@@ -26,7 +26,7 @@ from stageb.runs.figures import clock
 # (deprecations, coming changes), and what a rank beside rank 0 would say once more, are shown at level debug alone.
 
 
-SPEAKERS = ("lightning", "lightning.fabric", "lightning.pytorch", "stageb", "torch", "transformers")
+SPEAKERS = ("lightning", "lightning.fabric", "lightning.pytorch", "lightning_fabric", "stageb", "torch", "transformers")
 
 
 def set_log_level(level: Level) -> None:

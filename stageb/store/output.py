@@ -126,7 +126,8 @@ class Output:
 
     def add(self, rows: Iterable[Mapping[str, Any]], tickets: int, state: Any, finished: bool) -> None:
         """Write the rows of so many further ``tickets`` to the disk, and commit ``state`` to resume from."""
-        data = _encode_rows(self.path, rows, begins=not self._bytes)
+        rows = list(rows)
+        data = encode_table(list(rows[0]), rows, not self._bytes) if rows and _is_table(self.path) else disk.json_lines(rows)
         with disk.reporting(self.path):
             disk.write_at(self.path, data, self._bytes)
             disk.sync(self.path)
@@ -209,12 +210,6 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _is_table(path: Path) -> bool:
     return path.suffix.lower() == ".csv"
-
-
-def _encode_rows(path: Path, rows: Iterable[Mapping[str, Any]], begins: bool) -> bytes:
-    """Rows as JSON Lines; as a table in a ``.csv``."""
-    rows = list(rows)
-    return encode_table(list(rows[0]), rows, begins) if _is_table(path) and rows else disk.json_lines(rows)
 
 
 def encode_table(header: Sequence[str], rows: Iterable[Mapping[str, Any]], begins: bool = True) -> bytes:

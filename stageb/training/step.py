@@ -129,7 +129,12 @@ class Step:
         self.uses_graphs = self.device.type == "cuda"
         self._rate, self._entropy_weight = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         self._recorded: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}  # by size: what is read, and a step on it
+        self._loss = ppo.ppo_loss
         self._steer()
+
+    def compile(self) -> None:
+        """Have torch compile the loss; before the first step."""
+        self._loss = torch.compile(ppo.ppo_loss, dynamic=False)
 
     def load(self, state: dict[str, Any]) -> None:
         """Load the optimiser's ``state``."""
@@ -187,7 +192,7 @@ class Step:
         return held, recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(self._warm_up)])
 
     def _take(self, batch: Batch) -> Tensor:
-        losses = ppo.ppo_loss(self.model(*batch.inputs), batch, self.config, self._entropy_weight)
+        losses = self._loss(self.model(*batch.inputs), batch, self.config, self._entropy_weight)
         self._backward(losses.total)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         torchs = getattr(self.optimizer, "optimizer", self.optimizer)  # Fabric wraps it

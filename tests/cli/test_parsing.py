@@ -490,7 +490,7 @@ def test_only_rank_0_says_what_is_wrong(
 
 # The real command, in processes of its own -------------------------------------------------------------------------------
 
-HEAVY = ("torch", "lightning", "transformers", "numpy", "tokenizers")
+HEAVY = ("torch", "lightning", "lightning_fabric", "transformers", "numpy", "tokenizers")
 
 
 QUESTIONS = [

@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,6 @@ NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is mad
 LAUNCHERS = ("fabric", "torchrun", "srun", "python")
 OTHERS = set("cd curl export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split())
 SECONDS = 200  # for one block, on a busy machine
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    serving = Shell(tmp_path_factory.mktemp("shell") / "bin")
-    yield serving
-    serving.close()
 
 
 @pytest.fixture
@@ -97,7 +90,7 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
         assert f". {rule}" in printed
 
 
-def test_the_readmes_table_is_read_as_its_commands_say(checkout: Path) -> None:
+def test_the_readmes_table_is_read_as_its_commands_say(checkout: Path, quick_starts: None) -> None:
     found = list(blocks(ROOT / "README.md"))
     lines = [line for each in found for line in each.text.splitlines() if line.startswith(("stageb new", "stageb validate"))]
     rows = [f"r-{n},{'worn' if n % 3 else 'new'},printed,{'NG' if n % 3 else 'OK'}" for n in range(90)]
@@ -129,7 +122,7 @@ def test_one_that_does_not_exist_is_found(line: str) -> None:
             assert_exists(words)
 
 
-def test_the_cells_of_the_page_on_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cells_of_the_page_on_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_starts: None) -> None:
     pytest.importorskip("sklearn", reason="the extra baselines is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -154,7 +147,7 @@ def test_the_notebook_goes_from_a_table_to_rules_that_others_use(
 
 
 def test_a_notebook_corrects_and_approves_labels_from_a_spreadsheet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], quick_starts: None
 ) -> None:
     pandas = pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)

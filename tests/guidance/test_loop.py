@@ -613,7 +613,7 @@ LIMITED = {"budget.rollouts": 260}
 @pytest.mark.parametrize(
     ("limits", "higher", "keys"),
     [
-        (LIMITED, {"budget.rollouts": 600}, {}),
+        (LIMITED, {"budget.rollouts": 600}, {"report": True}),
         (LIMITED, {"budget.rollouts": "null"}, {"distill__size": 5}),
         ({"budget.tokens": 18_000, "budget.rollouts": 9_000}, {"budget.tokens": 40_000, "budget.rollouts": 10_000}, NO_VAL),
         ({"runner.epochs": 1}, {"runner.epochs": 3}, {"early_stop__patience": 1}),
@@ -625,7 +625,6 @@ def test_a_run_goes_on_under_a_higher_limit_as_if_it_had_had_it_from_the_start(
     fit: Fit, limits: dict[str, Any], higher: dict[str, Any], keys: dict[str, Any]
 ) -> None:
     fit.tickets = small.write(fit.folder / "two.jsonl", "valves", "site photos")
-    keys = {**keys, "report": True}
     assert fit(**higher, **keys, output__run_name="straight") == 0
     straight, spent = content(fit.root / "straight"), fit.out[fit.out.index("Spent") :]
     assert fit(**limits, **keys) == 0

@@ -111,6 +111,18 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     assert main(["evaluate", str(whole), "--accelerator=cpu", f"--card={whole / 'config.yaml'}"]) == 2
 
 
+def test_a_finished_run_goes_on_where_more_steps_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the weights of one that had them from the start, where rates do not fall."""
+    keys: dict[str, Any] = {"env__name": "2048", "ppo__learning_rate_end": 0.0005, "ppo__entropy_weight_end": 0.01}
+    for root, steps in (("whole", 768), ("part", 384), ("part", 768)):
+        assert main(line(tmp_path / root, **keys, evaluation__every=2, runner__total_steps=steps)) == 0
+    assert "resuming after 4 of 8 updates" in capsys.readouterr().err
+    whole, part = (next(tmp_path.glob(f"{root}/run/weights/*")).read_bytes() for root in ("whole", "part"))
+    assert whole == part and last_row(tmp_path / "whole") == last_row(tmp_path / "part")
+    assert main(line(tmp_path / "part", **keys, evaluation__every=2, runner__total_steps=384)) == 2
+    assert "higher values are allowed for runner.total_steps" in capsys.readouterr().err
+
+
 def test_episodes_are_the_same_however_they_are_dealt() -> None:
     parts = [range(6), range(2), range(2, 6)]
     whole, *halves = (make_environment(CARTPOLE, 7, numbers, "cpu") for numbers in parts)
@@ -308,10 +320,35 @@ def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_so
     assert main(words) == 2
     said = capsys.readouterr().err
     assert "--make programs.toys:Doors --agent programs.toys:Narrow" in said
-    assert main([*words, "--make", "programs.toys:Doors", "--agent", "programs.toys:Narrow"]) == 0
+    again = ["--make", "programs.toys:Doors", "--agent", "programs.toys:Narrow"]
+    assert main([*words, *again]) == 0
     assert "return      8.00 +- 0.00, quarters 8, 8, 8; 8 to 8" in capsys.readouterr().out
-    assert main(["play", str(tmp_path / "run")]) == 2
-    assert "stageb play shows Snake alone" in capsys.readouterr().err
+    for given, told in (([], " ".join(again)), (again, "cannot be looked at")):
+        assert main(["play", str(tmp_path / "run"), *given]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_play_shows_a_game_of_any_environment_that_can_be_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, key, value in (("2048", "env__name", "2048"), ("shown", "env__make", "programs.toys:Shown")):
+        assert main(line(tmp_path / name, 1, **{key: value}, evaluation__every=0)) == 0
+    capsys.readouterr()
+    assert main(["play", str(tmp_path / "2048" / "run"), "--best-of", "4"]) == 0
+    *board, told, place = capsys.readouterr().out.splitlines()[1:]
+    tiles = [[0 if tile == "·" else int(tile) for tile in row.split()] for row in board]
+    score, highest, _, moves = (float(each.split()[1].rstrip("%")) for each in told.split(", "))
+    assert np.shape(tiles) == (4, 4) and np.max(tiles) == highest and score > 0
+    with Image.open(place) as film:
+        assert film.n_frames == moves + 1  # type: ignore[attr-defined]
+    assert main(["play", str(tmp_path / "shown" / "run"), "--make", "programs.toys:Shown"]) == 0
+    _, told, place = capsys.readouterr().out.splitlines()
+    assert told == "return 8.00, cut_rate 100.0%, length 8.00"
+    with Image.open(place) as film:
+        assert film.size == (48, 32) and film.n_frames == 9  # type: ignore[attr-defined]
+        for turn in range(9):
+            film.seek(turn)
+            assert film.convert("RGB").getpixel((0, 0)) == (30 * turn,) * 3
 
 
 @pytest.mark.parametrize(
@@ -325,6 +362,7 @@ def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_so
         ({"env__name": "snake", "agent__recurrent": 8}, "agent.recurrent: 8: 0 for Snake"),
         ({"env__name": "2048", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name 2048"),
         ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
+        ({"env__make": "programs.toys:Listed"}, "env.make: 'action_mask': as a mask an array"),
         ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
         ({"env__name": "CartPole-v1", "agent__make": "programs.toys:Doors"}, "agent.make: 'programs.toys:Doors': "),
     ],

@@ -23,8 +23,7 @@ from stageb.cli.parsing import parse
 from stageb.errors import ConfigError, StagebError
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
 from stageb.ppo.envs.snake.agent import Agent
-from stageb.ppo.envs.snake.game import draw_image
-from stageb.ppo.envs.snake.play import Replay, draw, play_best
+from stageb.ppo.play import Replay, draw, play_best
 from stageb.ppo.ranks import find_device_kind
 from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 
@@ -216,11 +215,11 @@ def test_a_picture_that_moves_shows_every_board(replay: Replay, tmp_path: Path) 
     place = tmp_path / "game.gif"
     assert draw(replay, place)[0] == place
     with Image.open(place) as film:
-        for number, grid in enumerate(replay.grids):
+        for number, frame in enumerate(replay.frames):
             film.seek(number)
-            assert film.convert("RGB").tobytes() == draw_image(grid).convert("RGB").tobytes()
-        assert film.n_frames == len(replay.grids)  # type: ignore[attr-defined]
-    assert place.stat().st_size < 1200 * len(replay.grids)
+            assert film.convert("RGB").tobytes() == frame.draw().convert("RGB").tobytes()
+        assert film.n_frames == len(replay.frames)  # type: ignore[attr-defined]
+    assert place.stat().st_size < 1200 * len(replay.frames)
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="there is no ffmpeg")

@@ -10,11 +10,11 @@ from typing import Literal
 import pytest
 import torch
 from conformance import content, differing
-from lightning.fabric import Fabric
 from programs import forks
 from programs.snakes import GAMES, arguments, brief
 from torch import Tensor
 
+from stageb.job.placement import Fabric
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.ranks import Ranks, make_batch

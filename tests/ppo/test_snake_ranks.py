@@ -261,7 +261,7 @@ def test_a_checkpoint_holds_all_that_comes_after() -> None:
 
 LEARN = """
 import resource, torch
-from lightning.fabric import Fabric
+from stageb.job.placement import Fabric
 from stageb.config import PpoConfig
 from stageb.ppo.config import AgentConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.ranks import Ranks

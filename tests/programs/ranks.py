@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 
+from stageb.job.placement import Fabric
 from stageb.job.world import World
 
 

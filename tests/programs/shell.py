@@ -1,8 +1,8 @@
 """``stageb`` as a shell finds it, without the seconds that each start takes to import torch.
 
 A folder for ``PATH`` holds a ``stageb`` that hands its arguments, its folder, its environment and its three streams to the
-tests, which run the command in a fork of the server of ``forks``. To the shell it is the command: it waits, and ends with
-its exit code. Ranks that Fabric's own launcher starts are real processes.
+tests, which run the command in a fork of the server of ``forks``. To the shell it is the command: it waits, hands Ctrl-C on,
+and ends with its exit code. The ``python`` beside it does the same for ``python -m stageb``, and else is the real one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ from typing import Any
 from programs.forks import SERVER
 
 CLIENT = """#!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
+words = sys.argv[1:]
+if os.path.basename(sys.argv[0]) == "python":
+    if words[:2] != ["-m", "stageb"]:
+        os.execv({python!r}, [{python!r}, *words])
+    del words[:2]
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
     socket.send_fds(server, [b"."], [0, 1, 2])
-    server.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
+    server.sendall(json.dumps([words, os.getcwd(), dict(os.environ)]).encode())
     server.shutdown(socket.SHUT_WR)
+    process = int(server.recv(8))
+    signal.signal(signal.SIGINT, lambda number, frame: os.kill(process, number))
     sys.exit(int(server.recv(8) or 99))
 """
 
@@ -42,9 +49,10 @@ class Shell:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / "socket"))
         self._listener.listen()
-        program = folder / "stageb"
-        program.write_text(CLIENT.format(python=sys.executable, address=str(folder / "socket")))
-        program.chmod(0o755)
+        self.python = folder / "python"
+        for program in (folder / "stageb", self.python):
+            program.write_text(CLIENT.format(python=sys.executable, address=str(folder / "socket")))
+            program.chmod(0o755)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def close(self) -> None:
@@ -57,7 +65,7 @@ class Shell:
                 client, _ = self._listener.accept()
             except OSError:  # closed
                 return
-            threading.Thread(target=_serve, args=(client,), daemon=True).start()
+            threading.Thread(target=_serve, args=(client, str(self.python)), daemon=True).start()
 
 
 class _Stream:
@@ -73,13 +81,14 @@ class _Stream:
         self.descriptor = sent.detach()
 
 
-def _serve(client: socket.socket) -> None:
-    """Run what ``client`` asks for, and tell it the exit code."""
+def _serve(client: socket.socket, python: str) -> None:
+    """Run what ``client`` asks for, and tell it the process and the exit code."""
     with client:
         _, descriptors, _, _ = socket.recv_fds(client, 1, 3)
         asked = json.loads(b"".join(iter(lambda: client.recv(1 << 16), b"")))
-        process = SERVER.Process(target=_command, args=(*asked, [_Stream(each) for each in descriptors]))
+        process = SERVER.Process(target=_command, args=(*asked, [_Stream(each) for each in descriptors], python))
         process.start()
+        client.sendall(f"{process.pid:8}".encode())
         for each in descriptors:
             os.close(each)
         process.join()
@@ -87,8 +96,10 @@ def _serve(client: socket.socket) -> None:
         client.sendall(str(128 - code if code < 0 else code).encode())
 
 
-def _command(arguments: Sequence[str], folder: str, environment: Mapping[str, str], streams: Sequence[_Stream]) -> None:
-    """The command, in its process."""
+def _command(
+    arguments: Sequence[str], folder: str, environment: Mapping[str, str], streams: Sequence[_Stream], python: str
+) -> None:
+    """The command, in its process; ``python`` is what it starts others with."""
     for place, stream in enumerate(streams):
         os.dup2(stream.descriptor, place)
         os.close(stream.descriptor)
@@ -100,6 +111,7 @@ def _command(arguments: Sequence[str], folder: str, environment: Mapping[str, st
     main = types.ModuleType("__main__")
     main.__spec__ = importlib.util.find_spec("stageb.__main__")  # what a launcher starts again
     sys.modules["__main__"] = main
+    sys.executable = python
     sys.argv = [str(main.__spec__ and main.__spec__.origin), *arguments]
 
     from stageb.__main__ import main as run

@@ -86,5 +86,23 @@ class Pictures(Doors):
     observation_space = spaces.Dict({"it": spaces.Discrete(2)})  # type: ignore[assignment]
 
 
+class Listed(Doors):
+    """Its mask is no array."""
+
+    def _open(self) -> dict[str, Any]:
+        return {"action_mask": super()._open()["action_mask"].tolist()}
+
+
+class Shown(Doors):
+    """Its pictures are the brighter the more turns there were, and of an odd height."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        return np.full((33, 48, 3), 30 * self.turn, np.uint8)
+
+
 class Narrow(VectorAgent):
     """An agent of a user's own."""

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from conformance import content, differing
-from lightning.fabric import Fabric
 from programs import detectors, forks
 from torch import Tensor
 from two_channel import made
 
 from stageb.engines.protocol import Decode
+from stageb.job.placement import Fabric
 from stageb.job.world import World
 from stageb.store.commits import COMMIT
 from stageb.two_channel.boxes import text

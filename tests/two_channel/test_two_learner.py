@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from lightning.fabric import Fabric
 from programs.ranks import on_ranks
 from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
@@ -18,6 +17,7 @@ from two_channel import made
 from stageb.config import FabricConfig
 from stageb.engines.native.rows import PICTURE
 from stageb.errors import ConfigError, InputError
+from stageb.job.placement import Fabric
 from stageb.job.world import World, pack, unpack
 from stageb.training.step import NonFiniteError
 from stageb.two_channel.boxes import text

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 from two_channel import made
 
 from stageb.errors import InputError
+from stageb.job.placement import Fabric
 from stageb.job.world import World
 from stageb.two_channel.config import PackingConfig
 from stageb.two_channel.learning import packing, recorded

@@ -103,7 +103,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         excess, verdicts = yield from ask_once(judge.exceeds_limits(edit.guidance, positions), verdicts)
         if not test.accepts:
             left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
-            if tools.config.gating.provisional == "keep" and is_likely and not _takes_rules(edit):
+            only_adds = all(operation.op == "add" for proposal in edit.proposals for operation in proposal.operations)
+            if tools.config.gating.provisional == "keep" and is_likely and only_adds:
                 marked = mark_provisional(edit.guidance, bundle.name, estimate)
                 edit, outcome = replace(edit, guidance=marked), "provisional"
         outcome = "over a limit" if excess and outcome in ("accepted", "provisional") else outcome
@@ -252,10 +253,6 @@ def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -
 def _has_cards(edit: Edit, whole: Whole) -> bool:
     """Whether all cards became rules: one that is too long is not read back, and the others are nothing without it."""
     return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= len(whole.cards)
-
-
-def _takes_rules(edit: Edit) -> bool:
-    return any(operation.op != "add" for proposal in edit.proposals for operation in proposal.operations)
 
 
 def _mask(places: Iterable[int]) -> int:

@@ -284,12 +284,12 @@ def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool =
     if not tried:
         return f"nothing to try: {'; '.join(_why_nothing(attempts))}"
     if not accepted:
-        ends = Counter(each.outcome for each in tried)
+        ends = ", ".join(f"{count:,} {ENDS[outcome]}" for outcome, count in Counter(each.outcome for each in tried).items())
         compared = [each for each in tried if each.race or each.test]  # others are often plain nonsense
         best = max(compared, key=lambda each: (each.gain or 0.0, -len(each.operations)), default=None)
         texts = [part.text for part in best.operations if part.text] if best else []
         shown = f"; such as: {texts[0][:LONGEST]}" if texts else ""
-        return f"{count_of(len(tried), 'edit')} tried, none accepted: {_join_ends(ends)}{shown}"
+        return f"{count_of(len(tried), 'edit')} tried, none accepted: {ends}{shown}"
     gain = describe_gain(accepted[0], is_weighed)
     if accepted[0].outcome == PROVISIONAL:
         rules = count_of(len(accepted[0].operations), "rule")
@@ -313,7 +313,3 @@ def _why_nothing(attempts: Attempts) -> Iterator[str]:
         yield ", ".join(f"{count_of(count, 'proposal')} {why}" for why, count in refused)
     else:
         yield from (why for why, _ in explain_idle(attempts.idle))
-
-
-def _join_ends(ends: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {ENDS[outcome]}" for outcome, count in ends.items())

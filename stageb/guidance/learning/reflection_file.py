@@ -125,7 +125,7 @@ def parse_row(row: Mapping[str, Any]) -> ReflectionRow | PruningRow:
         "step_before": int(row["guidance_step_before"]),
         "step_after": int(row["guidance_step_after"]),
         "proposals": tuple(map(_parse_proposal, row["proposals"])),
-        "gate": _parse_gate(row["gate"]) if row["gate"] else None,
+        "gate": GateEntry(**{**gate, "edits": tuple(map(_parse_edit, gate["edits"]))}) if (gate := row["gate"]) else None,
         "applied": tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
     }
     parsed: ReflectionRow | PruningRow
@@ -141,10 +141,6 @@ def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
     lists = ("merged_from", "evidence")
     operations = tuple(Operation(**{**each, **{name: tuple(each[name]) for name in lists}}) for each in row["operations"])
     return ProposalEntry(**{**row, "operations": operations, "refused": tuple(Refusal(**each) for each in row["refused"])})
-
-
-def _parse_gate(row: Mapping[str, Any]) -> GateEntry:
-    return GateEntry(**{**row, "edits": tuple(map(_parse_edit, row["edits"]))})
 
 
 def _parse_edit(row: Mapping[str, Any]) -> EditEntry:

@@ -8,19 +8,23 @@ resumed there: both leave the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import Space, spaces
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from stageb import seeds
 from stageb.config import require
+from stageb.errors import InputError
 from stageb.ppo.actions import Actions, Box, Discrete
-from stageb.ppo.environment import Environment, Transition
+from stageb.ppo.environment import Environment, Frame, Transition
 
 MASK = "action_mask"  # in what environments tell beside observations: as Gymnasium's own Taxi has it
 
@@ -50,6 +54,8 @@ class GymEnvironment(Environment):
         self._returns, self._lengths = np.zeros(len(numbers)), np.zeros(len(numbers), np.int64)
         self._masks: NDArray[np.bool_] | None = None
         self._begin_anew()
+        fits = self._masks is None or self._masks.shape[1:] == (getattr(self._acts, "n", None),)
+        require(fits, key, MASK, "as a mask an array with 0 or 1 for each of Discrete actions")
 
     def observe(self) -> Tensor:
         """See ``Environment``: float32, of numbers or of classes as vectors of 0 and a 1; bytes stay bytes."""
@@ -96,6 +102,17 @@ class GymEnvironment(Environment):
         """See ``Environment``."""
         self._episodes[:] = state["episodes"].numpy() - 1
         self._begin_anew()
+
+    def frame(self) -> Frame:
+        """See ``Environment``: pictures, where ``render_mode`` is rgb_array."""
+        if self._envs.render_mode != "rgb_array":
+            return super().frame()
+        try:
+            shown = np.asarray(self._envs.render()[0])  # type: ignore[index]
+        except DependencyNotInstalled as error:
+            raise InputError(f"stageb play: {error}") from error
+        height, width = (side // 2 * 2 for side in shown.shape[:2])  # even, as films want their sides
+        return Frame("", partial(Image.fromarray, shown[:height, :width].copy()))
 
     def _begin_anew(self) -> None:
         self.restart(torch.ones(len(self._keys), dtype=torch.bool))

@@ -15,18 +15,21 @@ is learnt well at. Logarithms of merged tiles would make many small merges worth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.ppo.actions import Actions, Discrete
-from stageb.ppo.environment import Environment, Transition
+from stageb.ppo.environment import Environment, Frame, Transition
 
 SIDE, CELLS = 4, 16
 EXPONENTS = 16  # of a tile, that of a free cell included
 GOAL = 2048
 POINTS = 1000  # for a reward of 1
+PIXELS = 80  # along a cell of a picture
 TWO = 0.9  # how probable a 2 is, rather than a 4
 KEPT = ("board", "score", "moves", "episode")  # what a state is made of
 
@@ -98,6 +101,13 @@ class Twenty48(Environment):
         for name in KEPT:
             getattr(self, name).copy_(state[name])
 
+    def frame(self) -> Frame:
+        """See ``Environment``."""
+        exponents = self.board[0].tolist()
+        tiles = [f"{1 << each if each else '·':>7}" for each in exponents]
+        rows = ("".join(tiles[start : start + SIDE]) for start in range(0, CELLS, SIDE))
+        return Frame("\n".join(rows), partial(draw_image, exponents))
+
     def _numbers(self, rows: Tensor) -> Tensor:
         """The places of rows, uint8 (..., 4), in the table."""
         return (rows * self._weights).sum(-1)
@@ -110,6 +120,21 @@ class Twenty48(Environment):
         exponent = 1 + (draws.uniforms(keys, 2 * tile + 1) >= TWO).to(torch.uint8)
         laid = self.board.scatter(1, place[:, None], exponent[:, None])
         self.board.copy_(torch.where(where[:, None], laid, self.board))
+
+
+def draw_image(exponents: Sequence[int]) -> Any:
+    """A board as a picture; the larger a tile, the darker."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    picture = Image.new("RGB", (SIDE * PIXELS, SIDE * PIXELS), "#bbada0")
+    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(PIXELS // 4)
+    for cell, exponent in enumerate(exponents):
+        x, y, half = (cell % SIDE + 0.5) * PIXELS, (cell // SIDE + 0.5) * PIXELS, PIXELS // 2 - 3
+        shade = (240 - 8 * exponent, 232 - 14 * exponent, 220 - 14 * exponent)
+        pen.rounded_rectangle((x - half, y - half, x + half, y + half), radius=6, fill=shade)
+        if exponent:
+            pen.text((x, y), str(1 << exponent), fill="black" if exponent < 7 else "white", font=font, anchor="mm")
+    return picture
 
 
 def _places() -> Tensor:

@@ -139,9 +139,8 @@ def _parse_object(value: Any, number: int, size: tuple[int, int], polygons: Poly
 
 
 def _parse_box(value: Any, here: str, size: tuple[int, int]) -> Box:
-    numbers = (
-        [each for each in value if isinstance(each, int | float) and not isinstance(each, bool)] if _has_four(value) else []
-    )
+    four = value if isinstance(value, list) and len(value) == 4 else []
+    numbers = [each for each in four if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
         raise FaultError(f"{here}: bbox_2d {short(value)}", "write four numbers: [x1, y1, x2, y2]")
     x1, y1, x2, y2 = map(float, numbers)
@@ -161,10 +160,6 @@ def _parse_polygon(value: Any, here: str) -> list[float]:
     if not sound or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
         raise FaultError(f"{here}: poly {short(value)}", "write three points or more: [x1, y1, x2, y2, x3, y3, ...]")
     return [min(value[::2]), min(value[1::2]), max(value[::2]), max(value[1::2])]
-
-
-def _has_four(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4
 
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")

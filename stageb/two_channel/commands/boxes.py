@@ -38,23 +38,27 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(name: str, summary: str, run: Any) -> argparse.ArgumentParser:
+    def command(name: str, summary: str, read: Callable[[Any], ImportedData] | None) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=summary, description=summary)
-        added.set_defaults(run=run)
+        added.set_defaults(run=_convert if read else draw_shapes, read=read)
         return added
 
-    voc = command("voc", "Convert a Pascal VOC folder: Annotations/*.xml and JPEGImages.", convert_voc)
+    summary = "Convert a Pascal VOC folder: Annotations/*.xml and JPEGImages."
+    voc = command("voc", summary, lambda given: imports.read_voc(given.folder, given.split))
     voc.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that holds both")
     voc.add_argument("--split", metavar="NAME", help="annotations that ImageSets/Main/NAME.txt lists (default: all)")
-    coco = command("coco", "Convert a COCO JSON file.", convert_coco)
+    summary = "Convert a COCO JSON file."
+    coco = command("coco", summary, lambda given: imports.read_coco(given.file, given.images, given.polygons))
     coco.add_argument("file", type=Path, metavar="FILE", help="such as annotations/instances_val2017.json")
     coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
-    yolo = command("yolo", "Convert a folder of YOLO text files.", convert_yolo)
+    summary = "Convert a folder of YOLO text files."
+    yolo = command("yolo", summary, lambda given: read_yolo(given.folder, given.images, given.names, given.polygons))
     yolo.add_argument("folder", type=Path, metavar="LABELS", help="the folder of the text files")
     yolo.add_argument(
         "--names", type=Path, required=True, metavar="FILE", help="classes.txt, one name per line, or data.yaml"
     )
-    studio = command("label_studio", "Convert a JSON export of Label Studio.", convert_label_studio)
+    summary = "Convert a JSON export of Label Studio."
+    studio = command("label_studio", summary, lambda given: read_label_studio(given.file, given.images, given.polygons))
     studio.add_argument("file", type=Path, metavar="FILE", help="the export, in the format JSON")
     for each in (yolo, studio):
         each.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
@@ -64,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         )
     for each in (voc, coco, yolo, studio):
         each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"the file to write: {WRITES}")
-    drawn = command("shapes", "Draw circles, squares and triangles in three colours.", draw_shapes)
+    drawn = command("shapes", "Draw circles, squares and triangles in three colours.", None)
     drawn.add_argument(
         "--to", type=Path, required=True, metavar="FOLDER", help="the folder to write SPLIT.jsonl and images to"
     )
@@ -77,26 +81,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     drawn.add_argument("--seed", type=int, default=17, help="seed of the images (default 17)")
     return made
-
-
-def convert_voc(given: Any) -> int:
-    """Convert a Pascal VOC folder."""
-    return _convert(given, lambda: imports.read_voc(given.folder, given.split), given.folder)
-
-
-def convert_coco(given: Any) -> int:
-    """Convert a COCO JSON file."""
-    return _convert(given, lambda: imports.read_coco(given.file, given.images, given.polygons), given.images)
-
-
-def convert_yolo(given: Any) -> int:
-    """Convert a folder of YOLO text files."""
-    return _convert(given, lambda: read_yolo(given.folder, given.images, given.names, given.polygons), given.images)
-
-
-def convert_label_studio(given: Any) -> int:
-    """Convert a JSON export of Label Studio."""
-    return _convert(given, lambda: read_label_studio(given.file, given.images, given.polygons), given.images)
 
 
 def draw_shapes(given: Any) -> int:
@@ -127,10 +111,10 @@ def _check_to(given: Any) -> None:
     check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(given, name, None))]})
 
 
-def _convert(given: Any, convert: Callable[[], ImportedData], images: Path) -> int:
+def _convert(given: Any) -> int:
     """Write the converted rows to ``given.to``, read them back as a fit would, and print a summary."""
     _check_to(given)
-    to, made = given.to, convert()
+    to, made, images = given.to, given.read(given), getattr(given, "images", None) or given.folder
     data = disk.json_lines(made.rows)
 
     def write(beside: Path) -> None:

@@ -75,15 +75,12 @@ def make_row(
 def summarise_times(result: StepResult, seconds: float) -> dict[str, float]:
     """The times of a step by their names in the logs: for each, that of the slowest rank; ``seconds`` is the whole step."""
     names = sorted({name for each in result.times for name in each if name != "rank"})
-    times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _find_slowest(result.times, name) for name in names}}
+    slowest = {f"time/{name}": round(max(each.get(name, 0.0) for each in result.times), 3) for name in names}
+    times = {"time/step_s": round(seconds, 3), **slowest}
     if result.outcomes and times.get("time/rollout_generate_s"):
         made = sum(each.tokens for each in result.outcomes)
         times["rollout/gen_tokens_per_s"] = round(made / times["time/rollout_generate_s"], 1)
     return times
-
-
-def _find_slowest(times: Sequence[Mapping[str, float]], name: str) -> float:
-    return round(max(each.get(name, 0.0) for each in times), 3)
 
 
 FIGURES = {
@@ -156,7 +153,7 @@ def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
     if not held:
         return ["It was not evaluated on any image."]
     table = [
-        [said, *(_format_figure(row.get(f"{prefix}/{name}")) for row, prefix in held.values())]
+        [said, *("-" if (value := row.get(f"{prefix}/{name}")) is None else f"{value:.3f}" for row, prefix in held.values())]
         for name, said in FIGURES.items()
     ]
     lines = _format_table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
@@ -168,10 +165,6 @@ def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
         )
         lines += ["", said]
     return lines
-
-
-def _format_figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -34,7 +34,7 @@ from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
 from stageb.two_channel.model import model
-from stageb.two_channel.types import DetectorRollout, Sample, StepTotals, Target
+from stageb.two_channel.types import DetectorRollout, Sample, Target
 
 Example = tuple[Sample, Target]
 
@@ -85,17 +85,17 @@ class DetectorRanks:
         dtype = model.find_answering_dtype(config.fabric, world.device)
         words = text.fill_prompt(config.data.prompt, inputs.descs)
         self.reader = model.load(folder, config.model, words, world.device, dtype)
+        learning = model.load(folder, config.model, words, world.device)
         self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
         text.check_descs(inputs.train, self.spelling)
         self.train, self.aside = self._fitting(inputs.train)
         self.reader.eyes.sources = [sample.image for sample in self.train]
-        learning = model.load(folder, config.model, words, world.device)
         learning.eyes.share(self.reader.eyes)
         self.schedule = DetectorSchedule(config, len(self.train))
         self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
-        self.truth = lru_cache(4 + AHEAD)(self._truth)  # of the same
-        self.totals = lru_cache(4 + AHEAD)(self._totals)  # of the same
+        self.truth = lru_cache(4 + AHEAD)(self._truth)
+        self.totals = lru_cache(4 + AHEAD)(lambda step: count_totals(target for _, target in self.truth(step)))
         self.learner = DetectorLearner(world, learning, config)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._plans: dict[int, PlannedStep] = {}  # of steps to come
@@ -196,10 +196,6 @@ class DetectorRanks:
             with suppress(StagebError):
                 learner.prepare(plan)
 
-    def _totals(self, step: int) -> StepTotals:
-        """The totals of the images of a step."""
-        return count_totals(target for _, target in self.truth(step))
-
     def _drawn(self, targets: Iterable[Example]) -> Iterator[Example]:
         """``targets``, counting the time spent waiting for them."""
         began = time.perf_counter()
@@ -265,18 +261,18 @@ class DetectorRanks:
         longest prompt with the longest possible answer does not fit, and ``InputError`` if a sample does not fit with its
         true answer and ``packing.overlong`` is refuse."""
         packing = self.config.packing
-        prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
         objects = (each for sample in samples for each in sample.objects)
         longest_object = max(objects, key=lambda each: len(self.reader.tokenizer.encode(each.desc)), default=None)
         pasted = (longest_object,) * self.config.augmentation.copy_paste if longest_object else ()
+        answers = [len(self._true(replace(sample, objects=sample.objects + pasted)).ids) for sample in samples]
+        prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
         if "B" in self.config.schedule.pattern:
             longest = max(prompts) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
         fits, over = list[Sample](), list[Sample]()
-        for sample, prompt in zip(samples, prompts, strict=True):
-            whole = prompt + len(self._true(replace(sample, objects=sample.objects + pasted)).ids)
-            (fits if whole <= packing.max_length else over).append(sample)
+        for sample, prompt, answer in zip(samples, prompts, answers, strict=True):
+            (fits if prompt + answer <= packing.max_length else over).append(sample)
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(
                 f"{len(over)} samples are longer than packing.max_length {packing.max_length}: {list_keys(over)}; raise it, "

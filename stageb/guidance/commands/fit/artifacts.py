@@ -12,7 +12,6 @@ from stageb.guidance.learning.gate.pruning import Removal
 from stageb.guidance.learning.gate.sequential import Test
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import (
-    REFLECTION,
     EditEntry,
     EvidenceEntry,
     GateEntry,
@@ -125,11 +124,6 @@ def restore_current(journal: Journal, guidance: Guidance) -> None:
 
 def _format_guidance(guidance: Guidance) -> str:
     return json.dumps(to_json(guidance), ensure_ascii=False, indent=2) + "\n"
-
-
-def write_reflection(journal: Journal, mission: str, row: Mapping[str, Any]) -> None:
-    """What became of one bundle, or of one search for rules that earn nothing."""
-    journal.append(f"{folder(mission)}/{REFLECTION}", [row])
 
 
 def write_refused(journal: Journal, mission: str, reflection_id: str, proposals: Iterable[Proposal]) -> None:

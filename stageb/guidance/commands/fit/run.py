@@ -25,6 +25,7 @@ from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.learning.gate.pruning import Removal
 from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import (
     STOP,
@@ -272,7 +273,7 @@ class FitRun(RecordedRun):
         """Write down and show the outcome of edits; returns the state with the mission's new one, and what it cost."""
         name, before, verdicts = mission.guidance.mission, state.missions[mission.guidance.mission], learnt.verdicts
         row |= {"epoch": state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
-        artifacts.write_reflection(self.journal, name, row)
+        self.journal.append(f"{artifacts.folder(name)}/{REFLECTION}", [row])
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)

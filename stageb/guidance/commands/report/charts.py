@@ -295,7 +295,7 @@ def _draw_gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]]
             edge = COLOURS[colour] if small else PAPER
             axes.plot(places, gains, marker, label=label, color=COLOURS[colour], markeredgecolor=edge, **style)
     axes.axhline(0, color=SOFT, linewidth=1)
-    axes.yaxis.set_major_formatter(FuncFormatter(_format_signed))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:+.0f}%" if value else "0"))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.tick_params(labelbottom=False)
     axes.set_xlim(0.5, reflections + 0.5)
@@ -357,10 +357,6 @@ def _tick_whole_numbers(axes: Axes) -> None:
 
 def _format_percent(value: float, _: object = None) -> str:
     return f"{value:.0%}"
-
-
-def _format_signed(value: float, _: object = None) -> str:
-    return f"{value * 100:+.0f}%" if value else "0"
 
 
 def _bin_levels(levels: Sequence[AgreementLevel]) -> list[tuple[str, AgreementLevel]]:

@@ -23,10 +23,9 @@ from stageb.guidance.commands.report import charts, sentences
 from stageb.guidance.commands.report.charts import Pair, Point, use_settings
 from stageb.guidance.commands.report.read import Lineage, MissionReport, RunReport, trace_rules
 from stageb.guidance.commands.report.sentences import Outcome, escape_unseen, format_percent, format_span, shorten
-from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import is_misread
 from stageb.guidance.learning import attempts
-from stageb.guidance.learning.attempts import Attempt, keep_furthest
+from stageb.guidance.learning.attempts import keep_furthest
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, has_labels, prices_of
@@ -231,21 +230,6 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
     prices = prices_of(run.config.gating)
     is_weighed = prices != EQUAL
 
-    def shorten_text(text: str) -> str:
-        return shorten(text, limits.letters)
-
-    def ticket(mission: MissionReport, key: str) -> Any:
-        return run.tickets.get((mission.name, key))
-
-    def words(name: str) -> str:
-        return name.replace("_", " ")
-
-    def describe_attempt(attempt: Attempt) -> str:
-        return sentences.describe_attempt(attempt, is_weighed)
-
-    def describe_black_box(box: BlackBox) -> str:
-        return box.describe(prices)
-
     def describe_left_out(rule: Lineage, row: Mapping[str, Any], letter: Mapping[str, Any], step: int) -> str:
         if "won" in row and letter["decided"]:
             return sentences.describe_left_out(row, letter, prices)
@@ -255,27 +239,28 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "percent": format_percent,
         "plain": escape_unseen,
         "cut": shorten,
-        "said": shorten_text,
-        "words": words,
+        "said": lambda text: shorten(text, limits.letters),
+        "words": lambda name: name.replace("_", " "),
         "span": format_span,
         "cut_off": sentences.mark_cut,
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
         "rules_tell": sentences.describe_rules,
         "left_out": describe_left_out,
-        "black_box": describe_black_box,
+        "black_box": lambda box: box.describe(prices),
         "furthest": keep_furthest,
         "review": describe_review,
         "wrong": count_wrong,
         "reflection": attempts.name_reflection,
         "outcome": attempts.name_outcome,
-        "attempt": describe_attempt,
+        "attempt": lambda attempt: sentences.describe_attempt(attempt, is_weighed),
         "refusals": attempts.explain_refusals,
         "idle": attempts.explain_idle,
         "fields": sentences.split_fields,
         "is_misread": is_misread,
     }
-    environment.globals |= {"ticket": ticket, "candidate_text": show_candidate, "outcomes": attempts.OUTCOME_TEXTS}
+    environment.globals["ticket"] = lambda mission, key: run.tickets.get((mission.name, key))
+    environment.globals |= {"candidate_text": show_candidate, "outcomes": attempts.OUTCOME_TEXTS}
     return environment
 
 

@@ -73,7 +73,8 @@ def _measure(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, 
     """What the model that suits these ``train`` tickets reaches; None where they have one label alone or say nothing, or
     none is ``judged``."""
     train = train[:MOST]
-    if not judged or len({ticket.label for ticket in train}) < 2 or not any(map(_says_something, train)):
+    says_something = any(read.pairs or read.words for read in map(reading, train))
+    if not judged or len({ticket.label for ticket in train}) < 2 or not says_something:
         return None
     worded = sum(bool(reading(ticket).words) for ticket in train)
     name = "logistic" if worded >= WORDED * len(train) else "boosting"
@@ -121,11 +122,6 @@ NAMES = {"logistic": "logistic regression on words", "boosting": "gradient boost
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _says_something(ticket: Ticket) -> bool:
-    read = reading(ticket)
-    return bool(read.pairs or read.words)
 
 
 def _list_words(ticket: Ticket) -> list[str]:

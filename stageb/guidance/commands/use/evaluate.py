@@ -157,18 +157,14 @@ def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> Si
             )
 
     def make(by: By, source: str, of: Mapping[str, Guidance], file: str) -> _Side:
-        rounds = Rounds(folder / _name_file(file, by), tickets, tickets_per_round(config))
+        named = file if by == "model" else file.replace(".", f"-{by}.")  # predictions-rules.jsonl
+        rounds = Rounds(folder / named, tickets, tickets_per_round(config))
         return _Side(by, of, JudgedRounds(config, by, rounds, of, missions, source))
 
     sides: dict[str, _Side] = {by: make(by, config.guidance, guidance, PREDICTIONS) for by in modes}
     if config.compare is not None and other is not None:
         sides["compare"] = make(modes[0], config.compare, other, COMPARED)
     return sides
-
-
-def _name_file(file: str, by: By) -> str:
-    """``predictions.jsonl`` where the model judges, else ``predictions-rules.jsonl``."""
-    return file if by == "model" else file.replace(".", f"-{by}.")
 
 
 def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class Verdicts:
 
     def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
         """The answer to a question of which all is known."""
-        return [[self.known[render_guidance(guidance)][i] for i in positions] for guidance, positions in question.asked]
+        known = [(self.known.get(render_guidance(guidance), {}), positions) for guidance, positions in question.asked]
+        return [[judgements[i] for i in positions] for judgements, positions in known]
 
     def _with(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
         text = render_guidance(guidance)

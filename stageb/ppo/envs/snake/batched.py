@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from stageb.ppo.actions import Actions, Discrete
 from stageb.ppo.config import START_LENGTH, GameConfig
-from stageb.ppo.environment import Environment, Transition
-from stageb.ppo.envs.snake.game import ACTIONS, Game
+from stageb.ppo.environment import Environment, Frame, Transition
+from stageb.ppo.envs.snake.game import ACTIONS, Game, draw_image, write_text
 
 
 class SnakeEnvironment(Environment):
@@ -65,3 +66,14 @@ class SnakeEnvironment(Environment):
         """See ``Environment``."""
         foods = f"{means['score']:.2f} of {self._foods} foods in {means['length']:,.0f} steps"
         return f"{foods}, {means['win_rate']:.1%} won, {means['death_rate']:.1%} died, {means['cut_rate']:.1%} cut off"
+
+    def frame(self) -> Frame:
+        """See ``Environment``."""
+        grid = self.game.grids()[0].tolist()
+        return Frame(write_text(grid), partial(draw_image, grid))
+
+    def tell_one(self, measures: Mapping[str, float]) -> str:
+        """See ``Environment``; to die takes no step."""
+        steps = measures["length"] - measures["death_rate"]
+        how = "won: the board is full" if measures["win_rate"] else "cut off" if measures["cut_rate"] else "died"
+        return f"{measures['score']:.0f} of {self._foods} foods in {steps:.0f} steps; {how}"

@@ -18,6 +18,7 @@ from programs import small
 import stageb
 from stageb.__main__ import main
 
+pytestmark = pytest.mark.usefixtures("quick_starts")
 KEYS: dict[str, Any] = {
     "config": ["tickets", "frugal"],
     "fabric": {"accelerator": "cpu", "devices": 1},

@@ -19,10 +19,12 @@ import torch
 from stageb import seeds
 from stageb.config import require
 from stageb.errors import InputError, StagebError, shown
+from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
-from stageb.ppo.config import SNAKE, START_LENGTH, GameConfig, PpoLoopConfig
-from stageb.ppo.envs.snake.game import PALETTE, Game, draw_image, write_text
-from stageb.ppo.evaluate import load_agent, play_out
+from stageb.ppo.config import PpoLoopConfig
+from stageb.ppo.environment import Frame
+from stageb.ppo.evaluate import add_authority, load_agent, play_out, replace_authority
+from stageb.ppo.make import make_environment
 from stageb.store import disk
 from stageb.store.output import check_target
 
@@ -38,9 +40,8 @@ MOST_GAMES = 10_000  # to choose from; all are played at once, in some hundred M
 class Replay:
     """One game from start to end."""
 
-    grids: tuple[tuple[int, ...], ...]  # after every step; the first is the start
-    score: int  # foods eaten
-    how: str  # it ended
+    frames: tuple[Frame, ...]  # after every step that changed what is seen; the first is the start
+    told: str  # what it came to
 
 
 def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
@@ -51,16 +52,16 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--delay", type=float, default=0.05, help="seconds between two frames (default 0.05)")
     parser.add_argument("--out", metavar="FILE", help="GIF file to write (default RUN/play.gif)")
     parser.add_argument("--no-pictures", action="store_true", help="show the game in the terminal only")
+    add_authority(parser)
     given = parser.parse_args(arguments)
-    require(config.env.title == SNAKE, "env.name", config.env.title, "stageb play shows Snake alone; try stageb evaluate")
     require(1 <= given.best_of <= MOST_GAMES, "--best-of", given.best_of, f"1 to {MOST_GAMES}")
     require(0 <= given.delay <= 10, "--delay", given.delay, "0 to 10 seconds")
     place = Path(given.out) if given.out else folder / "play.gif"
     check_target(place, {})
-    stored = load_agent(folder, config)
+    stored = load_agent(folder, replace_authority(config, folder, given))
     print(f"{folder}, {stored.told}")
-    replay = play_best(stored.agent, config, given.seed, given.best_of)
-    show(replay, config.game, given.delay)
+    replay = play_best(stored.agent, stored.config, given.seed, given.best_of)
+    show(replay, given.delay)
     if not given.no_pictures:
         for written in draw(replay, place):
             print(written)
@@ -69,47 +70,49 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 
 @torch.no_grad()
 def play_best(agent: ActorCritic, config: PpoLoopConfig, seed: int, games: int) -> Replay:
-    """Of so many games with the most probable actions the one with the most foods; of equals the shortest."""
-    named = seeds.stream(seed, "snake", "stageb play")
-    found = play_out(agent, config, named, range(games), nullcontext).tolist()
-    number = max(range(games), key=lambda each: (found[each][1], -found[each][-1]))  # score, and length
-    game = Game(config.game, named, [number])
-    grids, memory = [tuple(game.grids()[0].tolist())], torch.zeros((1, agent.memory))
-    while True:
-        outputs, _, memory = agent.advance(game.grids(), memory)
-        outcome = game.move(outputs.argmax(-1))
-        ended = outcome.terminated | outcome.truncated
-        if bool(ended):
-            grids += [tuple(game.grids()[0].tolist())] if not bool(outcome.terminated & ~outcome.won) else []
-            how = "won: the board is full" if bool(outcome.won) else "cut off" if bool(outcome.truncated) else "died"
-            return Replay(tuple(grids), int(game.score), how)
-        game.restart(ended, outcome.ate)
-        grids.append(tuple(game.grids()[0].tolist()))
+    """Of so many games with the most probable actions the one with the most of the first measure; of equals the one with
+    the least of the last, such as its length. Raises ``InputError`` where the environment cannot show itself."""
+    named, number = seeds.stream(seed, config.env.title, "stageb play"), 0
+    if games > 1:
+        found = play_out(agent, config, named, range(games), nullcontext).tolist()
+        number = max(range(games), key=lambda each: (found[each][1], -found[each][-1]))
+    environment = make_environment(config, named, [number], "cpu", look=True)
+    frames, memory, ended = [environment.frame()], torch.zeros((1, agent.memory)), False
+    while not ended:
+        outputs, _, memory = agent.advance(environment.observe(), memory)
+        outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
+        done = outcome.terminated | outcome.truncated
+        if not (ended := bool(done)):
+            environment.restart(done)
+        frame = environment.frame()
+        frames += [frame] if not frame.text or frame.text != frames[-1].text else []
+    measures = zip(environment.measures, (float(each) for each in outcome.measures), strict=True)
+    return Replay(tuple(frames), environment.tell_one(dict(measures)))
 
 
-def show(replay: Replay, config: GameConfig, delay: float) -> None:
+def show(replay: Replay, delay: float) -> None:
     """The game on the terminal, frame upon frame; elsewhere its end alone."""
-    lines = config.size + 2
-    if sys.stdout.isatty():
+    *texts, last = (each.text for each in replay.frames)
+    lines = last.count("\n") + 1
+    if last and sys.stdout.isatty():
         print("\n" * lines, end="")
-        for grid in replay.grids[:-1]:
-            print(f"\x1b[{lines}A{write_text(grid)}", flush=True)
+        for text in texts:
+            print(f"\x1b[{lines}A{text}", flush=True)
             time.sleep(delay)
         print(f"\x1b[{lines}A", end="")
-    print(write_text(replay.grids[-1]))
-    most = config.cells - START_LENGTH
-    print(f"{replay.score} of {most} foods in {len(replay.grids) - 1} steps; {replay.how}")
+    print(*filter(None, (last, replay.told)), sep="\n")
 
 
 def draw(replay: Replay, place: Path) -> list[Path]:
     """Write the game as a GIF, and where ffmpeg is found as an MP4 beside it; the files written."""
     if place.suffix.lower() != ".gif":
         raise InputError(f"--out {place}: give a name that ends in .gif")
-    every = -(-len(replay.grids) // MOST_FRAMES)
-    frames = [draw_image(grid) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
+    every = -(-len(replay.frames) // MOST_FRAMES)
+    frames = [each.draw() for each in (*replay.frames[:-1:every], replay.frames[-1])]
     frames += [frames[-1]] * FRAMES_PER_SECOND  # a second to see the end
     film: dict[str, Any] = {"append_images": frames[1:], "duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
-    film |= {"palette": PALETTE, "optimize": True}  # one palette for all frames, which hold what changed
+    if palette := frames[0].getpalette():  # one for all frames, which then hold what changed
+        film |= {"palette": bytes(palette), "optimize": True}
     with disk.reporting(place):
         disk.place(place, lambda path: frames[0].save(path, save_all=True, **film))
     ffmpeg = shutil.which("ffmpeg")
