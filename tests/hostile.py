@@ -56,7 +56,7 @@ from bending import (
     watched,
 )
 
-from stageb.cli import loops
+from stageb.cli import registry
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.commands.fit.artifacts import make_proposal_entry
 from stageb.guidance.judging.answers import parse_answer, parse_verdict
@@ -339,7 +339,7 @@ def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
         return 0
 
     try:
-        with mock.patch.object(loops, "fit_of", lambda loop: fit):
+        with mock.patch.object(registry, "fit_of", lambda loop: fit):
             yield called
     finally:
         os.chdir(place)
@@ -742,8 +742,8 @@ def meet_run(made: Handed) -> bool:
 def command(line: str) -> None:
     """Do what a command does with what it was handed, as far as it needs no model. Raises ``StagebError``."""
     from stageb.__main__ import run
-    from stageb.cli.loops import tools
     from stageb.cli.parsing import parse_run, parse_tool
+    from stageb.cli.registry import tools
     from stageb.guidance.commands.report import page, write
     from stageb.guidance.commands.use.source import load_guidance
 

@@ -40,7 +40,7 @@ ROOMS = {
 FILES = 259
 LINES = {"stageb": 47_398, "stageb/guidance": 21_289}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
-REGISTRIES = ("stageb/cli/loops", "stageb/__init__")
+REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
@@ -134,10 +134,11 @@ THIRD_PARTY = {
 LIGHT = {
     f"stageb/{name}"
     for name in (
-        "__init__ __main__ cli/__init__ cli/doctor cli/draft cli/loops cli/parsing config engines/__init__ engines/config "
-        "engines/protocol engines/registry errors growth/__init__ growth/config growth/types guidance/__init__ "
+        "__init__ __main__ cli/__init__ cli/doctor cli/draft cli/registry cli/parsing config engines/__init__ "
+        "engines/config engines/protocol engines/registry errors growth/__init__ growth/config growth/types "
+        "guidance/__init__ "
         "guidance/commands/__init__ guidance/commands/use/__init__ guidance/commands/use/config guidance/rules/__init__ "
-        "guidance/rules/cells guidance/rules/conditions guidance/rules/evidence guidance/rules/fields "
+        "guidance/rules/quantities guidance/rules/forms guidance/rules/evidence guidance/rules/fields "
         "guidance/rules/prompts guidance/rules/reading guidance/rules/wordings guidance/words/__init__ "
         "guidance/words/calibration guidance/words/columns guidance/words/config guidance/words/former guidance/words/texts "
         "guidance/words/types job/__init__ job/devices job/heartbeat job/lifetime job/process ppo/__init__ ppo/config "
@@ -150,9 +151,9 @@ LIGHT = {
 STAGES = {
     "guidance": (
         "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/steps "
-        "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/conditions "
-        "rules/evidence rules/fields rules/cells rules/reading rules/expression rules/vocabulary rules/parse rules/judge "
-        "learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
+        "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/forms "
+        "rules/evidence rules/fields rules/quantities rules/reading rules/expression rules/vocabulary rules/parse "
+        "rules/judge learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
         "learning/gate/decide learning/gate/pruning commands/use/rows"
     ).split(),
     "two_channel": (

@@ -18,7 +18,7 @@ import yaml
 
 from stageb import __version__
 from stageb.cli.draft import dotted
-from stageb.cli.loops import LOOPS
+from stageb.cli.registry import LOOPS
 from stageb.guidance.words.config import LoopConfig
 
 ROOT = Path(__file__).parent.parent

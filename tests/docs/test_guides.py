@@ -26,7 +26,7 @@ from programs.processes import clean_environment
 from programs.shell import Shell
 
 from stageb.__main__ import COMMANDS
-from stageb.cli import loops
+from stageb.cli import registry
 from stageb.cli.draft import LOOP, ConfigFile, Draft
 from stageb.cli.parsing import FLAGS, chosen_loop, read_file, split
 from stageb.errors import StagebError
@@ -230,8 +230,8 @@ def assert_exists(words: Sequence[str]) -> None:
 def assert_parses(words: Sequence[str]) -> None:
     """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
     name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
-    tools = loops.tools()
-    assert name in {*COMMANDS, *tools, *loops.run_commands()} or name.startswith("--"), f"stageb {name}"
+    tools = registry.tools()
+    assert name in {*COMMANDS, *tools, *registry.run_commands()} or name.startswith("--"), f"stageb {name}"
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
         return
@@ -240,8 +240,8 @@ def assert_parses(words: Sequence[str]) -> None:
         for option, text in split(rest)
         if option != "config" or is_here(text)
     ]
-    entry = tools[name] if name in tools else loops.LOOPS[chosen_loop(options)]
-    draft = Draft(loops.config_of(entry))
+    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(options)]
+    draft = Draft(registry.config_of(entry))
     for option, value in options:
         if isinstance(value, ConfigFile):
             draft.add_file(value)

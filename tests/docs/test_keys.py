@@ -8,7 +8,7 @@ import pytest
 from docs.pages import DOCS
 
 from lab import keys
-from stageb.cli import loops
+from stageb.cli import registry
 from stageb.cli.draft import dotted
 from stageb.settings import section_of
 
@@ -18,9 +18,9 @@ def test_the_page_is_as_the_declarations_say() -> None:
     assert page == keys.write_page(), "write it anew: python -m lab.keys > docs/keys.md"
 
 
-@pytest.mark.parametrize("loop", loops.LOOPS)
+@pytest.mark.parametrize("loop", registry.LOOPS)
 def test_every_key_is_documented(loop: str) -> None:
-    kind = loops.config_of(loops.LOOPS[loop])
+    kind = registry.config_of(registry.LOOPS[loop])
     sections = [kind, *filter(None, (section_of(annotation) for _, annotation in dotted(kind, items=True)))]
     bare = [
         f"{section.__name__}.{field.name}"

@@ -1,7 +1,7 @@
 """What train labels have to give without a language model: a tree, a rule list, and two models that nobody can read.
 
 The tree is scikit-learn's, of depth 5, on ``name: value`` pairs, numbers and words. The rule list is RIPPER (Cohen, Fast
-Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``conditions.py``): rules for the rarer label
+Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``forms.py``): rules for the rarer label
 are grown on two thirds of the tickets by FOIL's information gain, pruned on the others, added while the description length
 stays within 64 bits of the shortest; then each is grown anew and revised twice, and the shortest of the three is kept.
 Tickets are sets of bits: one integer says which of them meet a condition.
@@ -16,9 +16,9 @@ from math import inf, lgamma, log, log2
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.commands.use.black_box import CLASSIFIERS, Classifier
-from stageb.guidance.rules.cells import parse_number
-from stageb.guidance.rules.conditions import Condition, find_conditions, reading
+from stageb.guidance.rules.forms import Condition, find_conditions, reading
 from stageb.guidance.rules.prompts import clue_text
+from stageb.guidance.rules.quantities import parse_number
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream

@@ -1,6 +1,6 @@
 """Conditions and single tickets: whether one holds for a ticket, and what a written one says.
 
-The loop counts conditions over many tickets at once (``conditions.py``) and never needs to ask about one; a rule list does,
+The loop counts conditions over many tickets at once (``forms.py``) and never needs to ask about one; a rule list does,
 and so does what makes rules of the evidence in a prompt.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lab.bench.learning.method import ENGLISH
-from stageb.guidance.rules.cells import parse_number
-from stageb.guidance.rules.conditions import Condition, Kind
+from stageb.guidance.rules.forms import Condition, Kind
+from stageb.guidance.rules.quantities import parse_number
 from stageb.guidance.rules.reading import Reading
 
 _KINDS: Sequence[Kind] = ("mentions", "above", "below", "equals", "differs", "among", "is")  # the first that fits

@@ -46,9 +46,9 @@ from stageb.guidance.learning.whole import (
     shorten,
     write_whole,
 )
-from stageb.guidance.rules.conditions import Forms, reading
 from stageb.guidance.rules.edits import apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
+from stageb.guidance.rules.forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case

@@ -22,8 +22,8 @@ from stageb.guidance.learning.gate.pruning import Removal, credit_rules, make_ro
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.edits import apply, named
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import check_proposal, demonstrate, find_touched
 from stageb.guidance.rules.prompts import Case, Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary

@@ -29,9 +29,9 @@ from functools import cache, partial
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
-from stageb.guidance.rules.cells import NUMBER, fold_text, fold_value, parse_number, parse_quantity
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Points, Relation, Some, negate
 from stageb.guidance.rules.prompts import WORDS, Words
+from stageb.guidance.rules.quantities import NUMBER, fold_text, fold_value, parse_number, parse_quantity
 from stageb.guidance.rules.reading import OPERATORS, Computed
 from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar

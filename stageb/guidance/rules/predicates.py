@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from stageb.guidance.rules.cells import are_comparable, fold_value, parse_number, parse_quantity
+from stageb.guidance.rules.quantities import are_comparable, fold_value, parse_number, parse_quantity
 from stageb.guidance.rules.reading import ANY, Computed, Reading, find_mentioned, find_quantity, has_phrase
 
 Predicate = Callable[[Reading], "bool | None"]

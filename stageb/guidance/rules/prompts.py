@@ -25,8 +25,8 @@ from typing import Any
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
 from stageb.engines.registry import is_local
-from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.evidence import NOTHING, Evidence
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.config import PromptConfig

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from stageb.guidance.rules.cells import FULL_STOPS, Quantity, are_comparable, clean_value, fold_text, parse_quantity
+from stageb.guidance.rules.quantities import FULL_STOPS, Quantity, are_comparable, clean_value, fold_text, parse_quantity
 from stageb.guidance.words.types import Content
 
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned

@@ -14,7 +14,11 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
 
-from stageb.guidance.rules.cells import (
+from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
+from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.quantities import (
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,
@@ -23,10 +27,6 @@ from stageb.guidance.rules.cells import (
     parse_number,
     parse_quantity,
 )
-from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
-from stageb.guidance.rules.judge import CodedRule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.reading import Computed
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from stageb.guidance.rules.cells import fold_text, fold_value, parse_quantity
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.quantities import fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,

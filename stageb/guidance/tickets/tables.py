@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from stageb.guidance.rules.cells import POWER, clean_value, fold_text
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
+from stageb.guidance.rules.quantities import POWER, clean_value, fold_text
 from stageb.guidance.words.columns import TABBED, ColumnsConfig, Decimal
 from stageb.guidance.words.texts import find_nearest
 from stageb.guidance.words.types import Content

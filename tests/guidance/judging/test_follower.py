@@ -11,9 +11,9 @@ from stageb.guidance.judging.questions import answer_all
 from stageb.guidance.judging.selection import select
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import case_of, merge_equal, reflect
-from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt
 from stageb.guidance.words.config import ReflectionConfig

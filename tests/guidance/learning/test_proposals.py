@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.proposals import parse_proposal
-from stageb.guidance.rules.conditions import Condition
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket

@@ -20,13 +20,13 @@ from guidance.rules.made_rules import (
     tickets_of,
 )
 
-from stageb.guidance.rules.cells import parse_number
-from stageb.guidance.rules.conditions import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.quantities import parse_number
 from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.sql import limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters

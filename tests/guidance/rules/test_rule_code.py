@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stageb.engines.config import ModelConfig
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import BY_LABEL, demonstrate, find_touched
 from stageb.guidance.rules.prompts import WORDS, Case, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary

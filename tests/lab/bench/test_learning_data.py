@@ -11,7 +11,7 @@ import pytest
 
 from lab.bench.learning import data, missions
 from stageb.errors import InputError
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.tickets import tickets as ticket_files
 from stageb.guidance.words.types import Ticket
 

@@ -19,8 +19,8 @@ from stageb.guidance.learning.gate.exact import fewest_wins
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
-from stageb.guidance.rules.cells import parse_number
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.quantities import parse_number
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of

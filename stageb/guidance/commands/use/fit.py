@@ -22,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from stageb.cli import loops
+from stageb.cli import registry
 from stageb.cli.draft import Draft
 from stageb.cli.parsing import draft_keywords, parse_run
 from stageb.errors import InputError, StagebError
@@ -149,7 +149,7 @@ def fit_here(tickets: Any, **keys: Any) -> Run:
     config = draft.build()
     folder: Path = config.output.folder
     try:
-        loops.fit_of("guidance")(config, strict_yaml.dump(draft.values), False)
+        registry.fit_of("guidance")(config, strict_yaml.dump(draft.values), False)
     except KeyboardInterrupt:
         if not (folder / COMMIT).exists():
             raise
@@ -242,7 +242,7 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 
 def _draft(tickets: Any, keys: Mapping[str, Any]) -> Draft:
     """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
-    entry = loops.LOOPS["guidance"]
+    entry = registry.LOOPS["guidance"]
     root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
     return draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root))})
 

@@ -12,7 +12,7 @@ from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.learning.gate.judge import digest
-from stageb.guidance.rules.conditions import reading
+from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.judge import CodedRules, explain_unknown, read_rules
 from stageb.guidance.rules.predicates import Ruling

@@ -14,14 +14,14 @@ import yaml
 from programs.counting import COUNTING, CountingConfig, StepConfig
 
 from stageb.__main__ import main
-from stageb.cli import loops
+from stageb.cli import registry
 from stageb.cli.parsing import parse
 from stageb.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def _counting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(loops.LOOPS, "counting", COUNTING)
+    monkeypatch.setitem(registry.LOOPS, "counting", COUNTING)
     monkeypatch.chdir(tmp_path)
 
 
@@ -39,24 +39,24 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err.removeprefix("stageb: ")
 
 
-@pytest.mark.parametrize("name", loops.LOOPS)
+@pytest.mark.parametrize("name", registry.LOOPS)
 def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
-    first, *_ = dataclasses.fields(loops.config_of(loops.LOOPS[name]))
+    first, *_ = dataclasses.fields(registry.config_of(registry.LOOPS[name]))
     assert (first.name, first.default) == ("loop", name)
-    assert callable(loops.fit_of(name))
+    assert callable(registry.fit_of(name))
 
 
-@pytest.mark.parametrize("name", [name for name, loop in loops.LOOPS.items() if loop.needs])
+@pytest.mark.parametrize("name", [name for name, loop in registry.LOOPS.items() if loop.needs])
 def test_without_its_extra_a_loop_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking, find = loops.LOOPS[name].needs[0], importlib.util.find_spec
+    lacking, find = registry.LOOPS[name].needs[0], importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == lacking else find(module))
     extra = name.replace("_", "-")
     said = rf"loop {name} needs the extra {extra}, of which {lacking} cannot be found: .*stageb\[{extra}\]"
     with pytest.raises(InputError, match=said):
-        loops.fit_of(name)
-    for command in loops.LOOPS[name].commands:
+        registry.fit_of(name)
+    for command in registry.LOOPS[name].commands:
         with pytest.raises(InputError, match=said):
-            loops.command_of(name, command)
+            registry.command_of(name, command)
 
 
 def test_the_default_loop_is_guidance(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,8 +213,8 @@ def test_no_garbage_is_looked_for_while_a_loop_is_imported(tmp_path: Path, monke
     """Imports of torch make so many objects that this took a fifth of their time."""
     (tmp_path / "noting.py").write_text("import gc\nlooked = gc.isenabled()\ndef fit(config, text, fresh): return looked\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(loops.LOOPS, "counting", dataclasses.replace(COUNTING, fit="noting:fit"))
-    assert not loops.fit_of("counting")(None, "", False)
+    monkeypatch.setitem(registry.LOOPS, "counting", dataclasses.replace(COUNTING, fit="noting:fit"))
+    assert not registry.fit_of("counting")(None, "", False)
     assert gc.isenabled()
 
 

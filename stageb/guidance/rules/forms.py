@@ -12,8 +12,8 @@ from itertools import combinations, product
 from operator import or_
 from typing import Literal
 
-from stageb.guidance.rules.cells import NUMBER, Quantity, fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
+from stageb.guidance.rules.quantities import NUMBER, Quantity, fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.reading import (
     MOST_CHARS,
     OPERATORS,
