@@ -66,7 +66,7 @@ def test_a_config_that_ships_goes_by_its_name_anywhere_and_a_file_wins(
     assert main(["fit", "--config", "tikets"]) == 2
     said = capsys.readouterr().err
     assert "tikets: cannot be read (No such file or directory); name a YAML file after --config, or one that ships: " in said
-    assert "one-gpu, server, shapes, teacher, tickets, wide" in said
+    assert "one-gpu, pendulum, server, shapes, teacher, tickets, wide" in said
     for path in ("guidance/tickets", "../configs/guidance/tickets", "./tickets"):
         assert main(["fit", "--config", path]) == 2
         assert "one that ships" not in capsys.readouterr().err

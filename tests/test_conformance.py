@@ -108,7 +108,7 @@ def test_only_rank_0_writes(bench: Bench, world_size: int) -> None:
     conformance.check_only_rank_0_writes(bench, world_size)
 
 
-@pytest.mark.parametrize(("world_size", "rank"), [(1, 0), (2, 0), (2, 1), (3, 2)])
+@pytest.mark.parametrize(("world_size", "rank"), [(1, 0), (2, 0), pytest.param(2, 1, marks=slow), (3, 2)])
 def test_a_raise_ends_every_rank(bench: Bench, world_size: int, rank: int) -> None:
     conformance.check_a_raise(bench, world_size, rank)
 

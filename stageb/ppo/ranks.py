@@ -29,6 +29,8 @@ from stageb.training.ppo import Batch
 from stageb.training.run import digest_of
 from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
 
+REMEDY = "fabric.precision 32-true, a smaller ppo.learning_rate, or an environment whose numbers are all finite"
+
 # Learning from a rollout: passes over it in equal minibatches, on every rank alike.
 #
 # A minibatch takes equally many steps of every episode, chosen for each by a stream that its global number names; of an
@@ -45,7 +47,7 @@ class Learner:
         self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
-        self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller ppo.learning_rate")
+        self._skipped_steps = SkippedSteps(REMEDY)
 
     def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""

@@ -104,23 +104,13 @@ def test_a_compiled_run_learns_what_a_plain_one_does_and_goes_on_to_the_very_byt
 
 
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
-    cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8 * 12}
-    for world_size, kill in ((1, 60), (3, None)):
+    cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8 * 8}
+    for world_size, kill, says in ((2, 60, "of 256 games on 2 ranks"), (3, None, "resuming after")):
         line = arguments(tmp_path, world_size, runner__envs="auto", **cut)
         ended = forks.run(line, world_size, tmp_path / f"job-{world_size}", kill_before=kill)
-        assert ended.codes == ((137,) if kill else (0, 0, 0)), ended.err
+        assert ended.codes[0] == (137 if kill else 0) and says in ended.err, ended.err
         said = json.loads((tmp_path / "run" / "run.json").read_text())
         assert (said["games"], said["per_rank_num_envs"]) == (256, -(-256 // world_size))
-    assert "resuming after" in ended.err
-
-
-def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None:
-    cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8}
-    for world_size in (2, 4):
-        line = arguments(tmp_path / str(world_size), world_size, runner__envs="auto", **cut)
-        ended = forks.run(line, world_size, tmp_path / f"job-{world_size}")
-        assert set(ended.codes) == {0}, ended.err
-        assert f"of 256 games on {world_size} ranks" in ended.err
 
 
 @pytest.mark.parametrize("name", ["5x5", "6x6", "12x12"])
