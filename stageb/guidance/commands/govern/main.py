@@ -215,10 +215,10 @@ def promote(args: Any) -> int:
         if run.suffix == ".txt" and (base := _find_base(args.base, path, guidance.mission)):
             kept = keep_origins(base, guidance)
         kept = _keep_named(kept, tickets, _choose_words(args, origin))
-        if why and not kept.named and len(kept.rules) > 1:
-            print(shown(f"{origin}: {why}", 400), file=sys.stderr)
         source = shown(f"{args.source} (step {guidance.step})")
         done &= _change(args, path, shared.GuidanceChange("promoted from", source, kept, new=True))
+        if done and why and not kept.named and len(kept.rules) > 1:
+            print(shown(f"{origin}: {why}", 400), file=sys.stderr)
     return 0 if done else 1
 
 
