@@ -74,7 +74,7 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
     (row,) = [json.loads(line) for line in (here / "out/run/valves/reflection.jsonl").open() if '"applied": true' in line]
     test = next(each["test"] for each in row["gate"]["edits"] if each["outcome"] == "accepted")
     sources = row["proposals"][0]["operations"][0]["evidence"]
-    assert f"  G1. {G1}\n      added by R1 (step 1, epoch 1)\n      why: common to the wrong cases\n" in out
+    assert f"  G1. {G1}\n      added by R1 (step 1, epoch 1)\n      why, says the model: common to the wrong cases\n" in out
     first, last = (key.replace("::", " (") + ")" for key in (sources[0], sources[-1]))
     assert f"learnt from {len(sources)} tickets: {first}, " in out
     assert last not in out
