@@ -2,7 +2,8 @@
 
 A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and no model counts well. So
 the counting is done here: for every condition that tickets suggest (``forms.py``, where a form is added), and every two or
-three of them together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not break.
+three of them together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not
+break.
 
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
 than ``PURE`` (at unequal prices, than what makes a rule worth its price), and than it is by chance? With ``a`` wrong among
