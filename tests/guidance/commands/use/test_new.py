@@ -126,9 +126,10 @@ def test_a_table_that_cannot_be_used(
 def test_a_file_that_is_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.xlsx").write_bytes(b"PK\x03\x04\0")
     Path("named.csv").write_bytes(b"PK\x03\x04\0")
-    assert "save it as CSV (UTF-8)" in refuse(capsys, "my.xlsx")
+    assert "damaged, or not of the kind" in refuse(capsys, "my.xlsx")
     assert "save it as CSV (UTF-8)" in refuse(capsys, "named.csv")
-    assert "cannot be read: No such file" in refuse(capsys, "none.csv")
+    for name in ("none.csv", "none.xlsx", "none.parquet"):
+        assert "cannot be read: No such file or directory; name a readable file" in refuse(capsys, name)
     assert "JSON Lines need no such config" in refuse(capsys, "my.jsonl")
 
 
