@@ -20,7 +20,7 @@ from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.tickets.sheets import table_lines
-from stageb.guidance.tickets.tables import Table
+from stageb.guidance.tickets.tables import Table, hint_nearest
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
@@ -41,7 +41,7 @@ REASONS = re.compile(r"reasons?|why|justification|rationale|原因|理由", re.I
 MISSIONS = re.compile(r"mission|inspection|programme", re.I)
 GROUPS = re.compile(r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I)
 MOST_WORDS = 6  # that a column of verdicts may hold
-SHOWN = 8  # names of columns, or words, in a message
+SHOWN = 20  # names of columns, or words, in a message
 
 
 class Cells(NamedTuple):
@@ -99,7 +99,8 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
     for option in ("label", "mission", "group"):
         name = getattr(args, option)
         if name is not None and name not in names and (option, name) != ("group", "null"):
-            raise InputError(f"--{option}: there is no column {short(name)}; there are {_list(names)}")
+            what = f"there is no column {short(name)}{hint_nearest(name, names)}"
+            raise InputError(f"--{option}: {what}; there are {_list(names)}")
     label = (
         args.label
         or guess_label(cells.columns)
@@ -189,7 +190,7 @@ def divide_words(
     if not (passes or fails) and FAULTS.search(label) and (pair := _find_no_yes(folds)):
         passes, fails = [pair[0]], [pair[1]]
     if len(words) > MOST_WORDS and not (passes or fails):
-        what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words)}"
+        what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words[:MOST_WORDS])}"
         raise InputError(f"{what}: a verdict is one of a few words; name another column with --label")
     if strange := [word for word in (*passes, *fails) if word.casefold() not in folds]:
         raise InputError(f"column {short(label)} nowhere says {_list(strange)}; it says {_list(words)}")

@@ -107,6 +107,8 @@ def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys
         ("x,Result\n", (), "no rows below the header"),
         ("x,y\n1,2\n", (), 'which column holds the right verdict, of "x", "y"? Say it with --label COLUMN'),
         ("x,y\n1,2\n", ("--label", "w"), 'there is no column "w"; there are "x", "y"'),
+        ("x,Result\n1,OK\n", ("--label", "Resul"), 'no column "Resul", did you mean "Result"?; there are "x", "Result"'),
+        (",".join("abcdefghijklmnopqrs") + ",Queue\n" + "1," * 19 + "up\n", (), '"r", "s", "Queue"? Say it with --label'),
         ("x,Result\n1,OK\n2,OK\n", (), 'column "Result" says "OK" alone, so nothing can be learnt'),
         ("x,Result\n1,up\n2,down\n", (), 'does "up" mean pass or fail? Say it with --passes'),
         ("x,Result\n1,OK\n2,NG\n", ("--passes", "fine"), 'column "Result" nowhere says "fine"'),
