@@ -106,9 +106,9 @@ _WAYS = {  # what a key may say
 }
 
 
-def hint_nearest(wrong: str, names: Iterable[str]) -> str:
+def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """The name that is most like one that is not there, if any is."""
-    near = find_nearest(wrong, filter(None, names))
+    near = find_nearest(wrong, filter(None, names), cutoff)
     return f", did you mean {short(near)}?" if near else ""
 
 

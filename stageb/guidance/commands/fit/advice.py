@@ -22,12 +22,14 @@ from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.quantities import parse_number
 from stageb.guidance.tickets.splits import SPLITS
+from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it
 HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
+SLIP = 0.75  # how alike a label that stands once is to the one that was meant: two letters exchanged in a word of four
 FEWEST = 5  # tickets of the rarer label from which on one field that tells the label is no accident
 REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
@@ -58,10 +60,13 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
 
 
 def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
-    """One label alone, and one so rare that accuracy hides it while prices are equal."""
+    """One label alone, and one so rare that accuracy hides it while prices are equal; of several labels, those that are
+    rare, and what one that stands once may be a slip of."""
     count = Counter(ticket.label for ticket in tickets)
     if has_labels(count):
-        if few := [f"{label} ({n})" for label, n in sorted(count.items()) if n < FEWEST]:
+        often = [label for label in count if count[label] >= FEWEST]
+        slips = {label: hint_nearest(label, often, SLIP) for label in count if count[label] == 1}
+        if few := [f"{label} ({n}{slips.get(label, '')})" for label, n in sorted(count.items()) if n < FEWEST]:
             yield f"fewer than {FEWEST} tickets each have the labels {', '.join(few)}: hardly a rule can be learnt for them"
         return
     rare = min(PASS_FAIL, key=lambda label: count[label])

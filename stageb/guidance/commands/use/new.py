@@ -19,6 +19,7 @@ from typing import NamedTuple
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.commands.fit.advice import warn_of_labels
 from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.tables import Table, hint_nearest
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
     labels = " and ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
     print(f"{shown(table)}: {len(tickets):,} tickets, {labels}")
+    for line in warn_of_labels(tickets, LoopConfig(tickets=[table])):
+        print(f"Note: {line}")
     print(f"wrote {shown(str(target))}: see whether it says what you mean, then")
     print(f"  stageb validate --config tickets --config frugal --config {shlex.quote(str(target))}")
     return 0

@@ -91,6 +91,11 @@ def test_what_is_guessed_and_what_options_say(text: str, options: tuple[str, ...
     assert getattr(new(text, *options), key) == value
 
 
+def test_a_label_that_looks_mistyped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    new("x,class\n" + "1,high\n2,low\n3,minor\n4,major\n" * 5 + "5,hihg\n6,other\n7,Lowly\n8,Lowly\n")
+    assert 'labels Lowly (2), hihg (1, did you mean "high"?), other (1): hardly a rule' in capsys.readouterr().out
+
+
 def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     terminal = io.StringIO("z\nfail\npass\n")
     monkeypatch.setattr(terminal, "isatty", lambda: True)
