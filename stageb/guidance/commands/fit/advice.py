@@ -34,9 +34,12 @@ FEWEST = 5  # tickets of the rarer label from which on one field that tells the 
 REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
 FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
+DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
+    r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}|\d\d([-/.])\d\d\3\d\d)(?:[T ].*)?"
+)
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
     ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
-    ("dates: give a number, such as days since a date", re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?:[T ].*)?")),
+    ("dates: give a number, such as days since a date", DATES),
     (
         "numbers with thousands apart: export them without",
         re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),

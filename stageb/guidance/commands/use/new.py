@@ -19,7 +19,7 @@ from typing import NamedTuple
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.commands.fit.advice import warn_of_labels
+from stageb.guidance.commands.fit.advice import DATES, warn_of_labels
 from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.tables import Table, hint_nearest
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
@@ -125,7 +125,7 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
         label=label,
         passes=passes,
         fails=fails,
-        texts=[name for name in others if name != group],
+        texts=[name for name in others if name != group and not holds_dates(cells.columns[name])],
         decimal=cells.decimal,
     )
 
@@ -176,6 +176,11 @@ def names_splits(cells: Sequence[str]) -> bool:
     """Whether a column says which split each row is of."""
     words = {cell.casefold() for cell in cells}
     return "train" in words and len(words) > 1 and words <= SPLIT_WORDS.keys()
+
+
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Whether a column holds dates alone, of which rules make no condition, or nothing at all."""
+    return all(map(DATES.fullmatch, filter(None, cells)))
 
 
 def divide_words(
@@ -242,7 +247,7 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         ("label", columns.label, "the column that holds the right verdict"),
         ("passes", columns.passes, "its words that mean pass"),
         ("fails", columns.fails, "its words that mean fail"),
-        ("texts", columns.texts, "the columns to judge by: take out those that a verdict must not rest on"),
+        ("texts", columns.texts, "the columns to judge by, without dates: take out those that a verdict must not rest on"),
         ("decimal", columns.decimal, "the mark before the decimals of numbers"),
     ]
     top = [

@@ -73,6 +73,7 @@ def test_twelve_keys_each_with_a_comment() -> None:
         ("id,x,part,Result\n1,u,train,ok\n2,v,bus,ng\n", (), "split", None),
         ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "reason", "Reason"),
         ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "texts", ["x"]),
+        ("id,x,on,at,v,Result\n1,u,2024-03-01,1/2/2024 7:30,1.2.3,ok\n2,v,,02.03.24,1.3.1,ng\n", (), "texts", ["x", "v"]),
         ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
         ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
         ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),  # it names a machine, not a case
