@@ -229,9 +229,9 @@ def test_promoted_guidance_can_be_learnt_on_from_and_taken_back(here: Path, aske
     assert asked("show", "shared.json", "--mission", "valves")[1] == asked("show", "out/run")[1].replace(
         "epoch 1", "epoch 1, run run"
     )
-    Path("one.jsonl").write_text(json.dumps({"mission": "valves", "group_id": "1", "per_image": {"image_1": "state: torn"}}))
+    Path("one.jsonl").write_text(json.dumps({"mission": "valves", "group_id": "1", "per_image": {"image_1": "lid: there"}}))
     assert main(["predict", "--guidance=shared.json", "--by=rules", "--tickets=one.jsonl", "--output=one.out"]) == 0
-    assert json.loads(Path("one.out").read_text())["verdict"] == "fail"
+    assert "G1: the ticket does not tell state" in Path("one.out").read_text()  # rather than: it cannot be read as code
     keys = {"guidance.path": "shared.json", "runner.epochs": 0, "output.run_name": "judged"}
     assert main(small.arguments(Path("tickets.jsonl"), Path("out"), keys=keys)) == 0
 
