@@ -46,7 +46,7 @@ from stageb.guidance.learning.whole import (
     shorten,
     write_whole,
 )
-from stageb.guidance.rules.edits import apply, mark_provisional
+from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
 from stageb.guidance.rules.forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules, speaking_rules
@@ -211,8 +211,7 @@ class _Teacher:
         rules = write_whole(whole, self.tools.vocabulary, words)
         if not rules:
             return None
-        unseen = "on tickets that did not teach them, these rules cost"
-        why = f"{unseen} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
+        why = f"{MEASURED} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
         operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
         if whole.replaces:
             free = [rule for rule in self.present.rules if not rule.is_fixed]

@@ -26,6 +26,8 @@ from stageb.guidance.words.types import (
     Rule,
 )
 
+MEASURED = "on tickets that did not teach them, these rules cost"  # begins the reasons that code gives
+
 
 def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: str = "") -> Guidance:
     """``guidance`` after ``operations``: one step on, or ``guidance`` itself where they change no rule.
@@ -120,6 +122,11 @@ def _changed(rule: Rule, operation: Operation, reflection_id: str) -> Rule:
     if rule.text == operation.text:
         return rule
     return Rule(rule.key, operation.text, _metadata(operation, reflection_id))
+
+
+def find_author(rationale: str) -> str:
+    """Who gave the reason for a rule's text."""
+    return "code" if rationale.startswith(MEASURED) else "the model"
 
 
 def _metadata(operation: Operation, reflection_id: str) -> dict[str, Any]:

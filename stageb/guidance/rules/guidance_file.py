@@ -1,10 +1,9 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
-``spent`` where something was (``types.Budget``), demonstrations and calibration where there are some, ``labels`` where they
-are not pass and fail. A person may leave out everything but the experiences, or write a text file instead
-(``rules_file.py``). ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed every
-check.
+``spent`` where something was (``types.Budget``), demonstrations, calibration and what is ``named`` where there are some,
+``labels`` where they are not pass and fail. A person may leave out all but the experiences, or write text (``rules_file``).
+``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed every check.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words, name_labels, render_guidance
 from stageb.guidance.words.costs import has_labels
-from stageb.guidance.words.texts import labels_fault
+from stageb.guidance.words.texts import are_named, labels_fault
 from stageb.guidance.words.types import (
     BACKGROUND,
     ESTIMATE,
@@ -48,7 +47,8 @@ KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
 SEEN = ("taught_by", "chosen_by")
-FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, "demonstrations", "calibration", "labels")
+SHOWN = ("demonstrations", "calibration", "named")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHOWN, "labels")
 
 
 def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL) -> Guidance:
@@ -213,17 +213,13 @@ def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
 
     rules = tuple(map(keep, edited.rules))
     is_same = render_guidance(replace(base, rules=rules)) == render_guidance(base)
-    return Guidance(
-        base.mission,
-        base.step if is_same else base.step + 1,
-        rules,
-        max(base.next_number, edited.next_number),
-        base.spent,
-        base.taught_by,
-        base.chosen_by,
-        base.demonstrations,
-        base.calibration if is_same else UNCALIBRATED,
-        edited.labels if edited.labels != PASS_FAIL else base.labels,
+    return replace(
+        base,
+        step=base.step if is_same else base.step + 1,
+        rules=rules,
+        next_number=max(base.next_number, edited.next_number),
+        calibration=base.calibration if is_same else UNCALIBRATED,
+        labels=edited.labels if edited.labels != PASS_FAIL else base.labels,
     )
 
 
@@ -294,14 +290,16 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
         demonstrations=demonstrations,
         calibration=Calibration.parse(body.get("calibration", {}), labels) or UNCALIBRATED,
         labels=labels,
+        named=tuple(map(tuple, body.get("named", ()))),
     )
 
 
 def _format_shown(guidance: Guidance) -> dict[str, Any]:
-    """Demonstrations and calibration, where there are some."""
+    """Demonstrations, calibration and what rules are read by, where there are some."""
     shown = [{**asdict(each), "per_image": dict(each.per_image)} for each in guidance.demonstrations]
     calibration = guidance.calibration.to_plain() if guidance.calibration != UNCALIBRATED else {}
-    return {name: value for name, value in (("demonstrations", shown), ("calibration", calibration)) if value}
+    named = list(map(list, guidance.named))
+    return {name: value for name, value in zip(SHOWN, (shown, calibration, named), strict=True) if value}
 
 
 _Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the mission, what is wrong, the remedy
@@ -369,14 +367,16 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
-    """What is wrong with demonstrations and calibration."""
-    faults: list[_Fault] = []
+    """What is wrong with demonstrations, calibration and what rules are read by."""
     demonstrations, labels = body.get("demonstrations", []), body.get("labels", PASS_FAIL)
-    if not isinstance(demonstrations, list) or not all(_is_demonstration(each, labels) for each in demonstrations):
-        faults.append((("demonstrations",), "demonstrations: not a list of tickets with their verdicts", "leave it out"))
-    if Calibration.parse(body.get("calibration", {}), labels) is None:
-        faults.append((("calibration",), "calibration: not a slope, an offset and a weight of rules", "leave it out"))
-    return faults
+    are_shown = isinstance(demonstrations, list) and all(_is_demonstration(each, labels) for each in demonstrations)
+    calibration = Calibration.parse(body.get("calibration", {}), labels)
+    rights = {
+        "demonstrations: not a list of tickets with their verdicts": are_shown,
+        "calibration: not a slope, an offset and a weight of rules": calibration is not None,
+        "named: not a list of fields, each with a value": are_named(body.get("named", [])),
+    }
+    return [((what.partition(":")[0],), what, "leave it out") for what, right in rights.items() if not right]
 
 
 def _is_demonstration(each: Any, labels: Sequence[Verdict]) -> bool:

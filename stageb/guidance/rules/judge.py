@@ -25,7 +25,7 @@ from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels, spell
-from stageb.guidance.rules.reading import Reading
+from stageb.guidance.rules.reading import ANY, Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.wordings import Grammar
 from stageb.guidance.words.costs import has_labels
@@ -135,14 +135,32 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
     """All rules of ``guidance``, those that are out of reach included; the headline only if it is not the neutral one.
 
     Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
-    stands, if it can be read in one way alone.
+    stands, if it can be read in one way alone; but a rule that can be read by what the guidance keeps is read by that.
     """
-    parse, words = parse_rule if is_whole else _parse_openly, name_labels(words, guidance.labels)
+    words, own = name_labels(words, guidance.labels), Vocabulary.of_named(guidance.named)
+
+    def parse(text: str) -> RuleCode | OutOfReach:
+        read = parse_rule(text, vocabulary if is_whole else own, words)
+        return read if is_whole or isinstance(read, RuleCode) else _parse_openly(text, vocabulary, words)
+
     coded = [
-        CodedRule(rule.key, rule.text, parse(rule.text, vocabulary, words), rule.is_provisional)
+        CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional)
         for rule in speaking_rules(guidance.rules, words)
     ]
     return CodedRules(coded, guidance.labels)
+
+
+def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:
+    """``guidance`` with what its rules speak of, by which they are read alike beside any tickets."""
+    found: dict[tuple[str, str], None] = {}
+    for code in (rule.code for rule in read_rules(guidance, vocabulary, words, is_whole=False).each):
+        for atom in atoms(code.expression) if isinstance(code, RuleCode) else ():
+            if isinstance(atom, Atom) and atom.relation in ("is", "mentions"):
+                found |= dict.fromkeys((atom.name, value.removesuffix(ANY)) for value in atom.values)
+            for name in atom.fields:
+                numbers = [f"0 {unit}".rstrip() for unit in sorted(vocabulary.units.get(name, ()))]
+                found |= dict.fromkeys((name, value) for value in (*numbers, *vocabulary.scales.get(name, ("",))))
+    return replace(guidance, named=tuple(found))
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:

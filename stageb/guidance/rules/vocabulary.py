@@ -19,7 +19,7 @@ from stageb.guidance.rules.reading import (
     read_summaries,
     split_words,
 )
-from stageb.guidance.words.types import Ticket
+from stageb.guidance.words.types import Content, Ticket
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,14 @@ class Vocabulary:
             2 * having >= max(1, counted),
             ranked,
         )
+
+    @classmethod
+    def of_named(cls, named: Iterable[tuple[str, str]]) -> Vocabulary:
+        """What ``Guidance.named`` tells."""
+        words = frozenset(fold_text(value) for name, value in named if not name)
+        pairs = [Content(((name, value),), ()) for name, value in named if name]
+        known = cls.of(Ticket("", "", "", (), content=pair) for pair in pairs)
+        return replace(known, words=known.words | words, pieces=known.pieces | words)
 
     def with_value(self, field: str, value: str) -> Vocabulary:
         """With one more value of a field, or with one more word where no field is named."""

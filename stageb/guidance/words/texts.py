@@ -67,7 +67,7 @@ def _runs(text: str) -> dict[tuple[str, ...], None]:
     return runs
 
 
-MOST_LABELS, LONGEST_LABEL = 32, 40
+MOST_LABELS, LONGEST_LABEL, LONGEST_NAMED = 32, 40, 4000
 TAKEN = ("none", "review", "model")  # what counts of verdicts hold beside the labels
 
 
@@ -84,6 +84,16 @@ def labels_fault(labels: Any) -> str:
     folded = [list(alike) for _, alike in groupby(sorted(labels, key=str.casefold), str.casefold)]
     twice = [" and ".join(map(repr, alike)) for alike in folded if len(alike) > 1]
     return f"{', '.join(twice[:3])} are the same but for their case" if twice else ""
+
+
+def are_named(found: Any) -> bool:
+    """Whether these are ``Guidance.named`` as JSON has it: clean texts, two by two, the second one at times empty."""
+
+    def is_pair(each: Any) -> bool:
+        texts = isinstance(each, list) and len(each) == 2 and all(isinstance(text, str) for text in each)
+        return texts and not any(len(text) > LONGEST_NAMED or (text and text_fault(text)) for text in each)
+
+    return isinstance(found, list) and all(map(is_pair, found))
 
 
 def label_fault(label: Any) -> str:

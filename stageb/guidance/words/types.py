@@ -213,6 +213,8 @@ class Guidance:
     labels: tuple[Verdict, ...] = PASS_FAIL  # that a ticket may have; the first where no rule speaks of it
     #   (of rules that disagree the first wins, of neighbouring cards the one furthest exceeded; of pass and fail, those
     #   that pass)
+    named: tuple[tuple[str, str], ...] = ()  # field and value, or no field and a word, by which its rules are read as code
+    #   where the tickets that taught it are not known
 
     @property
     def shown(self) -> tuple[Demonstration, ...]:

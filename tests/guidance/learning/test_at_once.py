@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def test_what_is_not_proven_is_provisional_or_dropped(
     keys = {**ALL, "gate.alpha": 1e-9, "gate.provisional": provisional, "report": True}
     assert main(small.arguments(few, tmp_path / "out", keys=keys)) == 0
     run = tmp_path / "out" / "run"
-    learnt, said = guidance_of(run), capsys.readouterr().out
+    learnt, (said, told) = guidance_of(run), capsys.readouterr()
+    assert re.search(r"^valves: learning rules from \d+ tickets by code$", told, re.M)  # which may take minutes
     (row,) = rows(run, "reflection.jsonl")
     (edit,) = row["gate"]["edits"]
     assert row["gate"]["budget_after"] < row["gate"]["budget_before"]
@@ -81,13 +83,14 @@ def test_what_is_not_proven_is_provisional_or_dropped(
     line += f"{estimate['acc_before']:.1%} right without these rules, {estimate['acc']:.1%} with them, estimated out of fold"
     assert all(each in said for each in (mark, line, "headline and 1 rule, after 1 edit kept as provisional"))
     page = (run / "report.html").read_text()
+    assert "<dt>Why, says code</dt>" in page
     assert page.count("provisional: not proven to help") == page.count(line) == 2  # in the results, and rule by rule
 
     def show(*words: str) -> str:
         assert main(words) == 0
         return "".join(capsys.readouterr())
 
-    assert all(each in show("guidance", "show", str(run)) for each in (mark, line))
+    assert all(each in show("guidance", "show", str(run)) for each in (mark, line, "      why, says code: on tickets that"))
     assert mark.removeprefix("G1") in show("guidance", "promote", str(run), "--to", str(tmp_path / "shared.json"), "--yes")
     assert "kept as provisional" in show("guidance", "history", str(run))
     for form, marked in (("python", "# provisional"), ("sql", "G1 (provisional)"), ("json", '"provisional": true')):

@@ -23,7 +23,7 @@ from guidance.rules.made_rules import (
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
+from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.quantities import parse_number
@@ -31,7 +31,7 @@ from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.sql import limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.config import PromptConfig
-from stageb.guidance.words.types import PASS_FAIL, Verdict
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 
 LABELS = ("low", "high", "mid")
 RULES = 1_600 * int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
@@ -126,6 +126,11 @@ def test_what_is_written_is_read_back_and_what_nobody_knows_is_refused(language:
         words = draw.choice(both)
         text = write_rule(code, words)
         assert parse_rule(text, vocabulary, words) == code, text
+        kept = keep_named(Guidance("m", 0, (Rule("G1", text),), 2), vocabulary, words)
+        (alone,) = read_rules(
+            kept, Vocabulary.of(()), words, is_whole=False
+        ).each  # by what it keeps, beside no ticket at all
+        assert alone.code == code, text
         if number % 4 == 0 and code.condition is not None and code.exception is None:
             atom = draw.choice(list(atoms(code.condition)))
             unknown: Atom | Arithmetic

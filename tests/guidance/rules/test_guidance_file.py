@@ -92,6 +92,10 @@ def test_a_byte_order_mark_is_forgiven(tmp_path: Path) -> None:
         ({"experiences": {"G0": "h", "G999999999999": "x"}}, "'G999999999999'"),
         ({"experiences": {"G0": "h"}, "metadata": []}, "metadata"),
         ({"experiences": {"G0": "h"}, "metadata": {"G3": {}}}, "'G3'"),
+        ({"experiences": {"G0": "h"}, "named": [["Type"]]}, "named: not"),
+        ({"experiences": {"G0": "h"}, "named": [["Type", 5]]}, "named: not"),
+        ({"experiences": {"G0": "h"}, "named": [["Type", "a\nb"]]}, "named: not"),
+        ({"experiences": {"G0": "h"}, "named": [["Type", "x" * 5000]]}, "named: not"),
         ({"experiences": {"G0": "h"}, "rules": {}}, "unknown field 'rules'"),
     ],
 )

@@ -238,7 +238,7 @@ class FitProgress:
         if self._edits.tried:
             figures += f", {self._edits.accepted} of {self._edits.tried} edits accepted"
         if tally.unreadable:
-            figures += f", {tally.unreadable / tally.rollouts:.1%} of the answers unreadable"
+            figures += f", {tally.unreadable:,} of {tally.rollouts:,} answers unreadable"
         figures += f", {speed:.1f} tickets/s"
         self._add_time(LEARNT if batch.learns else JUDGED, len(batch.tickets))
         left = self._finish_round(batch, figures)

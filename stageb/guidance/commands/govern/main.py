@@ -22,7 +22,9 @@ from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_rules
 from stageb.guidance.rules.edits import number as number_of
 from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_neutral, read_guidance, split_step
+from stageb.guidance.rules.judge import keep_named
 from stageb.guidance.rules.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import Language, LoopConfig
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process
@@ -206,14 +208,24 @@ def promote(args: Any) -> int:
     path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
     if run.is_dir() and not is_finished(run):
         print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
-    done = True
+    origin, done = args.base or args.source, True
+    tickets, why = find_tickets(origin, (), None, "stageb predict --vocabulary FILE")
     for guidance in read_guidance(args.source, args.mission).values():
         kept = add_provenance(guidance, run) if run.is_dir() else guidance
         if run.suffix == ".txt" and (base := _find_base(args.base, path, guidance.mission)):
             kept = keep_origins(base, guidance)
+        kept = _keep_named(kept, tickets, _choose_words(args, origin))
         source = shown(f"{args.source} (step {guidance.step})")
         done &= _change(args, path, shared.GuidanceChange("promoted from", source, kept, new=True))
+        if done and why and not kept.named and len(kept.rules) > 1:
+            print(shown(f"{origin}: {why}", 400), file=sys.stderr)
     return 0 if done else 1
+
+
+def _keep_named(guidance: Guidance, tickets: Sequence[Ticket], words: Words) -> Guidance:
+    """``guidance`` with what its rules speak of, as far as ``tickets`` tell."""
+    mine = Vocabulary.of(ticket for ticket in tickets if ticket.mission == guidance.mission)
+    return keep_named(guidance, mine, words) if tickets else guidance
 
 
 def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
@@ -248,7 +260,7 @@ def review(args: Any) -> int:
         if kept is start:
             _print([f"{shown(learnt.mission)}: nothing was changed"])
         else:
-            _put_in_use(args, path, in_use, keep_origins(learnt, kept))
+            _put_in_use(args, path, in_use, _keep_named(keep_origins(learnt, kept), tickets, words))
             done = True
     return 0 if done else 1
 
@@ -328,11 +340,11 @@ def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
     return guidance
 
 
-def _choose_words(args: Any) -> Words:
+def _choose_words(args: Any, source: str = "") -> Words:
     """The words of a prompt: of the language given, or of the run's config."""
-    path, _ = split_step(args.source)
-    if args.language or not path.is_dir():
-        return WORDS[args.language or "en"]
+    path, language = split_step(source or args.source)[0], getattr(args, "language", None)
+    if language or not path.is_dir():
+        return WORDS[language or "en"]
     config = parse_run(path).config
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))

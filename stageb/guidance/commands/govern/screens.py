@@ -16,7 +16,7 @@ from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_colu
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
-from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_words, find_moves
+from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_words, find_author, find_moves
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_past, split_step
@@ -166,8 +166,8 @@ def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool
     made += [f"from {shown(', '.join(map(str, merged or [])), 80)}"] if merged else []
     made += [f"by {shown(str(data['reflection_id']), 60)}"] if data.get("reflection_id") else []
     yield " ".join(made) + (f" ({', '.join(place)})" if place else "")
-    if data.get("rationale"):
-        yield f"why: {shown(str(data['rationale']), 400)}"
+    if why := str(data.get("rationale") or ""):
+        yield f"why, says {find_author(why)}: {shown(why, 400)}"
     sources = data.get("sources")
     if isinstance(sources, list) and sources:
         named = [_name_ticket(str(key)) for key in (sources if all_tickets else sources[:TICKETS])]

@@ -22,7 +22,7 @@ from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.source import code_rules
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
-from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, mark_provisional
+from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, find_author, mark_provisional
 from stageb.guidance.rules.guidance_file import from_json
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS
@@ -179,11 +179,16 @@ class Lineage:
 
     @property
     def reason(self) -> str:
-        """The model's reason for it, less the rule's own condition, which reasons that count tickets begin with."""
+        """The reason for it, less the rule's own condition, which reasons that count tickets begin with."""
         said, condition = self.read_metadata("rationale"), self.rule.text.partition(" if ")[2].rstrip(".")
         counted = said.removeprefix(condition).strip()
         is_count = bool(condition) and counted != said and counted.startswith("(") and counted.endswith(")")
         return f"when it was proposed, {counted[1:-1]}" if is_count else said
+
+    @property
+    def author(self) -> str:
+        """Who gave the reason."""
+        return find_author(self.read_metadata("rationale"))
 
     def read_metadata(self, name: str) -> str:
         """A text of its metadata: ``reflection_id``, ``op`` or ``rationale``; empty where it has none."""

@@ -121,8 +121,9 @@ def fit(
     ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with ``per_image``), a DataFrame of pandas
     or polars, or a set of ``datasets``. ``keys`` are those of the command: ``output={"run_name": "first"}``, ``seed=3``,
     ...; ``config`` names YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are
-    written into ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit;
-    the same call goes on with it. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    written into ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit
+    (before the first one it raises ``KeyboardInterrupt``); the same call goes on with it. Raises
+    ``stageb.StagebError`` if something cannot be used, or fails.
 
     ``on_round`` is called with each round that is committed (its mission, epoch, split, round, step of the guidance, and how
     many of its tickets are right), ``on_edit`` with each bundle that led to an edit: its row of ``reflection.jsonl``, and
@@ -224,6 +225,7 @@ def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[
                     line = lines.get(timeout=LOOK_S)
                     is_over = line is None
                     if line:
+                        line = line.replace("--fresh", "fresh=True")
                         last = [line] if line.startswith(SAYS) else [*last, line] if last else []
                         print(line, end="", flush=True)
                 if not failed:

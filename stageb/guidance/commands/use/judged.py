@@ -218,7 +218,8 @@ class JudgedRounds:
         config = self._config
         known, why = self._find_known("--vocabulary FILE")
         if why:
-            console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
+            if any(len(each.rules) > 1 and not each.named for each in self._guidance.values()):
+                console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         words = words_of(config.prompt, config.model)
         return CodeJudge(code_rules(self._guidance, known, words, is_whole=not why))

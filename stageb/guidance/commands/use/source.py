@@ -163,6 +163,8 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     if "gate" in values:
         gate = asked.config.gating
         taken["gate"] = asdict(PricesConfig(gate.fp_weight, gate.fn_weight))
+    if values.get("by") == "rules":  # then no engine is loaded, whatever the folder names
+        del taken["model"]
     return {**taken, "by": asked.config.runner.judge}
 
 

@@ -74,7 +74,7 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
     (row,) = [json.loads(line) for line in (here / "out/run/valves/reflection.jsonl").open() if '"applied": true' in line]
     test = next(each["test"] for each in row["gate"]["edits"] if each["outcome"] == "accepted")
     sources = row["proposals"][0]["operations"][0]["evidence"]
-    assert f"  G1. {G1}\n      added by R1 (step 1, epoch 1)\n      why: common to the wrong cases\n" in out
+    assert f"  G1. {G1}\n      added by R1 (step 1, epoch 1)\n      why, says the model: common to the wrong cases\n" in out
     first, last = (key.replace("::", " (") + ")" for key in (sources[0], sources[-1]))
     assert f"learnt from {len(sources)} tickets: {first}, " in out
     assert last not in out
@@ -229,6 +229,9 @@ def test_promoted_guidance_can_be_learnt_on_from_and_taken_back(here: Path, aske
     assert asked("show", "shared.json", "--mission", "valves")[1] == asked("show", "out/run")[1].replace(
         "epoch 1", "epoch 1, run run"
     )
+    Path("one.jsonl").write_text(json.dumps({"mission": "valves", "group_id": "1", "per_image": {"image_1": "lid: there"}}))
+    assert main(["predict", "--guidance=shared.json", "--by=rules", "--tickets=one.jsonl", "--output=one.out"]) == 0
+    assert "G1: the ticket does not tell state" in Path("one.out").read_text()  # rather than: it cannot be read as code
     keys = {"guidance.path": "shared.json", "runner.epochs": 0, "output.run_name": "judged"}
     assert main(small.arguments(Path("tickets.jsonl"), Path("out"), keys=keys)) == 0
 

@@ -224,9 +224,11 @@ def test_no_link_leads_out_of_the_folder(
 
 
 def test_rules_alone_need_nothing_of_this(case: Case) -> None:
-    """A guidance.json has no config beside it that counts."""
+    """A guidance.json has no config beside it that counts, and no engine does where code judges."""
     case.run(model=ModelConfig("trap:build"))
     file = next((case.folder / "run").glob("*/guidance.json"))
     command, _, *rest = case.line("predict", "--model.engine=scripted")
     assert main([command, f"--guidance={file}", *rest]) == 0
     assert json.loads(file.read_text())["valves"]["step"] == 3
+    assert main(case.line("predict", "--by=rules", "--fresh")) == main(case.line("evaluate", "--by=rules")) == 0
+    assert main(case.line("predict", "--by=both", "--fresh")) == main(case.line("evaluate", "--by=rules,both")) == 2
