@@ -8,6 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -166,27 +167,31 @@ def open_named(path: str) -> BinaryIO:
     return Path(path).open("rb")
 
 
-def lines(
-    path: str, kind: str, open_it: Callable[[str], BinaryIO] = open_named, most: int = MOST_LINE
-) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file as they come, of ``most`` bytes each, with their numbers from 1."""
+@contextmanager
+def reading(kind: str) -> Iterator[None]:
+    """Tell why a file of ``kind`` that is opened inside cannot be read, by ``FaultError``."""
     try:
-        with open_it(path) as opened:
-            for number, line in enumerate(iter(lambda: opened.readline(most + 1), b""), 1):
-                if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                    raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
-                if number == 1 and b"\0" in line:
-                    raise FaultError(
-                        "not a text file", f"name a file of {kind}s; is it a spreadsheet, save it as CSV (UTF-8)"
-                    )
-                if len(line) > most:  # such as the hole in a sparse file, which would fill the memory
-                    raise FaultError(f"line {number} is over {most >> 20} MiB", f"name a file of {kind}s, one per line")
-                yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        yield
     except IsADirectoryError:
         raise FaultError("a folder", "name the files in it, or a pattern that the shell expands") from None
     except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
         why = getattr(error, "strerror", None) or error
         raise FaultError(f"cannot be read: {why}", f"name a readable file of {kind}s") from error
+
+
+def lines(
+    path: str, kind: str, open_it: Callable[[str], BinaryIO] = open_named, most: int = MOST_LINE
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file as they come, of ``most`` bytes each, with their numbers from 1."""
+    with reading(kind), open_it(path) as opened:
+        for number, line in enumerate(iter(lambda: opened.readline(most + 1), b""), 1):
+            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
+            if number == 1 and b"\0" in line:
+                raise FaultError("not a text file", f"name a file of {kind}s; is it a spreadsheet, save it as CSV (UTF-8)")
+            if len(line) > most:  # such as the hole in a sparse file, which would fill the memory
+                raise FaultError(f"line {number} is over {most >> 20} MiB", f"name a file of {kind}s, one per line")
+            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
 def object_on(raw: bytes, shape: str) -> dict[str, Any]:

@@ -269,7 +269,7 @@ def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
         (["a", "b", "c  d"], "with single spaces"),
         (["a", "b", "x" * 41], "1 to 40 characters"),
         (["a", "b", "c|d"], "without |"),
-        (["low", "Low", "high"], "the same but for their case"),
+        (["b", "a", "B", "c", "A"], ": 'A' and 'a', 'B' and 'b' are the same but for their case"),
         (["none", "minor", "major"], "'none' stands for something else"),
         ([f"l{n}" for n in range(33)], "33 of them: there may be 2 to 32"),
     ],

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from stageb.guidance.words.columns import SHEETS, is_sheet
-from stageb.untrusted.strict_json import FaultError, lines, short
+from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
 
 UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
 MOST = 1 << 30  # bytes of a workbook, unpacked
@@ -25,7 +25,8 @@ def table_lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
     """The lines of the table in the file ``path``, with their numbers from 1; of a sheet, its rows."""
     if not is_sheet(path):
         return lines(path, kind)
-    return _write_rows(_read_sheet(path) if path.lower().endswith(SHEETS) else _read_parquet(path))
+    with reading(kind), open_named(path):
+        return _write_rows(_read_sheet(path) if path.lower().endswith(SHEETS) else _read_parquet(path))
 
 
 def _read_sheet(path: str) -> Iterator[Iterable[Any]]:
@@ -39,7 +40,8 @@ def _read_sheet(path: str) -> Iterator[Iterable[Any]]:
         with python_calamine.CalamineWorkbook.from_path(path) as book:
             sheets = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
     except (*UNREADABLE, zipfile.BadZipFile, python_calamine.CalamineError) as error:
-        raise FaultError(f"cannot be read as a spreadsheet: {error}", AS_CSV) from error
+        what = f"cannot be read as a spreadsheet: damaged, or not of the kind that its name says ({error})"
+        raise FaultError(what, f"open it and save it again, or {AS_CSV}") from error
     filled = [name for name, rows in sheets.items() if rows]
     if len(filled) > 1:
         what = f"{len(filled)} sheets with something in them: {', '.join(map(short, filled))}"

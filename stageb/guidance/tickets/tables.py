@@ -106,6 +106,12 @@ _WAYS = {  # what a key may say
 }
 
 
+def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The name that is most like one that is not there, if any is."""
+    near = find_nearest(wrong, filter(None, names), cutoff)
+    return f", did you mean {short(near)}?" if near else ""
+
+
 def list_roles(columns: ColumnsConfig) -> Columns:
     """What the columns of a table say, as rules written as code read its rows."""
     mission = columns.mission if columns.mission_name is None else None
@@ -239,17 +245,13 @@ class Table:
         named = [*found.items(), *together, *(("texts", name) for name in texts)]
         missing = [(key, name) for key, name in named if name not in header]
         if missing or not texts:
-            what = ", ".join(f"{short(name)} (columns.{key}){self._hint(name)}" for key, name in missing) or "for the text"
+            told = [f"{short(name)} (columns.{key}){hint_nearest(name, header)}" for key, name in missing]
+            what = ", ".join(told) or "for the text"
             keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
             remedy = f"name it in the config's columns, or by --columns: {'; '.join(_WAYS[key] for key in keys)}"
             raise FaultError(f"no column {what}; there are {self._describe_header()}", remedy, line)
         _check_apart([name for name in texts if not is_image_column(name)], line)
         return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
-
-    def _hint(self, wrong: str) -> str:
-        """The column that is most like one that is not there, if any is."""
-        near = find_nearest(wrong, filter(None, self.header))
-        return f", did you mean {short(near)}?" if near else ""
 
     def _describe_header(self) -> str:
         """The names of the columns; of many, the first and the last, among which people look for a label."""

@@ -29,7 +29,7 @@ from stageb.guidance.words.config import LoopConfig, UseImages
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short
+from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, open_named, reading, short
 
 KIND = "ticket"
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
@@ -300,12 +300,11 @@ class TicketStream(Generic[Item]):
         digest = hashlib.blake2b(digest_size=16)
         for file in self.files:
             try:
-                with Path(file).open("rb") as opened:
+                with reading(KIND), open_named(file) as opened:
                     while block := opened.read(1 << 20):
                         digest.update(block)
-            except (OSError, ValueError) as error:
-                what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-                raise BadInputError("ticket files", [BadLine(file, 0, what, "name a readable file of tickets")]) from error
+            except FaultError as fault:
+                raise BadInputError("ticket files", [BadLine(file, 0, fault.what, fault.remedy)]) from fault
             digest.update(b"\0end of file\0")
         return digest.hexdigest()
 

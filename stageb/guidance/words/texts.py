@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from stageb.errors import shown
@@ -22,10 +22,10 @@ def one_line(text: str, limit: int) -> str:
     return " ".join(seen.split())[:limit].rstrip()
 
 
-def find_nearest(name: str, names: Iterable[str]) -> str:
-    """The most similar of ``names``, whatever their case; empty where none is similar."""
+def find_nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The most similar of ``names``, whatever their case; empty where none is similar by ``cutoff``, of 1."""
     folded = {each.casefold(): each for each in names}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
     return folded[near[0]] if near else ""
 
 
@@ -81,9 +81,9 @@ def labels_fault(labels: Any) -> str:
         return f"{shown(repr(strange[0]), 60)}: {label_fault(strange[0])}"
     if taken := [label for label in labels if label in TAKEN]:
         return f"{taken[0]!r} stands for something else in figures: call it otherwise"
-    folded = Counter(label.casefold() for label in labels)
-    twice = [label for label in labels if folded[label.casefold()] > 1]
-    return f"{' and '.join(map(repr, twice[:2]))} are the same but for their case" if twice else ""
+    folded = [list(alike) for _, alike in groupby(sorted(labels, key=str.casefold), str.casefold)]
+    twice = [" and ".join(map(repr, alike)) for alike in folded if len(alike) > 1]
+    return f"{', '.join(twice[:3])} are the same but for their case" if twice else ""
 
 
 def are_named(found: Any) -> bool:

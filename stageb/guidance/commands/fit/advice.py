@@ -22,19 +22,24 @@ from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.quantities import parse_number
 from stageb.guidance.tickets.splits import SPLITS
+from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it
 HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
+SLIP = 0.75  # how alike a label that stands once is to the one that was meant: two letters exchanged in a word of four
 FEWEST = 5  # tickets of the rarer label from which on one field that tells the label is no accident
 REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
 FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
+DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
+    r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}|\d\d([-/.])\d\d\3\d\d)(?:[T ].*)?"
+)
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
     ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
-    ("dates: give a number, such as days since a date", re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?:[T ].*)?")),
+    ("dates: give a number, such as days since a date", DATES),
     (
         "numbers with thousands apart: export them without",
         re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),
@@ -58,10 +63,13 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
 
 
 def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
-    """One label alone, and one so rare that accuracy hides it while prices are equal."""
+    """One label alone, and one so rare that accuracy hides it while prices are equal; of several labels, those that are
+    rare, and what one that stands once may be a slip of."""
     count = Counter(ticket.label for ticket in tickets)
     if has_labels(count):
-        if few := [f"{label} ({n})" for label, n in sorted(count.items()) if n < FEWEST]:
+        often = [label for label in count if count[label] >= FEWEST]
+        slips = {label: hint_nearest(label, often, SLIP) for label in count if count[label] == 1}
+        if few := [f"{label} ({n}{slips.get(label, '')})" for label, n in sorted(count.items()) if n < FEWEST]:
             yield f"fewer than {FEWEST} tickets each have the labels {', '.join(few)}: hardly a rule can be learnt for them"
         return
     rare = min(PASS_FAIL, key=lambda label: count[label])

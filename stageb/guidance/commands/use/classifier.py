@@ -78,6 +78,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used."""
         rows, classes = self._read(X, reset=True), column_or_1d(y, warn=True)
         check_consistent_length(rows, classes)
+        given = np.asarray(y, dtype=object).ravel()  # where NaN stands among texts, classes call it "nan"
+        if missing := [n for n, each in enumerate(given) if each is None or str(each == each) != "True"]:
+            what = f"{len(missing):,} of {len(given):,} labels are missing, the first in row {missing[0]}, counted from 0"
+            raise ValueError(f"y: {what}: drop these rows")
         check_classification_targets(classes)
         self.classes_ = np.unique(classes)
         if len(self.classes_) < 2:

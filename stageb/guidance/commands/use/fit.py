@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -140,6 +141,8 @@ def fit(
     if code == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if code:
+        path = draft.values["tickets"][0]
+        why = _name_rows(why, path) if path.endswith(".csv") and not _name_files(tickets) else why
         raise (InputError if code == 2 else StagebError)(why.removeprefix(SAYS) or f"stageb fit ended with code {code}")
     return Run(folder)
 
@@ -260,6 +263,17 @@ def _list_files(tickets: Any, folder: Path) -> list[str]:
     with disk.reporting(path, "nothing else"):
         disk.replace(path, data)
     return [str(path)]
+
+
+def _name_rows(why: str, path: str) -> str:
+    """A message with the rows of a table, written to ``path``, beside its lines there, of which a row may take several."""
+    rows: dict[str, int] = {}
+    with suppress(csv.Error), Path(path).open(newline="", encoding="utf-8") as opened:
+        for row, _ in enumerate(reader := csv.reader(opened)):
+            rows[f"{path}:{reader.line_num + 1}:"] = row
+    return re.sub(
+        rf"{re.escape(path)}:\d+:", lambda at: f"{at[0]} row {rows[at[0]]}, from 0:" if at[0] in rows else at[0], why
+    )
 
 
 def _name_files(tickets: Any) -> list[str]:

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.commands.fit.advice import DATES, warn_of_labels
 from stageb.guidance.tickets.sheets import table_lines
-from stageb.guidance.tickets.tables import Table
+from stageb.guidance.tickets.tables import Table, hint_nearest
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
@@ -41,7 +42,7 @@ REASONS = re.compile(r"reasons?|why|justification|rationale|原因|理由", re.I
 MISSIONS = re.compile(r"mission|inspection|programme", re.I)
 GROUPS = re.compile(r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I)
 MOST_WORDS = 6  # that a column of verdicts may hold
-SHOWN = 8  # names of columns, or words, in a message
+SHOWN = 20  # names of columns, or words, in a message
 
 
 class Cells(NamedTuple):
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
     labels = " and ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
     print(f"{shown(table)}: {len(tickets):,} tickets, {labels}")
+    for line in warn_of_labels(tickets, LoopConfig(tickets=[table])):
+        print(f"Note: {line}")
     print(f"wrote {shown(str(target))}: see whether it says what you mean, then")
     print(f"  stageb validate --config tickets --config frugal --config {shlex.quote(str(target))}")
     return 0
@@ -99,7 +102,8 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
     for option in ("label", "mission", "group"):
         name = getattr(args, option)
         if name is not None and name not in names and (option, name) != ("group", "null"):
-            raise InputError(f"--{option}: there is no column {short(name)}; there are {_list(names)}")
+            what = f"there is no column {short(name)}{hint_nearest(name, names)}"
+            raise InputError(f"--{option}: {what}; there are {_list(names)}")
     label = (
         args.label
         or guess_label(cells.columns)
@@ -121,7 +125,7 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
         label=label,
         passes=passes,
         fails=fails,
-        texts=[name for name in others if name != group],
+        texts=[name for name in others if name != group and not holds_dates(cells.columns[name])],
         decimal=cells.decimal,
     )
 
@@ -174,6 +178,11 @@ def names_splits(cells: Sequence[str]) -> bool:
     return "train" in words and len(words) > 1 and words <= SPLIT_WORDS.keys()
 
 
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Whether a column holds dates alone, of which rules make no condition, or nothing at all."""
+    return all(map(DATES.fullmatch, filter(None, cells)))
+
+
 def divide_words(
     label: str, cells: Sequence[str], passes: Sequence[str], fails: Sequence[str]
 ) -> tuple[list[str], list[str]]:
@@ -189,7 +198,7 @@ def divide_words(
     if not (passes or fails) and FAULTS.search(label) and (pair := _find_no_yes(folds)):
         passes, fails = [pair[0]], [pair[1]]
     if len(words) > MOST_WORDS and not (passes or fails):
-        what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words)}"
+        what = f"column {short(label)} holds {len(words):,} different values, such as {_list(words[:MOST_WORDS])}"
         raise InputError(f"{what}: a verdict is one of a few words; name another column with --label")
     if strange := [word for word in (*passes, *fails) if word.casefold() not in folds]:
         raise InputError(f"column {short(label)} nowhere says {_list(strange)}; it says {_list(words)}")
@@ -238,7 +247,7 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         ("label", columns.label, "the column that holds the right verdict"),
         ("passes", columns.passes, "its words that mean pass"),
         ("fails", columns.fails, "its words that mean fail"),
-        ("texts", columns.texts, "the columns to judge by: take out those that a verdict must not rest on"),
+        ("texts", columns.texts, "the columns to judge by, without dates: take out those that a verdict must not rest on"),
         ("decimal", columns.decimal, "the mark before the decimals of numbers"),
     ]
     top = [

@@ -33,6 +33,10 @@ def frame(rows: list[dict[str, Any]]) -> Any:
     return pytest.importorskip("pandas").DataFrame(rows, index=range(5, 5 + len(rows)))
 
 
+def series(classes: list[Any]) -> Any:
+    return pytest.importorskip("pandas").Series(classes, range(5, 5 + len(classes)), "string")
+
+
 def texts(rows: list[dict[str, Any]]) -> list[str]:
     return [f"case {n}: a seal that is {row['seal']}" for n, row in enumerate(rows)]
 
@@ -125,6 +129,17 @@ def test_rules_of_more_than_two_classes_name_each() -> None:
         stageb.GuidanceClassifier(fails="urgent").fit(ROWS, kinds)
     with pytest.raises(ValueError, match="'none' stands for something else"):
         stageb.GuidanceClassifier().fit(ROWS, ["none" if each == "fine" else each for each in kinds])
+
+
+@pytest.mark.parametrize("kind", [list, series, lambda y: np.array(y, dtype=object)])
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_rows_without_a_class_are_told_with_their_number(kind: Any, nothing: object) -> None:
+    given: list[object] = [*CLASSES]
+    given[3] = given[7] = nothing
+    with pytest.raises(ValueError, match="2 of 240 labels are missing, the first in row 3, counted from 0: drop these rows"):
+        stageb.GuidanceClassifier().fit(ROWS, kind(given))
+    with pytest.raises(ValueError, match="1 of 3 labels are missing"):
+        stageb.GuidanceClassifier().fit(ROWS[:3], np.array([0.0, 1.0, np.nan]))
 
 
 def interrupt(mission: str, candidates: Any) -> Any:

@@ -89,6 +89,9 @@ def test_what_cannot_be_used_raises_what_the_command_says(tmp_path: Path, monkey
             stageb.fit(tickets, **KEYS)
     with pytest.raises(stageb.InputError, match=r"seed"):
         stageb.fit(table(), **KEYS, seed="x")
+    rows = [{"text": "two\nlines", "label": label} for label in ("pass", "fail", "")]
+    with pytest.raises(stageb.InputError, match=r"csv:6: row 2, from 0: an empty label"):
+        stageb.fit(rows, **KEYS)
     assert not list(Path().glob("out/*/commit.json"))
 
 

@@ -73,6 +73,7 @@ def test_twelve_keys_each_with_a_comment() -> None:
         ("id,x,part,Result\n1,u,train,ok\n2,v,bus,ng\n", (), "split", None),
         ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "reason", "Reason"),
         ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "texts", ["x"]),
+        ("id,x,on,at,v,Result\n1,u,2024-03-01,1/2/2024 7:30,1.2.3,ok\n2,v,,02.03.24,1.3.1,ng\n", (), "texts", ["x", "v"]),
         ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
         ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
         ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),  # it names a machine, not a case
@@ -91,6 +92,11 @@ def test_what_is_guessed_and_what_options_say(text: str, options: tuple[str, ...
     assert getattr(new(text, *options), key) == value
 
 
+def test_a_label_that_looks_mistyped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    new("x,class\n" + "1,high\n2,low\n3,minor\n4,major\n" * 5 + "5,hihg\n6,other\n7,Lowly\n8,Lowly\n")
+    assert 'labels Lowly (2), hihg (1, did you mean "high"?), other (1): hardly a rule' in capsys.readouterr().out
+
+
 def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     terminal = io.StringIO("z\nfail\npass\n")
     monkeypatch.setattr(terminal, "isatty", lambda: True)
@@ -107,6 +113,8 @@ def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys
         ("x,Result\n", (), "no rows below the header"),
         ("x,y\n1,2\n", (), 'which column holds the right verdict, of "x", "y"? Say it with --label COLUMN'),
         ("x,y\n1,2\n", ("--label", "w"), 'there is no column "w"; there are "x", "y"'),
+        ("x,Result\n1,OK\n", ("--label", "Resul"), 'no column "Resul", did you mean "Result"?; there are "x", "Result"'),
+        (",".join("abcdefghijklmnopqrs") + ",Queue\n" + "1," * 19 + "up\n", (), '"r", "s", "Queue"? Say it with --label'),
         ("x,Result\n1,OK\n2,OK\n", (), 'column "Result" says "OK" alone, so nothing can be learnt'),
         ("x,Result\n1,up\n2,down\n", (), 'does "up" mean pass or fail? Say it with --passes'),
         ("x,Result\n1,OK\n2,NG\n", ("--passes", "fine"), 'column "Result" nowhere says "fine"'),
@@ -126,9 +134,10 @@ def test_a_table_that_cannot_be_used(
 def test_a_file_that_is_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.xlsx").write_bytes(b"PK\x03\x04\0")
     Path("named.csv").write_bytes(b"PK\x03\x04\0")
-    assert "save it as CSV (UTF-8)" in refuse(capsys, "my.xlsx")
+    assert "damaged, or not of the kind" in refuse(capsys, "my.xlsx")
     assert "save it as CSV (UTF-8)" in refuse(capsys, "named.csv")
-    assert "cannot be read: No such file" in refuse(capsys, "none.csv")
+    for name in ("none.csv", "none.xlsx", "none.parquet"):
+        assert "cannot be read: No such file or directory; name a readable file" in refuse(capsys, name)
     assert "JSON Lines need no such config" in refuse(capsys, "my.jsonl")
 
 
