@@ -87,6 +87,12 @@ def test_tickets_that_all_say_something_else_are_dealt_as_by_their_group_ids(wor
     assert split_tickets(join_equal(different), config) == split_tickets(different, config)
 
 
+@pytest.mark.parametrize(("kinds", "told"), [(5, True), (20, False)])
+def test_where_tickets_say_few_things_the_remedy_is_told(kinds: int, told: bool) -> None:
+    alike = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n % kinds}"),)) for n in range(40)])
+    assert ("--columns.repeats apart" in str(next(find_repeats(alike)))) is told
+
+
 def test_further_rows_leave_the_name_of_a_group() -> None:
     world = [Ticket("m", f"row {n}", "pass", (("image_1", f"part {n % 7}"),)) for n in range(2, 200)]
     before, after = join_equal(world[:40]), join_equal(world)
