@@ -32,6 +32,7 @@ from stageb.store import disk
 Group = tuple[int, ...]
 """The positions of one group's tickets."""
 
+APART = "where tickets can say but a few different things, make each a case of its own: --columns.repeats apart"
 MANY = 4  # group_ids of a group in the mean: copies alone hardly make so many
 _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])")
 
@@ -93,8 +94,7 @@ class Repeats:
 
     def __str__(self) -> str:
         mixed = f" ({self.mixed:,} of them labelled both ways)" if self.mixed else ""
-        remedy = "; if tickets can say but a few different things, make each a case of its own: --columns.repeats apart"
-        remedy = remedy if self.group_ids >= MANY * self.groups else ""
+        remedy = f"; {APART}" if self.group_ids >= MANY * self.groups else ""
         return (
             f"{self.mission}: some tickets say the same, or are kept together, under several group_ids: the "
             f"{self.group_ids:,} group_ids of {self.tickets:,} tickets make {self.groups:,} groups{mixed}, and no split "

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
 from stageb.guidance.rules.quantities import POWER, clean_value, fold_text
 from stageb.guidance.words.columns import TABBED, ColumnsConfig, Decimal
-from stageb.guidance.words.texts import find_nearest
+from stageb.guidance.words.texts import ALIKE, find_nearest
 from stageb.guidance.words.types import Content
 from stageb.untrusted.strict_json import FaultError, short
 
@@ -106,7 +106,7 @@ _WAYS = {  # what a key may say
 }
 
 
-def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     """The name that is most like one that is not there, if any is."""
     near = find_nearest(wrong, filter(None, names), cutoff)
     return f", did you mean {short(near)}?" if near else ""

@@ -22,7 +22,10 @@ def one_line(text: str, limit: int) -> str:
     return " ".join(seen.split())[:limit].rstrip()
 
 
-def find_nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+ALIKE = 0.6  # texts of which one may be meant by the other, of 1 (difflib)
+
+
+def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     """The most similar of ``names``, whatever their case; empty where none is similar by ``cutoff``, of 1."""
     folded = {each.casefold(): each for each in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)

@@ -19,7 +19,7 @@ from stageb.guidance.rules.guidance_file import make_neutral, read_guidance, to_
 from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.tickets.groups import name_content
+from stageb.guidance.tickets.groups import APART, name_content
 from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, leave_out, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.config import LoopConfig
@@ -105,7 +105,7 @@ def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
             why, remedy = f"{config.columns.together} keeps them together", "give both one split"
         else:
             why = "they say the same, as others of their group may"
-            remedy = "give both one split; or, where tickets can say but a few different things: --columns.repeats apart"
+            remedy = f"give both one split; or, {APART}"
         path, _, line = ticket.place.rpartition(":")
         bad[group] = BadLine(path, int(line), f"{ticket.key} is of {of}, {other.place} of {of_other}, and {why}", remedy)
     if bad:

@@ -184,12 +184,14 @@ def export(args: Any) -> int:
         _write(rules_file.write(found.values()), args.output)
         return 0
     if args.format in screens.WRITERS:
-        text, unreadable = screens.write_code(args.format, screens.code_missions(args, found, _choose_words(args)))
+        text, unreadable = screens.write_code(
+            args.format, screens.code_missions(args, found, _choose_words(args.source, args.language))
+        )
         _write(text, args.output)
         for line in unreadable:
             print(shown(line, 400), file=sys.stderr)
         return 1 if unreadable else 0
-    guidance, words = _get_only(found, args.source), _choose_words(args)
+    guidance, words = _get_only(found, args.source), _choose_words(args.source, args.language)
     for line in describe_provisional(guidance.rules):
         print(f"{shown(guidance.mission)}: {line}", file=sys.stderr)  # the prompt does not tell
     if guidance.shown and not words.instruct:  # a file does not say which model reads it
@@ -210,11 +212,12 @@ def promote(args: Any) -> int:
         print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
     origin, done = args.base or args.source, True
     tickets, why = find_tickets(origin, (), None, "stageb predict --vocabulary FILE")
-    for guidance in read_guidance(args.source, args.mission).values():
+    learnt, words = read_guidance(args.source, args.mission), _choose_words(origin)
+    for guidance in learnt.values():
         kept = add_provenance(guidance, run) if run.is_dir() else guidance
         if run.suffix == ".txt" and (base := _find_base(args.base, path, guidance.mission)):
             kept = keep_origins(base, guidance)
-        kept = _keep_named(kept, tickets, _choose_words(args, origin))
+        kept = _keep_named(kept, tickets, words)
         source = shown(f"{args.source} (step {guidance.step})")
         done &= _change(args, path, shared.GuidanceChange("promoted from", source, kept, new=True))
         if done and why and not kept.named and len(kept.rules) > 1:
@@ -239,7 +242,8 @@ def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
 def review(args: Any) -> int:
     """Copy missions' guidance into a shared file, each rule after it was agreed to; 1 where nothing was."""
     path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
-    words, (tickets, why) = _choose_words(args), find_tickets(args.source, args.tickets, None, "--tickets FILE ...")
+    words = _choose_words(args.source, args.language)
+    tickets, why = find_tickets(args.source, args.tickets, None, "--tickets FILE ...")
     if why:
         print(shown(f"{args.source}: {why}; what rules change is not shown", 400), file=sys.stderr)
     done = False
@@ -340,9 +344,9 @@ def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
     return guidance
 
 
-def _choose_words(args: Any, source: str = "") -> Words:
-    """The words of a prompt: of the language given, or of the run's config."""
-    path, language = split_step(source or args.source)[0], getattr(args, "language", None)
+def _choose_words(source: str, language: str | None = None) -> Words:
+    """The words of a prompt: of the ``language`` given, or of the config of the run that is the ``source``."""
+    path, _ = split_step(source)
     if language or not path.is_dir():
         return WORDS[language or "en"]
     config = parse_run(path).config
