@@ -35,7 +35,7 @@ MORE = {
     "tables": "Excel, Parquet",
     "gguf": "checkpoints in GGUF files",
     "baselines": "GuidanceClassifier, and a model that nobody can read beside results",
-    "onnx": "stageb export of ppo, and of growth with --onnx",
+    "onnx": "stageb export",
     "sweep": "stageb sweep",
 }
 

@@ -126,9 +126,6 @@ LOOPS = {
         commands={
             "evaluate": RunCommand("Compare a run's controller with others at equal FLOPs.", "stageb.growth.evaluate:main"),
             "play": RunCommand("Watch an episode of a growth run.", "stageb.growth.play:main"),
-            "export": RunCommand(
-                "Write a network that a run has grown as plain PyTorch: growth.", "stageb.growth.export:main"
-            ),
         },
         needs=("mnist1d", "sklearn"),
     ),
