@@ -103,7 +103,7 @@ THIRD_PARTY = {
     "stageb/growth/lifecycle": set[str](),
     "stageb/growth/views": set[str](),
     "stageb/growth/types": set[str](),
-    "stageb/growth/data": {"mnist1d", "numpy", "sklearn", "torch"},
+    "stageb/growth/data": {"numpy", "sklearn", "torch"},
     "stageb/growth/compare": {"matplotlib"},
     "stageb/growth/play": {"matplotlib", "torch"},
     "stageb/growth/schedule": set[str](),

@@ -23,7 +23,7 @@ class TaskConfig(Section, at="task"):
     """The data that hosts are trained on."""
 
     name: str = setting("teacher", trust=DATA)
-    """digits, mnist1d, teacher or futile."""
+    """digits, teacher or futile."""
     fit_examples: int | None = None
     """Training examples of a host; null: all that the task has."""
     validation_examples: int | None = None

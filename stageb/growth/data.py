@@ -1,16 +1,11 @@
-"""Examples to learn from: what ships in Python packages, lies in the usual folders, or in files of images with labels.
-
-Three sets that share no example.
+"""Examples to learn from: three sets that share no example.
 
 What is fit, validation and test, named streams decide, the same for every run: scores of different runs are of one test set.
-Files are not trusted: their pickles may make arrays of numbers and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -84,39 +79,12 @@ def gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
 
 
 def digits() -> Sets:
-    """scikit-learn's 1,797 digits of 8 x 8: the test set of Alpaydin and Kaynak's of 1998 (UCI, CC BY 4.0)."""
-    from sklearn.datasets import load_digits
-
+    """scikit-learn's 1,797 digits of 8 x 8: the test set of Alpaydin and Kaynak's of 1998 (UCI, CC BY 4.0). Raises
+    ``InputError`` where scikit-learn is missing."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise InputError(f"task digits needs the package {error.name}: install the extra growth, stageb[growth]") from error
     found = load_digits()
     inputs = torch.from_numpy(found.images).float()[..., None] / 8 - 1
     return cut(inputs, torch.from_numpy(found.target).long(), (300, 300), "digits")
-
-
-def mnist1d() -> Sets:
-    """Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D": 5,000 sequences of 40, made by their package."""
-    from mnist1d import data, utils
-
-    arguments = data.get_dataset_args()
-    arguments.shuffle_seq = False
-    kept = np.random.get_state(), utils.random.getstate()  # the package seeds the global generators
-    try:
-        made: Mapping[str, Any] = data.make_dataset(arguments)
-    finally:
-        np.random.set_state(kept[0])
-        utils.random.setstate(kept[1])
-    inputs, targets = (torch.from_numpy(np.concatenate([made[name], made[f"{name}_test"]])) for name in ("x", "y"))
-    inputs, targets = inputs.float()[..., None], targets.long()
-    last = len(made["x"])
-    early = cut(inputs[:last], targets[:last], (1000, 0), "mnist1d")
-    return Sets(early.fit, early.validation, Split(inputs[last:], targets[last:]))
-
-
-READERS: Mapping[str, Callable[[], Sets]] = {"digits": digits, "mnist1d": mnist1d}
-
-
-def read(name: str) -> Sets:
-    """The sets of a task that learns from data. Raises ``InputError`` where they cannot be read."""
-    try:
-        return READERS[name]()
-    except ImportError as error:
-        raise InputError(f"task {name} needs the package {error.name}: install the extra growth, stageb[growth]") from error

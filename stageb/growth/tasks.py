@@ -101,7 +101,7 @@ class Teachers:
 TEACHER_SIZES = {"fit": 1024, "validation": 512, "test": 1024}  # examples
 TEACHER_CLASSES = 8
 
-FORMS = {"digits": Form((8, 8, 1), 10), "mnist1d": Form((40, 1), 10, kinds=("mlp", "conv1d"))}
+FORMS = {"digits": Form((8, 8, 1), 10)}
 TEACHER_FORMS = {  # what a teacher of that kind reads
     "mlp": Form((16,), TEACHER_CLASSES, kinds=("mlp",), given=True),
     "conv1d": Form((24, 2), TEACHER_CLASSES, kinds=("conv1d",), given=True),
@@ -144,7 +144,7 @@ def find_form(task: TaskConfig, host: HostConfig) -> Form:
 def load(task: TaskConfig, host: HostConfig) -> Task:
     """The task with its examples, on the CPU. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
     shape = find_form(task, host)
-    sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.read(task.name)
+    sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.digits()
     for key, most in (("fit_examples", len(sets.fit)), ("validation_examples", len(sets.validation))):
         wanted = getattr(task, key)
         require(wanted is None or 1 <= wanted <= most, f"task.{key}", wanted, f"1 to {most} for {task.name}")

@@ -20,7 +20,6 @@ from stageb.errors import ConfigError
 from stageb.growth import blocks, hosts, kinds, lifecycle
 from stageb.growth.blueprints import convolve_as_product
 from stageb.growth.config import GrowthConfig, HostConfig
-from stageb.growth.tasks import FORMS as FORMS_OF_TASKS
 from stageb.growth.types import SLOTS
 
 sys.path.append(str(DOCS / "examples"))
@@ -110,7 +109,7 @@ def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
     with pytest.raises(ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"):
         hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
     with pytest.raises(ConfigError, match=r"host.kind: 'conv2d'.*read by: mlp, conv1d"):
-        hosts.make_plan(HostConfig(kind="conv2d"), FORMS_OF_TASKS["mnist1d"])
+        hosts.make_plan(HostConfig(kind="conv2d"), replace(FORMS["conv2d"], kinds=("mlp", "conv1d")))
     wrong: dict[str, Any] = {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}
     for key, value in wrong.items():
         with pytest.raises(ConfigError, match=rf"host\.{key}"):
