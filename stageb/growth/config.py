@@ -9,7 +9,7 @@ from stageb.config import LearningConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
 from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
 
-Controller = Literal["ppo", "probe-1", "probe-2", "selective", "heuristic", "random", "periodic", "static-small", "oracle"]
+Controller = Literal["ppo", "probe-1", "probe-2", "heuristic", "random", "periodic", "static-small", "oracle"]
 DISTINCT = Check(lambda names: 0 < len(names) == len(set(names)), "at least one, none twice")
 SOME_SLOTS = Check(
     lambda slots: 0 < len(slots) == len(set(slots)) and set(slots) <= set(SLOTS),

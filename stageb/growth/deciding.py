@@ -25,7 +25,6 @@ from stageb.growth.controllers import (
     PolicyController,
     Probe,
     Random,
-    Selective,
     Static,
 )
 from stageb.growth.environment import Block
@@ -40,7 +39,6 @@ from stageb.training.step import check_finite
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
 SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
-    "selective": Selective,
     "heuristic": Heuristic,
     "random": Random,
     "static-small": Static,
