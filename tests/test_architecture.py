@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 257
-LINES = {"stageb": 46_973, "stageb/guidance": 21_404}
+FILES = 256
+LINES = {"stageb": 46_713, "stageb/guidance": 21_404}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -82,7 +82,6 @@ THIRD_PARTY = {
     "stageb/engines/config": {"transformers"},
     "stageb/engines/protocol": set[str](),
     "stageb/engines/scripted": set[str](),
-    "stageb/engines/remote/vllm": {"transformers", "vllm"},
     "stageb/engines/remote/openai": {"transformers"},
     "stageb/engines/native/kernels": {"torch", "triton"},
     "stageb/engines/*": {"huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "transformers"},

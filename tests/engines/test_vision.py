@@ -17,7 +17,7 @@ from stageb.engines import Decode, Prompt, Question, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import decoding, vision
 from stageb.engines.native.rows import RowSettings, next_tokens
-from stageb.engines.protocol import Scorer, enable_images, without_images
+from stageb.engines.protocol import Scorer, enable_images
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
 from stageb.untrusted.pictures import PictureError
@@ -189,8 +189,3 @@ def test_what_cannot_see_says_so_before_any_work(
             enable_images(load(folder), "transformers")
     finally:
         (tmp_path / "gone.json").rename(Path(folder) / "preprocessor_config.json")
-
-
-def test_an_engine_that_cannot_show_images_never_answers_without_them(images: list[str]) -> None:
-    with pytest.raises(EngineError, match="cannot show images"):
-        without_images(Prompt("", "x", (images[0],)))
