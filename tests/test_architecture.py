@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 256
-LINES = {"stageb": 46_713, "stageb/guidance": 21_404}
+FILES = 254
+LINES = {"stageb": 46_685, "stageb/guidance": 21_404}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -68,7 +68,7 @@ THIRD_PARTY = {
     "stageb/training/run": {"torch"},
     "stageb/training/muon": {"torch"},
     "stageb/training/normalise": {"torch"},
-    "stageb/training/export": {"onnxruntime", "torch"},
+    "stageb/ppo/export": {"onnxruntime", "torch"},
     "stageb/*/loop": {"torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/guidance/learning/calibration": {"numpy"},
@@ -102,7 +102,7 @@ THIRD_PARTY = {
     "stageb/growth/lifecycle": set[str](),
     "stageb/growth/views": set[str](),
     "stageb/growth/types": set[str](),
-    "stageb/growth/data": {"numpy", "sklearn", "torch"},
+    "stageb/growth/tasks": {"sklearn", "torch"},
     "stageb/growth/compare": {"matplotlib"},
     "stageb/growth/play": {"matplotlib", "torch"},
     "stageb/growth/schedule": set[str](),

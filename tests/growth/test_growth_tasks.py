@@ -10,7 +10,7 @@ from growth.grown_hosts import KEYS
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError, InputError
-from stageb.growth import blocks, data, hosts, tasks, training
+from stageb.growth import blocks, hosts, tasks, training
 from stageb.growth.config import HostConfig, TaskConfig
 
 Kind = Literal["mlp", "conv1d", "conv2d"]
@@ -30,7 +30,7 @@ def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: Kind) -> None:
     assert lessons.right is not None and len(set(lessons.right)) > 2
     pupils = training.make_hosts(plan, lessons.start, "cpu", torch.float64)
     active, alphas = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
-    exams = data.Split(lessons.sets.test.inputs.double(), lessons.sets.test.targets)
+    exams = tasks.Split(lessons.sets.test.inputs.double(), lessons.sets.test.targets)
     before = training.judge(pupils, exams, active, alphas[:, None]).accuracy
     for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, lessons.right, strict=True)):
         active[member, slot] = blueprint
@@ -57,7 +57,7 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
             pupils.weights[name][0] = drawn
             active = torch.full((1, 3), -1)
             active[0, slot] = blueprint
-            exam = data.Split(lessons.sets.test.inputs, lessons.sets.test.targets[member : member + 1])
+            exam = tasks.Split(lessons.sets.test.inputs, lessons.sets.test.targets[member : member + 1])
             [[found]] = training.judge(pupils, exam, active, torch.ones(1, 1, 3)).accuracy.tolist()
             assert (found > 0.99) == fits
     with pytest.raises(ConfigError, match=r"task.inner: 'own': teacher; any other is for task.name teacher"):
