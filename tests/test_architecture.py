@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 254
-LINES = {"stageb": 46_685, "stageb/guidance": 21_404}
+FILES = 253
+LINES = {"stageb": 46_591, "stageb/guidance": 21_404}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -159,7 +159,7 @@ STAGES = {
         "boxes/text boxes/metrics boxes/augmentation learning/targets learning/losses learning/packing learning/schedule"
     ).split(),
     "ppo": "envs/snake/game envs/snake/agent envs/twenty48 actions agents environment rollout schedule".split(),
-    "growth": ("blueprints kinds hosts blocks lifecycle training tasks observation views policy schedule").split(),
+    "growth": ("blueprints hosts blocks lifecycle training tasks observation views policy schedule").split(),
 }
 TENSORS = ("ppo", "growth", "two_channel")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = set("datetime os pathlib random secrets socket subprocess tempfile threading time torch".split())

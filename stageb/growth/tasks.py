@@ -18,8 +18,7 @@ from stageb.errors import InputError
 from stageb.growth import blocks
 from stageb.growth.blocks import StandingSeeds, choose_batch_size, forward, group_members, open_segment
 from stageb.growth.config import HostConfig, TaskConfig
-from stageb.growth.hosts import HOST, Plan
-from stageb.growth.kinds import Form
+from stageb.growth.hosts import HOST, Form, Plan
 from stageb.growth.types import SLOTS
 
 

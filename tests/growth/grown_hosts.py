@@ -11,7 +11,7 @@ from stageb import seeds
 from stageb.growth import blocks, hosts, training
 from stageb.growth.blueprints import holds
 from stageb.growth.config import HostConfig
-from stageb.growth.kinds import KINDS, Form
+from stageb.growth.hosts import KINDS, Form
 from stageb.growth.tasks import Split
 from stageb.growth.types import SLOTS
 
