@@ -38,7 +38,6 @@ class Decode:
     top_p: float = 1.0
     top_k: int = 0  # 0: no limit
     max_new_tokens: int = 96
-    repetition_penalty: float = 1.0  # as in CTRL (Keskar et al. 2019, section 4.1), over prompt and answer
     seed: int = 0  # goes into the stream of every sample drawn with this decode setting
     stop: tuple[str, ...] = ()  # the answer ends before the first of these strings
 

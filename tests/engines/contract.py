@@ -19,7 +19,7 @@ USERS = ("image_1: a red valve", "image_1: 阀门 ok\nimage_2: " + "long and lon
 DECODES = (
     Decode(temperature=0.0, max_new_tokens=5),
     Decode(temperature=1.0, max_new_tokens=7),
-    Decode(temperature=0.7, top_p=0.8, top_k=9, repetition_penalty=1.2, max_new_tokens=4, seed=3),
+    Decode(temperature=0.7, top_p=0.8, top_k=9, max_new_tokens=4, seed=3),
     Decode(temperature=1.3, max_new_tokens=6, stop=("e", "\n")),
 )
 

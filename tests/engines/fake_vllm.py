@@ -29,7 +29,6 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int | None = 16
-    repetition_penalty: float = 1.0
     seed: int | None = None
     stop: str | list[str] | None = None
     detokenize: bool = True

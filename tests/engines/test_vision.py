@@ -128,8 +128,7 @@ def test_answers_and_scores_are_those_of_the_model_itself(folder: str, images: l
 
 def test_a_completion_depends_on_its_own_prompt_and_key_alone(folder: str, images: list[str], way: str) -> None:
     engine = load(folder)
-    warm = replace(WARM, repetition_penalty=1.2)
-    asked = [Request(prompt, decode, (5, 6)) for decode in (WARM, warm) for prompt in prompts(images)]
+    asked = [Request(prompt, decode, (5, 6)) for decode in (WARM, replace(WARM, top_k=9)) for prompt in prompts(images)]
     together = engine.generate(asked)
     assert engine.generate(asked[::-1]) == together[::-1]
     assert [engine.generate([request])[0] for request in asked] == together
