@@ -36,7 +36,6 @@ class Form:
 
     shape: tuple[int, ...]  # of one example: (features,), (places, features) or (rows, columns, channels)
     classes: int
-    kinds: tuple[str, ...] = ("mlp", "conv1d", "conv2d")  # the hosts that can read them
     given: bool = False  # hosts are given as good as they can be without seeds, and do not learn themselves
 
 
@@ -176,11 +175,9 @@ class Plan:
 def make_plan(config: HostConfig, form: Form) -> Plan:
     """The host that ``config`` asks for, for a task of this ``form``.
 
-    Raises ``ConfigError`` where such a host cannot read such examples or hold a blueprint.
+    Raises ``ConfigError`` where such a host cannot hold a blueprint.
     """
-    name = config.kind
-    require(name in form.kinds, "host.kind", name, f"this task can be read by: {', '.join(form.kinds)}")
-    kind = KINDS[name]
+    name, kind = config.kind, KINDS[config.kind]
     early, mid, late = (SeedPlace(config.width, kind.places(form, slot)) for slot in range(len(SLOTS)))
     able = holds(len(early.places))
     for blueprint in config.blueprints:

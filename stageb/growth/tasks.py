@@ -182,9 +182,9 @@ TEACHER_CLASSES = 8
 
 FORMS = {"digits": Form((8, 8, 1), 10)}
 TEACHER_FORMS = {  # what a teacher of that kind reads
-    "mlp": Form((16,), TEACHER_CLASSES, kinds=("mlp",), given=True),
-    "conv1d": Form((24, 2), TEACHER_CLASSES, kinds=("conv1d",), given=True),
-    "conv2d": Form((8, 8, 2), TEACHER_CLASSES, kinds=("conv2d",), given=True),
+    "mlp": Form((16,), TEACHER_CLASSES, given=True),
+    "conv1d": Form((24, 2), TEACHER_CLASSES, given=True),
+    "conv2d": Form((8, 8, 2), TEACHER_CLASSES, given=True),
 }
 TAUGHT = ("teacher", "futile")
 
