@@ -446,12 +446,16 @@ def test_val_test_and_new_tickets_are_judged_at_a_temperature_of_their_own(fit: 
 # Limits on what is learnt
 
 
-def test_rules_never_grow_beyond_the_limit_and_the_one_that_earns_least_makes_room(fit: Fit) -> None:
+def test_rules_never_grow_beyond_the_limit_and_what_would_is_refused(fit: Fit) -> None:
     seed = seed_file(fit, {"valves": {"G0": "A ticket passes unless a rule fails it.", "G7": "Fail if colour is green."}})
     assert fit(reflection__max_rules=2, guidance__path=seed) == 0
-    assert [(rule.key, rule.text) for rule in fit.guidance().rules[1:]] == [("G8", "Fail if state is torn.")]
-    row = next(row for row in fit.rows("reflection") if row["applied"])
-    assert ["G7"] in [each["rules_traded"] for each in row["gate"]["edits"] if each["outcome"] == "accepted"]
+    refused = [each["reason"] for row in fit.rows("reflection") for one in row["proposals"] for each in one["refused"]]
+    assert any(reason.startswith("no room: ") for reason in refused)
+    assert not any(
+        op["op"] == "add" for row in fit.rows("reflection") for one in row["proposals"] for op in one["operations"]
+    )
+    assert [rule.key for rule in fit.guidance().rules] == ["G0", "G7"]
+    assert "more than reflection.max_rules or reflection.max_guidance_tokens allows" in fit.out + fit.err
     assert fit("--fresh", reflection__max_rules=3, **UNTESTED, **NO_VAL) == 0
     sizes = {len(load_seed(path)["valves"].rules) for path in (fit.run / "valves" / "snapshots").iterdir()}
     assert max(sizes) == 3

@@ -27,7 +27,6 @@ class Attempt:
     name: str  # R3, or P2 for a search for idle rules
     outcome: str  # one of OUTCOMES
     operations: tuple[Operation, ...]
-    traded: tuple[str, ...]  # rules that go to make room for it
     times: int  # answers that proposed it
     turned: tuple[int, int] | None  # of the tickets that it names: turned, named; None where it was not asked
     race: RaceEntry | None  # None where it did not race
@@ -123,14 +122,13 @@ def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
     if row.gate is None:
         if row.applied is None:
             return []
-        return [Attempt(place, name, UNTESTED, row.operations, (), 1, None, None, None, step)]
+        return [Attempt(place, name, UNTESTED, row.operations, 1, None, None, None, step)]
     return [
         Attempt(
             place=place,
             name=name,
             outcome=edit.outcome,
             operations=row.operations_of(edit.proposals),
-            traded=edit.rules_traded,
             times=edit.proposed_times,
             turned=(edit.evidence.turned, edit.evidence.tickets) if _has_answered(edit) else None,
             race=edit.race if edit.race.tickets else None,
@@ -180,6 +178,7 @@ STAGES = {  # where the edit stopped that came furthest
 REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
     (r".*(no ticket has|no ticket mentions|is no number in|is neither a number)", "named what no ticket has"),
     (r"too late:", "named a rule that another edit of the same round had changed, or did what one had done"),
+    (r"no room", "would be more than reflection.max_rules or reflection.max_guidance_tokens allows"),
     (r"text copied", "copied a ticket instead of saying what tickets have in common"),
     (r"no change", "would have changed nothing"),
     (r"no evidence|evidence:", "did not say which of the tickets shown they would fix"),

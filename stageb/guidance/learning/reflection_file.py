@@ -45,7 +45,6 @@ class EditEntry:
 
     proposals: tuple[int, ...]  # the proposals whose operations it joins, by number
     proposed_times: int  # answers that proposed it
-    rules_traded: tuple[str, ...]  # rules that go to make room for it
     outcome: str  # how far it came: accepted, unproven, futile, ...
     evidence: EvidenceEntry  # on the tickets that it names
     race: RaceEntry  # on the tickets that edits race on
@@ -78,7 +77,7 @@ class LearningRow:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """Those that changed the guidance; rules that went to make room for them left out."""
+        """Those that changed the guidance."""
         return self.operations_of(self.applied or ())
 
     @property
@@ -146,7 +145,6 @@ def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
 def _parse_edit(row: Mapping[str, Any]) -> EditEntry:
     parsed = {
         "proposals": tuple(row["proposals"]),
-        "rules_traded": tuple(row["rules_traded"]),
         "evidence": EvidenceEntry(**row["evidence"]),
         "race": RaceEntry(**row["race"]),
         "test": None if row["test"] is None else dict(row["test"]),

@@ -113,7 +113,7 @@ class GuidanceSchedule:
     def forecast(self) -> Forecast:
         """The most that the run can cost: as if nothing ended early, every answer proposed another edit that does some good,
         and every test saw its whole pool. Not counted is what nobody knows yet: that an accepted edit is followed by
-        another bundle at once, and rules that can go, or make room, are sought."""
+        another bundle at once, and rules that can go are sought."""
         config, rollouts, bundles, judged = self._config, 0, 0, 0
         samples = config.sampler.samples_per_decode * len(config.sampler.grid)
         for span in self._spans():

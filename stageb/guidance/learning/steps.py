@@ -18,7 +18,7 @@ from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
-from stageb.guidance.learning.gate.pruning import Removal, credit_rules, make_room, prune
+from stageb.guidance.learning.gate.pruning import Removal, prune
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
@@ -38,12 +38,13 @@ from stageb.guidance.tickets.splits import (
     weigh_labels,
 )
 from stageb.guidance.words.config import LoopConfig
-from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Judgement, Proposal, Ticket, Verdict
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Judgement, Proposal, Refusal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 CREDITED_ON = 96  # tickets that say what each rule earns
 LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
+NO_ROOM = "no room: the rules would be beyond reflection.max_rules or reflection.max_guidance_tokens"
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
@@ -174,15 +175,21 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
 
 
 def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> Dialogue[list[Reflection]]:
-    """What the model proposes for each bundle, all sampled at once, without operations that name what no ticket has."""
+    """What the model proposes for each bundle, all sampled at once, without operations that name what no ticket has, or that
+    the limits leave no room for."""
     config, words = tools.config, tools.words
     found = yield from sample_together(
         [reflect(each.judged, guidance, tools.count_tokens, config.reflection, words, each.key) for each in bundles]
     )
-    return [
-        replace(each, proposals=tuple(check_proposal(one, tools.vocabulary, words) for one in each.proposals))
-        for each in found
-    ]
+
+    def check(proposal: Proposal) -> Proposal:
+        proposal = check_proposal(proposal, tools.vocabulary, words)
+        if not proposal.operations or fits(apply(guidance, proposal.operations), tools):
+            return proposal
+        refused = (Refusal(each.text, NO_ROOM) for each in proposal.operations)
+        return replace(proposal, operations=(), refusals=(*proposal.refusals, *refused))
+
+    return [replace(each, proposals=tuple(map(check, each.proposals))) for each in found]
 
 
 def draft_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[Drafts]:
@@ -194,11 +201,9 @@ def draft_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propo
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
     gate = make_gate(mission, race_on, tools, bundle.number)
-    edits, verdicts = yield from ask_once(
-        _edits(mission.guidance, bundle, proposals, gate, tools), known_verdicts(mission, tools)
-    )
+    edits = _edits(mission.guidance, bundle, proposals, tools)
     edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
-    return Drafts(*(yield from _calibrate_edits(edits_to_try, gate, verdicts, tools)), gate)
+    return Drafts(*(yield from _calibrate_edits(edits_to_try, gate, known_verdicts(mission, tools), tools)), gate)
 
 
 def gate_edits(mission: MissionState, bundle: Bundle, drafts: Drafts, tools: Tools) -> Dialogue[GateResult]:
@@ -352,23 +357,15 @@ def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:
     return Verdicts().plus(mission.guidance, {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()})
 
 
-def _edits(
-    guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], gate: Gate, tools: Tools
-) -> Dialogue[list[Edit]]:
-    """The distinct edits that are proposed, each with rules removed to make room if it needs any."""
+def _edits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> list[Edit]:
+    """The distinct edits that are proposed, but for those that others have left no room for."""
     train, edits = tools.splits.by_key, []
     for proposal, times in merge_equal(proposals):
-        operations = proposal.operations
-        if not fits(apply(guidance, operations), tools):
-            earns = yield from credit_rules(guidance, gate.judge, gate.race_on[:CREDITED_ON])
-            room = make_room(guidance, operations, lambda edited: fits(edited, tools), earns)
-            if room is None:
-                continue
-            operations = room
-        evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
-        gone = tuple(str(operation.key) for operation in operations[len(proposal.operations) :])
-        edited = choose_demonstrations(apply(guidance, operations, bundle.name), bundle.judged, tools)
-        edits.append(Edit((proposal,), times, edited, tuple(evidence), gone))
+        edited = apply(guidance, proposal.operations, bundle.name)
+        if fits(edited, tools):
+            evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
+            edited = choose_demonstrations(edited, bundle.judged, tools)
+            edits.append(Edit((proposal,), times, edited, tuple(evidence)))
     return edits
 
 

@@ -191,9 +191,9 @@ class ReflectionConfig(Section, at="reflection"):
     """Tokens of a reflection prompt, at most; an answer sees fewer cases if its prompt would be longer."""
     max_rules: int = setting(24, at_least(1))
     """Rules that a guidance may hold, including the headline; with more than eight labels, in proportion; for each
-    label other than pass and fail, where code judges. A further rule replaces the one that earns least."""
+    label other than pass and fail, where code judges. An edit that comes to more is refused."""
     max_guidance_tokens: int = setting(1024, at_least(1))
-    """Tokens of all rules together, at most, likewise; again, the rule that earns least makes room."""
+    """Tokens of all rules together, at most, likewise."""
     max_rule_chars: int = setting(240, at_least(1))
     """Characters of one rule, at most."""
     temperature: float = setting(1.0, at_least(0))

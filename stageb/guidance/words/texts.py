@@ -32,13 +32,6 @@ def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     return folded[near[0]] if near else ""
 
 
-def word_overlap(one: str, other: str) -> float:
-    """How much two texts share: of all their different words, or CJK characters, the share that both have (Jaccard index).
-    Case and punctuation do not count."""
-    words, others = (frozenset(_TOKEN.findall(text.casefold())) for text in (one, other))
-    return len(words & others) / len(words | others) if words | others else 1.0
-
-
 def find_copied(text: str, sources: Iterable[str]) -> str:
     """The first run of words that ``text`` shares with one of ``sources``, or an empty string.
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.words.texts import find_copied, one_line, word_overlap
+from stageb.guidance.words.texts import find_copied, one_line
 from stageb.untrusted.clean_text import text_fault
 
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
@@ -68,16 +68,3 @@ def test_a_copy_is_found_wherever_it_stands(before: str, middle: str, after: str
     assert not whole or found
     if found:
         assert found in " ".join(middle.casefold().split())
-
-
-@given(WORDS, WORDS)
-def test_likeness_is_mutual_and_a_share(text: str, other: str) -> None:
-    assert word_overlap(text, other) == word_overlap(other, text)
-    assert 0 <= word_overlap(text, other) <= 1
-    assert word_overlap(text, f"{text.upper()}!") == 1
-
-
-def test_likeness_is_the_share_of_words_in_common() -> None:
-    assert word_overlap("Fail if a is b.", "fail if a is c") == 4 / 6
-    assert word_overlap("有油滴", "有油，漏") == 2 / 4
-    assert word_overlap("Fail", "Pass") == 0

@@ -228,7 +228,6 @@ def _make_edit_entry(tried: Trial) -> EditEntry:
     return EditEntry(
         proposals=tuple(proposal.index for proposal in edit.proposals),
         proposed_times=edit.times,
-        rules_traded=edit.traded,
         outcome=tried.outcome,
         evidence=EvidenceEntry(len(edit.evidence), tried.turned),
         race=RaceEntry(score.seen, round(score.won, 6), round(score.lost, 6)),

@@ -29,7 +29,7 @@ from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import read_same_tickets
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import measure_interval, measure_ratio
-from stageb.guidance.words.types import PROVISIONAL, Guidance, Operation, Rule, Ticket
+from stageb.guidance.words.types import PROVISIONAL, Guidance, Rule, Ticket
 from stageb.runs.folder import RunFolder, RunRow
 
 # How a mission's tickets were judged: confusion, agreement, and the tickets that it gets most wrong.
@@ -205,12 +205,7 @@ def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, 
     for place, row in enumerate(rows, 1):
         if row.applied is not None:
             before = steps[-1].guidance
-            edit = row.accepted_edit
-            traded = [
-                Operation("remove", key, (), "", "it earns least, and room was needed", ())
-                for key in (edit.rules_traded if edit else ())
-            ]
-            after = apply(before, [*row.operations, *traded], row.reflection_id)
+            after = apply(before, row.operations, row.reflection_id)
             for each in row.gate.edits if row.gate else ():
                 if each.outcome == PROVISIONAL:
                     after = mark_provisional(after, row.reflection_id, each.estimate)

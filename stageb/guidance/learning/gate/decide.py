@@ -53,7 +53,6 @@ class Edit:
     times: int  # proposals that hold it
     guidance: Guidance  # the present guidance with the edit
     evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
-    traded: tuple[str, ...] = ()  # keys of rules that go to make room for it
 
 
 AnyTest = TypeVar("AnyTest", bound=Test)

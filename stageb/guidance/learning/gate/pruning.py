@@ -1,4 +1,4 @@
-"""Rules that no longer earn their place: what each rule is worth, what guidance would be without it, and room for new ones.
+"""Rules that no longer earn their place: what each rule is worth, and what guidance would be without it.
 
 A rule's *credit* is causal: what the guidance loses in merit when that rule alone is left out. How often a rule is quoted in
 reasons says nothing of the kind, since two rules may do the same work.
@@ -18,7 +18,7 @@ those that let one rule go are asked about the next, and there the guarantee res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
@@ -28,11 +28,9 @@ from stageb.guidance.learning.gate.decide import Edit, Gate, Trial, outcome_of, 
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.gate.race import Score
 from stageb.guidance.learning.gate.sequential import next_level
-from stageb.guidance.rules.edits import apply, named
-from stageb.guidance.words.texts import word_overlap
+from stageb.guidance.rules.edits import apply
 from stageb.guidance.words.types import HEADLINE_KEY, Budget, Guidance, Operation, Proposal, Rule
 
-NEARLY_THE_SAME = 0.8  # share of common words above which two rules are proposed for merging
 SHARE = 1 / 2  # of what the part of the budget has left, for the next test
 
 
@@ -70,14 +68,8 @@ def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> D
 
 
 def removal_edits(guidance: Guidance, reflection_id: str) -> list[Edit]:
-    """``guidance`` without one rule, for each that may go, and with two that are nearly the same made one."""
+    """``guidance`` without one rule, for each that may go."""
     operations = [Operation("remove", rule.key, (), "", "it earns nothing", ()) for rule in _rules(guidance)]
-    operations += [
-        Operation("merge", None, (one.key, other.key), one.text, "they say nearly the same", ())
-        for place, one in enumerate(_rules(guidance))
-        for other in _rules(guidance)[place + 1 :]
-        if word_overlap(one.text, other.text) > NEARLY_THE_SAME
-    ]
     return [
         Edit((Proposal(index, "", (operation,), ()),), 1, apply(guidance, [operation], reflection_id))
         for index, operation in enumerate(operations)
@@ -92,21 +84,6 @@ def credit_rules(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> 
         rule.key: round(0.0 - sum(each) / len(positions), 6) if positions else 0.0  # and not -0.0
         for rule, each in zip(_rules(guidance), gains, strict=True)
     }
-
-
-def make_room(
-    guidance: Guidance, operations: Sequence[Operation], fits: Callable[[Guidance], bool], earns: Mapping[str, float]
-) -> tuple[Operation, ...] | None:
-    """``operations``, with removals of the rules that earn least for as long as the edited guidance does not fit; None where
-    it never would."""
-    touched = {key for operation in operations for key in named(operation)}
-    spare = sorted((rule.key for rule in _rules(guidance) if rule.key not in touched), key=lambda key: earns.get(key, 0.0))
-    taken = tuple(operations)
-    while not fits(apply(guidance, taken)):
-        if not spare:
-            return None
-        taken = (*taken, Operation("remove", spare.pop(0), (), "", "it earns least, and room was needed", ()))
-    return taken
 
 
 def _rules(guidance: Guidance) -> list[Rule]:

@@ -61,7 +61,7 @@ def reflection(number: int, accepted: bool = False, race: int = 0) -> dict[str, 
     outcome = "accepted" if accepted else "unpromising" if race else "turns no evidence"
     said: dict[str, Any] = {"op": "add", "key": None, "merged_from": [], "text": f"Fail if x is {number}."}
     said |= {"rationale": "", "evidence": []}
-    edit = {"proposals": [0], "proposed_times": 1, "rules_traded": [], "outcome": outcome, "race": race_row, "test": test}
+    edit = {"proposals": [0], "proposed_times": 1, "outcome": outcome, "race": race_row, "test": test}
     edit |= {"evidence": {"tickets": 2, "turned": 0}}
     return {
         "reflection_id": f"R{number}",

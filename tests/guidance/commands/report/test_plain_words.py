@@ -207,7 +207,7 @@ def test_refusals_are_told_in_words() -> None:
 
 
 def test_edits_are_told_in_words() -> None:
-    raced = Attempt(2, "R2", "dropped", (), (), 1, (3, 3), RaceEntry(72, 20.9, 0.0001), None, 0)
+    raced = Attempt(2, "R2", "dropped", (), 1, (3, 3), RaceEntry(72, 20.9, 0.0001), None, 0)
     assert describe_attempt(raced, False) == (
         "On 72 train tickets set apart to compare edits: 21 judged better, 0 worse. "
         "So it was not tested: another edit promised more, or this one too little."
