@@ -78,6 +78,7 @@ class Whole:
     won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
     lost: float = 0.0  # that it judges worse
     gain: float = 0.0  # what it costs less than the present guidance, in standard errors, estimated likewise
+    wrong: int = 0  # the tickets that it judges wrong, estimated likewise
 
     @property
     def cards(self) -> Cards:
@@ -85,28 +86,27 @@ class Whole:
         return {each.verdict: each.card for each in (self, *self.lists) if each.card}
 
 
-_Kind = Callable[[Material, int], "list[Whole]"]
-"""What is learnt from the tickets of a mask: one whole guidance for each size, the smallest first."""
+_Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
 
 
 def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_COMPARED) -> Whole | None:
     """The guidance that these tickets teach, each of them in one of the masks ``folds``, cards having ``longest`` lines at
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
-    present = material.fails ^ material.judged_fail
+    present = (material.fails ^ material.judged_fail) & among
     learn = _learn_of_labels if material.labelled else _learn_of_two
     best = learn(material, folds, longest)
-    if not best or _cost(best[1], material) >= _cost(present & among, material):
+    if not best or _cost(best[1], material) >= _cost(present, material):
         return None
-    whole, wrong = best
-    count = among.bit_count()
+    (whole, wrong), count = best, among.bit_count()
     return replace(
         whole,
         cost=_cost(wrong, material) / count,
-        present=_cost(present & among, material) / count,
-        won=(present & among & ~wrong).bit_count() / count,
+        present=_cost(present, material) / count,
+        won=(present & ~wrong).bit_count() / count,
         lost=(wrong & ~present).bit_count() / count,
-        gain=_find_gain(wrong, present & among, material, among),
+        gain=find_gain(wrong, present, material, among),
+        wrong=wrong,
     )
 
 
@@ -158,18 +158,18 @@ def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tup
     if not card or not best:
         return card or best
     saved = _cost(best[1], material) - _cost(card[1], material)
-    is_better = saved > CARD_ERRORS * max(material.prices) and _find_gain(card[1], best[1], material, sum(folds)) > CARD_GAIN
+    is_better = saved > CARD_ERRORS * max(material.prices) and find_gain(card[1], best[1], material, sum(folds)) > CARD_GAIN
     return card if is_better else best
 
 
 def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
     """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
     among, lists = sum(folds), _learn_by_label(material, folds)
-    if lists and _find_gain(0, lists[1], material, among, spare=1) <= CARDS_GAIN:  # no card can be better
+    if lists and find_gain(0, lists[1], material, among, spare=1) <= CARDS_GAIN:  # no card can be better
         return lists
     kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
     cards = _choose_size(kinds, material, folds, slack=1.0)
-    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among, spare=1) > CARDS_GAIN)
+    is_better = cards and (not lists or find_gain(cards[1], lists[1], material, among, spare=1) > CARDS_GAIN)
     return cards if is_better else lists
 
 
@@ -291,7 +291,7 @@ def _choose_size(
         return None
     best = min(tried, key=lambda each: each[:3])
     if slack:
-        best = next(each for each in tried if _find_gain(best[4], each[4], material, among) <= slack)
+        best = next(each for each in tried if find_gain(best[4], each[4], material, among) <= slack)
     wholes = best[3](material, among)
     return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
 
@@ -313,7 +313,7 @@ def _cost(wrong: int, material: Material) -> float:
     return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
 
 
-def _find_gain(one: int, other: int, material: Material, among: int, spare: float = 0.0) -> float:
+def find_gain(one: int, other: int, material: Material, among: int, spare: float = 0.0) -> float:
     """How much less one set of wrong tickets costs than the other, in standard errors of that difference; tickets of a group
     are as one. ``spare`` of the largest difference that one of them makes are left out (1: the correction for continuity of
     McNemar's test, Edwards 1948)."""
