@@ -92,6 +92,15 @@ def test_what_is_guessed_and_what_options_say(text: str, options: tuple[str, ...
     assert getattr(new(text, *options), key) == value
 
 
+def test_rows_that_say_few_things_are_cases_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Else nothing could be learnt: nine things said are nine cases."""
+    rows = [f"{'abc'[n % 3]},{'xyz'[n // 3 % 3]},{'NG' if n % 3 else 'OK'}" for n in range(300)]
+    assert new("\n".join(["Seal,Shop,Checked", *rows])).repeats == "apart"
+    assert "rows say but few different things" in Path("my.yaml").read_text()
+    assert main(capsys.readouterr().out.splitlines()[-1].split()[1:]) == 0
+    assert "say the same" not in capsys.readouterr().out
+
+
 def test_a_label_that_looks_mistyped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     new("x,class\n" + "1,high\n2,low\n3,minor\n4,major\n" * 5 + "5,hihg\n6,other\n7,Lowly\n8,Lowly\n")
     assert 'labels Lowly (2), hihg (1, did you mean "high"?), other (1): hardly a rule' in capsys.readouterr().out
