@@ -162,7 +162,8 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
                 found |= dict.fromkeys((atom.name, value.removesuffix(ANY)) for value in atom.values)
             for name in atom.fields:
                 numbers = [f"0 {unit}".rstrip() for unit in sorted(vocabulary.units.get(name, ()))]
-                found |= dict.fromkeys((name, value) for value in (*numbers, *vocabulary.scales.get(name, ("",))))
+                others = vocabulary.scales.get(name) or sorted(vocabulary.list_kinds(name)) or ("",)
+                found |= dict.fromkeys((name, value) for value in (*numbers, *others))
     return replace(guidance, named=tuple(found))
 
 
