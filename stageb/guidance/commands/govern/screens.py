@@ -322,28 +322,37 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
 
 def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[str]]:
     """The text in one of the ``WRITERS``' forms, and what a person should know of it: a line for each rule that is not in it
-    as code, and for each mission of which SQL leaves known tickets without a verdict."""
+    as code, and for each mission of which SQL leaves known tickets without a verdict. Raises ``InputError`` where SQL could
+    judge no ticket of a mission."""
     written = [sql.limit_to_sql(mission) for mission in missions] if form == "sql" else missions
     lines = [
         f"{mission.name}: {key} is not written as code: {why}"
         for mission in written
         for key, why in mission.unreadable.items()
     ]
-    lines += [line for mission in (written if form == "sql" else ()) if (line := _describe_untold(mission))]
+    if form == "sql":
+        lines += [line for each in zip(missions, written, strict=True) if (line := _describe_untold(*each))]
     return WRITERS[form](missions), lines
 
 
-def _describe_untold(mission: CodedMission) -> str:
+def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
-    good as they are."""
+    good as they are. Raises ``InputError`` where it never is."""
     judge, known = mission.coded.compile(), mission.tickets[:TRIED]
     read = [(ticket, reading(ticket)) for ticket in known]
     rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
-    by_sql = sql.judge_rows(mission, rows)
+    by_sql = sql.judge_rows(written, rows)
+    if unreadable := written.unreadable:
+        key, why = next(iter(unreadable.items()))
+        if not any(by_sql) if known else len(unreadable) == len(written.coded.each):
+            remedy = "export --format python, which reads what these rules do"
+            raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
     untold = [
         ticket.group_id for (ticket, each), verdict in zip(read, by_sql, strict=True) if judge(each).verdict != verdict
     ]
-    first = f"{mission.name}: of {len(known):,} known tickets SQL cannot read the cells of {len(untold):,}; the first: "
+    first = (
+        f"{mission.name}: of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do; the first: "
+    )
     return first + untold[0] if untold else ""
 
 
