@@ -21,6 +21,7 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.columns import ColumnsConfig
@@ -296,15 +297,18 @@ WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
 
 
 def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
-    """The rules of each mission as code. Raises ``InputError`` where no tickets say what they name."""
+    """The rules of each mission as code. Raises ``InputError`` where neither tickets nor the guidance say what they name."""
     columns = _parse_columns(args.columns) if args.columns else None
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
-    if why:
+    if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
-    rules = code_rules(guidance, tickets, words)
+    rules = code_rules(guidance, tickets, words, is_whole=not why)
     roles = list_roles(columns or find_columns(args.source))
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
-    readings = {mission: list(map(reading, mine)) for mission, mine in known.items()}
+    readings = {
+        mission: [*map(reading, mine)] or [Reading({value: value for _, value in guidance[mission].named}, frozenset())]
+        for mission, mine in known.items()
+    }
     return [
         CodedMission(
             mission,

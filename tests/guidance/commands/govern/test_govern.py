@@ -157,6 +157,12 @@ def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(here: Pat
     assert names == ["state", "verdict", "rule"]  # what a table says, and then what is made of it
     assert judged == [("torn", "fail", "G1"), ("new", "pass", "G0"), (None, None, None)]
     assert query.count(json.dumps(G1)) == 1 and "WHEN (t.\"G1\") THEN 'fail'\n" in query
+    assert asked("promote", "out/run", "--to", "shared.json", "--yes")[0] == 0
+    Path("tickets.jsonl").rename("gone.jsonl")
+    assert asked("export", "shared.json", "--format", "sql")[::2] == (0, "")  # it tells itself what its rules speak of
+    assert asked("export", "shared.json", "--format", "python", "--output", "rules.py")[0] == 0
+    script = script.replace("tickets.jsonl", "gone.jsonl")
+    assert subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True).stdout == told
 
 
 def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, asked: Asked) -> None:
