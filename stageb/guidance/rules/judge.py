@@ -140,7 +140,8 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
     Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
     stands, if it can be read in one way alone; but a rule that can be read by what the guidance keeps is read by that.
     """
-    words, own = name_labels(words, guidance.labels), Vocabulary.of_named(guidance.named)
+    words = name_labels(words, guidance.labels)
+    own = Vocabulary.of_named([(vocabulary.field(name) or name, value) for name, value in guidance.named])
 
     def parse(text: str) -> RuleCode | OutOfReach:
         read = parse_rule(text, vocabulary if is_whole else own, words)

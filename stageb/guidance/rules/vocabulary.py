@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.rules.forms import reading
@@ -82,7 +82,7 @@ class Vocabulary:
         )
 
     @classmethod
-    def of_named(cls, named: Iterable[tuple[str, str]]) -> Vocabulary:
+    def of_named(cls, named: Collection[tuple[str, str]]) -> Vocabulary:
         """What ``Guidance.named`` tells."""
         words = frozenset(fold_text(value) for name, value in named if not name)
         pairs = [Content(((name, value),), ()) for name, value in named if name]

@@ -50,13 +50,14 @@ def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
     return {name: keys for name, keys in named.items() if not taught or lacking[name] < OFTEN * len(taught)}
 
 
-def find_missing(named: NamedFields, ticket: Ticket) -> list[str]:
-    """Those of the fields that a ticket lacks. Of counts, one that is not there is 0."""
+def find_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
+    """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one that is not there is 0."""
     read = reading(ticket) if named else None
     if read is None or read.is_counted:
         return []
-    there = {name.casefold() for name in read.pairs}
-    return [name for name in named if name.casefold() not in there]
+    fold = str if by_code else str.casefold
+    there = set(map(fold, read.pairs))
+    return [name for name in named if fold(name) not in there]
 
 
 def explain_missing(named: NamedFields, ticket: Ticket) -> str:
@@ -152,6 +153,7 @@ class Survey:
     there: dict[str, dict[str, None]]  # mission -> the fields that tickets have, of a mission with rules that name any
     kinds: Mapping[str, Mapping[str, Set[str]]]  # mission -> fields that rules name -> all values that training knew
     columns: Mapping[str, Set[str]]  # mission -> all columns of the tickets that taught, where these are known
+    by_code: bool  # whether rules judge as code, alone or first
     strange: Counter[tuple[str, str]] = field(default_factory=Counter)  # (mission, field) -> tickets with other values
     examples: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)  # some of these
 
@@ -166,7 +168,7 @@ class Survey:
                     self.strange[place := (ticket.mission, name)] += 1
                     if len(some := self.examples.setdefault(place, {})) <= FEW:
                         some[pairs[name]] = None
-            for name in find_missing(named, ticket):
+            for name in find_missing(named, ticket, self.by_code):
                 self.lacking[ticket.mission, name] += 1
 
     def check(self) -> None:
@@ -175,14 +177,11 @@ class Survey:
             lacking = {name: self.lacking[mission, name] for name in named}
             check_there(mission, named, lacking, self.tickets[mission], self.there.get(mission, {}))
 
-    def describe(
-        self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, by_code: bool, prices: Prices
-    ) -> Iterator[str]:
-        """What a person should know before tickets are judged, by rules as code (alone or first) or by the model, where
-        errors cost ``prices``."""
+    def describe(self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, prices: Prices) -> Iterator[str]:
+        """What a person should know before tickets are judged, where errors cost ``prices``."""
         for mission, named in self.doubts.fields.items():
             lacking = {name: count for name in named if (count := self.lacking[mission, name])}
-            yield from describe_missing(mission, named, lacking, self.tickets[mission], by_code)
+            yield from describe_missing(mission, named, lacking, self.tickets[mission], self.by_code)
         for (mission, name), count in self.strange.items():
             said = _list_few([*self.examples[mission, name]])
             of = f"{count:,} of {self.tickets[mission]:,} tickets have a value of {name!r}"

@@ -132,9 +132,9 @@ class JudgedRounds:
 
             count = tickets.survey(look)
             found.check()
-            config, by_code = self._config, self._by != "model"
+            config = self._config
             prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
-            for said in found.describe(self._guidance, config.min_rule_accuracy, by_code, prices):
+            for said in found.describe(self._guidance, config.min_rule_accuracy, prices):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
@@ -213,7 +213,7 @@ class JudgedRounds:
             kinds[mission] = {name: values for name in named if (values := told.list_kinds(name))}
             if not why and all(ticket.content and not ticket.content.is_counted for ticket in mine):
                 columns[mission] = vocabulary.values.keys()
-        return Survey(Doubts(fields, records), Counter(), Counter(), {}, kinds, columns)
+        return Survey(Doubts(fields, records), Counter(), Counter(), {}, kinds, columns, self._by != "model")
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
         """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""

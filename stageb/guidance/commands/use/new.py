@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         target.write_text(write_config(table, columns), encoding="utf-8")
     except OSError as error:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
-    labels = " and ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
+    labels = ", ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
     print(f"{shown(table)}: {len(tickets):,} tickets, {labels}")
     for line in warn_of_labels(tickets, LoopConfig(tickets=[table])):
         print(f"Note: {line}")

@@ -148,6 +148,15 @@ def test_values_and_columns_that_no_ticket_of_training_had_are_named(
         assert f"{of}: 'Platinum', 'tin', 'iron', ..." in said
         assert ("racks: no ticket of training had 'site': no rule speaks of that" in said) is (source == "out/run")
         assert "days" not in said
+    write(
+        "new.csv", "Tier,days,label", ["gold", "Silver"] * 10
+    )  # a file's rules are read as tickets write names; a run's not
+    assert main(["predict", *(f"--{key}={value}" for key, value in {**asked, "output": "upper.jsonl"}.items())]) == 0
+    assert [row["verdict"] for row in made.rows(Path("upper.jsonl"))] == ["fail", "pass"] * 10
+    asked |= {"guidance": "out/run", "output": "refused.jsonl"}
+    assert main(["predict", *(f"--{key}={value}" for key, value in asked.items())]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "none of 20 tickets has 'tier', which G1 names; the nearest is 'Tier'" in said
 
 
 @pytest.mark.parametrize("val", [0.4, 0.0])
