@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 259
-LINES = {"stageb": 47_551, "stageb/guidance": 21_437}
+LINES = {"stageb": 47_670, "stageb/guidance": 21_543}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
