@@ -85,9 +85,7 @@ class Whole:
 
 
 _Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
-
-_Found = tuple[Whole, int]
-"""A whole guidance, and the tickets that it judges wrong out of fold."""
+_Found = tuple[Whole, int]  # a whole guidance, and the tickets that it judges wrong out of fold
 
 
 def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_COMPARED) -> Whole | None:
@@ -152,38 +150,16 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-<<<<<<< HEAD
-def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
-    """The best list or card, and the tickets that it judges wrong out of fold."""
-    best = _learn_best_list(material, folds, _ways(material))
-    card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
-    if not card or not best:
-        return card or best
-    saved = _cost(best[1], material) - _cost(card[1], material)
-    is_better = saved > CARD_ERRORS * max(material.prices) and find_gain(card[1], best[1], material, sum(folds)) > CARD_GAIN
-    return card if is_better else best
-=======
 def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> _Found | None:
     """The best list or card."""
     best, cards = _learn_best_list(material, folds, _ways(material)), [partial(_learn_cards, longest)]
     return best if material.keeps else _improve(best, [cards], material, folds)
->>>>>>> wt-A
 
 
 def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> _Found | None:
     """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
-<<<<<<< HEAD
-    among, lists = sum(folds), _learn_by_label(material, folds)
-    if lists and find_gain(0, lists[1], material, among, spare=1) <= CARDS_GAIN:  # no card can be better
-        return lists
-    kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
-    cards = _choose_size(kinds, material, folds, slack=1.0)
-    is_better = cards and (not lists or find_gain(cards[1], lists[1], material, among, spare=1) > CARDS_GAIN)
-    return cards if is_better else lists
-=======
     cards = [[partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)]
     return _improve(_learn_by_label(material, folds), cards, material, folds)
->>>>>>> wt-A
 
 
 def _improve(
@@ -195,7 +171,7 @@ def _improve(
         if not best:
             return True
         saved = _cost(best[1], material) - _cost(wrong, material)
-        return saved > ERRORS * max(material.prices) and _find_gain(wrong, best[1], material, sum(folds)) > GAIN
+        return saved > ERRORS * max(material.prices) and find_gain(wrong, best[1], material, sum(folds)) > GAIN
 
     for kinds in others:
         found = _choose_size(kinds, material, folds) if beats(0) else None
@@ -318,11 +294,6 @@ def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int
     if not tried:
         return None
     best = min(tried, key=lambda each: each[:3])
-<<<<<<< HEAD
-    if slack:
-        best = next(each for each in tried if find_gain(best[4], each[4], material, among) <= slack)
-=======
->>>>>>> wt-A
     wholes = best[3](material, among)
     return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
 
@@ -344,11 +315,7 @@ def _cost(wrong: int, material: Material) -> float:
     return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
 
 
-<<<<<<< HEAD
-def find_gain(one: int, other: int, material: Material, among: int, spare: float = 0.0) -> float:
-=======
-def _find_gain(one: int, other: int, material: Material, among: int) -> float:
->>>>>>> wt-A
+def find_gain(one: int, other: int, material: Material, among: int) -> float:
     """How much less one set of wrong tickets costs than the other, in standard errors of that difference; tickets of a group
     are as one."""
     less, more = other & ~one, one & ~other
