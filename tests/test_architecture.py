@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 259
-LINES = {"stageb": 47_637, "stageb/guidance": 21_510}
+LINES = {"stageb": 47_640, "stageb/guidance": 21_513}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
