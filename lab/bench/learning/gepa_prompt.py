@@ -1,10 +1,10 @@
 """GEPA as its users run it, on an instruct model: python -m lab.bench.learning.gepa_prompt MODEL TICKETS --seed 1
 
 The candidate is the whole instruction, free text. GEPA's own proposer asks the same model to rewrite it, in GEPA's words,
-from a minibatch of tickets with their verdicts and labels. A verdict is the likelier of the two lines "Verdict: ...", so
-that no answer is unreadable. Minibatches of 24, 128 of the train tickets to rank candidates on, and a cache, as tuned for
-the shipped model. Train and test are those of ``configs/guidance/one-gpu.yaml`` with the same seed. It prints a row:
-percent of test right before and after, and the instruction.
+from a minibatch of tickets with their verdicts and labels. A verdict is the likeliest of the lines "Verdict: ...", one for
+each label, so that no answer is unreadable. Minibatches of 24, 128 of the train tickets to rank candidates on, and a cache,
+as tuned for the shipped model. Train and test are those of ``configs/guidance/one-gpu.yaml`` with the same seed. It prints
+a row: percent of test right before and after, and the instruction.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from stageb.engines.protocol import Decode, Engine, Prompt, Question, Request, S
 from stageb.guidance.rules.prompts import ticket_text
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import LoopConfig, SplitConfig
-from stageb.guidance.words.types import Ticket
+from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.seeds import shuffled, stream
 
 COMPONENT = "instruction"
-FIRST = "Judge the ticket of the mission {mission}: does it pass or fail?\nAnswer: Verdict: pass, or Verdict: fail."
-LINES = ("Verdict: pass", "Verdict: fail")
+FIRST = "Judge the ticket of the mission {mission}: {question}?\nAnswer: {answers}."
 MINIBATCH = 24
 MOST_VAL = 128
 BATCH = 128  # tickets that the model reads at once
@@ -47,9 +47,10 @@ class Adapter:
 
     propose_new_texts = None  # GEPA's own proposer
 
-    def __init__(self, engine: Engine, seed: int) -> None:
+    def __init__(self, engine: Engine, labels: Sequence[str], seed: int) -> None:
         assert isinstance(engine, Scorer)
         self.engine: Any = engine
+        self.labels = labels
         self.seed = seed
         self.rollouts = 0
         self.reflections = 0
@@ -59,8 +60,9 @@ class Adapter:
         verdicts: list[str] = []
         for start in range(0, len(tickets), BATCH):
             prompts = [Prompt(instruction, ticket_text(ticket)) for ticket in tickets[start : start + BATCH]]
-            scores = self.engine.score([Question(prompt, LINES) for prompt in prompts])
-            verdicts += ["pass" if passes > fails else "fail" for passes, fails in scores]
+            lines = tuple(f"Verdict: {label}" for label in self.labels)
+            scores = self.engine.score([Question(prompt, lines) for prompt in prompts])
+            verdicts += [self.labels[row.index(max(row))] for row in scores]
         return verdicts
 
     def evaluate(self, batch: list[Ticket], candidate: Texts, capture_traces: bool = False) -> EvaluationBatch[Any, str]:
@@ -74,12 +76,13 @@ class Adapter:
         self, candidate: Texts, eval_batch: EvaluationBatch[Any, str], components_to_update: list[str]
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """The minibatch: ticket, verdict, and what an inspector decided."""
+        must = "this ticket must" if self.labels == PASS_FAIL else "the label is"
         return {
             COMPONENT: [
                 {
                     "Inputs": ticket_text(ticket),
                     "Generated Outputs": f"Verdict: {verdict}",
-                    "Feedback": "right" if verdict == ticket.label else f"wrong: this ticket must {ticket.label}",
+                    "Feedback": "right" if verdict == ticket.label else f"wrong: {must} {ticket.label}",
                 }
                 for ticket, verdict in eval_batch.trajectories or []
             ]
@@ -99,6 +102,7 @@ def main() -> None:
     parser.add_argument("model", help="a folder or a hub name")
     parser.add_argument("tickets", type=Path, help="a ticket file of one mission")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--column", help="of the split, where the tickets name their own")
     parser.add_argument("--budget", type=int, default=5000, help="rollouts")
     parser.add_argument("--seconds", type=float, default=inf, help="after which it ends, whatever is left of the budget")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
@@ -107,13 +111,17 @@ def main() -> None:
 
 def learn(given: argparse.Namespace) -> dict[str, Any]:
     """Run GEPA, then judge test."""
-    tickets = read_tickets([given.tickets], "error")[0]
+    columns = ColumnsConfig(split=given.column)
+    tickets = read_tickets([given.tickets], "error", columns)[0]
     (parts,) = split_tickets(tickets, LoopConfig(tickets=["-"], seed=given.seed, split=SPLIT)).values()
     train = shuffled([tickets[i] for i in parts.of("train")], stream(given.seed, "gepa val"))
     test = [tickets[i] for i in parts.of("test")]
+    labels = tuple(sorted({ticket.label for ticket in tickets}, reverse=True))
+    question = "does it pass or fail" if labels == PASS_FAIL else f"which of the labels {', '.join(labels)} is its"
+    answers = ", or ".join(f"Verdict: {label}" for label in labels)
     config = ModelConfig(model_name_or_path=given.model, torch_dtype="bfloat16")
-    adapter = Adapter(engines.build(config, given.device), given.seed)
-    first = {COMPONENT: FIRST.format(mission=tickets[0].mission)}
+    adapter = Adapter(engines.build(config, given.device), labels, given.seed)
+    first = {COMPONENT: FIRST.format(mission=tickets[0].mission, question=question, answers=answers)}
     end = time.monotonic() + given.seconds
     found = optimize(
         seed_candidate=first,

@@ -49,7 +49,7 @@ _REMEDIES: dict[Fault, str] = {
     "empty": "the model said nothing: look at its chat template, or at what the server logs",
     "filtered": "the server's content filter withholds answers: have it relaxed there, or choose another server",
     "gives its prompt back": "the server returns the prompt within the answer: its chat template and the way in which it "
-    "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine transformers or vllm",
+    "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine transformers",
     "thinking never closed": "the model thought aloud to the end of its tokens: raise sampler.grid's max_new_tokens, or end "
     "its thinking (model.chat_template_kwargs: {enable_thinking: false}, or prompt.prefill: true)",
     "cut off": "sampler.grid's max_new_tokens cut the answer before it had two lines: raise that. prompt.prefill: true "

@@ -3,31 +3,31 @@
 The next line is sought among the tickets that those before it leave (Fürnkranz, "Separate-and-conquer rule learning", 1999):
 from each of the ``BEAM`` best parts, the condition that adds most information is joined (FOIL: Quinlan 1990), and of all
 that were met, the line counts that tells most. All conditions are counted at once, as rows of bits. In the end each line is
-sought once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule induction", 1995).
+sought once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule induction", 1995). A line
+that has been found loses the conditions that mend nothing, or too little to be sure of it.
 
 A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
 ``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
 since how many lines are kept is decided elsewhere, on tickets that taught none of them (``whole.py``).
-The price of a number that two fields give is up to ``COMPUTED`` times as high: it is harder to read, and there are many of
-them.
+The price of a number that two fields give is higher: it is harder to read, and there are many of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import lgamma, log
+from math import inf, lgamma, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, hold_any, hold_together, pack
+from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, Term, hold_any, hold_together, pack
 from stageb.guidance.rules.forms import Condition
 
 BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line
 LINES = 12  # of a list
 PRICE = 0.25
-COMPUTED = 4.0
 LEAST_GAIN = 1e-9  # nats: less is rounding, by which a condition that the line has would count as a gain
 
 Numbers = NDArray[np.float64]
@@ -35,10 +35,19 @@ _Part = tuple[tuple[int, ...], Bits, Bits]
 """Places of the terms of a line, and the wanted and the spared tickets for which they hold."""
 
 
-def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES, computed: float = COMPUTED) -> list[Line]:
+class Demands(NamedTuple):
+    """What is asked of a condition."""
+
+    computed: float = 4.0  # one that computes with two fields counts for so many plain ones
+    sure: float = 1.5  # standard errors by which it mends more than it breaks, so three tickets at least; 0: it mends any
+
+
+FULL = Demands()
+
+
+def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES, demands: Demands = FULL) -> list[Line]:
     """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
-    first. Of the tickets of a line, a share above ``least`` is wanted. A computed condition counts for ``computed``
-    plain ones."""
+    first. Of the tickets of a line, a share above ``least`` is wanted."""
     live = [
         (term, mask)
         for term, mask in masks.items()
@@ -47,8 +56,8 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     if not live:
         return []
     price = PRICE * log(max(2, len(live)))
-    prices = np.array([price * _weigh(term.condition, computed) for term, _ in live])
-    sides = (wanted, spared)
+    prices = np.array([price * _weigh(term.condition, demands.computed) for term, _ in live])
+    sides, alarm = (wanted, spared), least / (1 - least)
     rows = [pack([*(mask & side for _, mask in live), side])[:-1] for side in sides]
 
     def grow(wanted: int, spared: int) -> Line:
@@ -57,7 +66,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
         share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
         left = [pack([side & now, side])[0] for side, now in zip(sides, (wanted, spared), strict=True)]
         line = tuple(live[place][0] for place in _grow(rows[0], rows[1], left[0], left[1], share, prices))
-        return _shorten(line, masks, wanted | spared) if line else ()
+        return _shorten(line, masks, (wanted, spared), alarm, demands.sure)
 
     lines: list[Line] = []
     held = 0
@@ -67,7 +76,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
 
     def cost(lines: Sequence[Line]) -> float:
         held = hold_any(masks, lines)
-        return (wanted & ~held).bit_count() + least / (1 - least) * (spared & held).bit_count()
+        return (wanted & ~held).bit_count() + alarm * (spared & held).bit_count()
 
     for place in range(len(lines) if len(lines) > 1 else 0):
         others = hold_any(masks, [*lines[:place], *lines[place + 1 :]])
@@ -116,13 +125,22 @@ def _weigh(condition: Condition, computed: float) -> float:
     return computed if condition.is_computed else 1.0
 
 
-def _shorten(line: Line, masks: Masks, among: int) -> Line:
-    """The line without the terms that do not matter to the tickets ``among`` these, beside its others."""
-    held = hold_together(masks, line) & among
-    for term in line:
-        rest = tuple(each for each in line if each != term)
-        if rest and hold_together(masks, rest) & among == held:
-            line = rest
+def _shorten(line: Line, masks: Masks, sides: tuple[int, int], alarm: float, sure: float) -> Line:
+    """The line without the terms that mend too little beside its others, as long as it holds for more wanted tickets than
+    spared ones, of which each counts ``alarm`` times."""
+
+    def count(line: Line) -> tuple[float, float]:
+        right, wrong = ((hold_together(masks, line) & side).bit_count() for side in sides)
+        return right, alarm * wrong
+
+    def matters(term: Term) -> float:
+        (right, wrong), (kept, left) = count(tuple(each for each in line if each != term)), count(line)
+        mended, broken = wrong - left, right - kept
+        asked = broken + sure * sqrt(alarm * mended + broken) if sure else 0
+        return mended - asked if right > wrong else inf
+
+    while len(line) > 1 and matters(least := min(line, key=matters)) <= 0:
+        line = tuple(each for each in line if each != least)
     return line
 
 

@@ -3,9 +3,8 @@
 Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, with a high or
 a low price of computed conditions or of what people's reasons name alone, and cards. Each is learnt without each of
 ``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is taken, the smallest of
-those that cost the same, and none at all where the present guidance costs as little. A card is harder to follow than a
-list; it is taken if it costs less by more than half a standard error, and than two errors. Cards of labels, which are long,
-must cost less by two standard errors.
+those that cost the same, and none at all where the present guidance costs as little. What is harder to follow - lines with
+conditions that mend few tickets, a card - is taken if it costs less by more than half a standard error, and than two errors.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
 is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
@@ -20,7 +19,7 @@ from functools import cache, partial, reduce
 from math import inf, sqrt
 from operator import or_
 
-from stageb.guidance.learning.lists import COMPUTED, cover
+from stageb.guidance.learning.lists import FULL, Demands, cover
 from stageb.guidance.learning.scorecards import (
     MOST_COMPARED,
     PAIRED,
@@ -41,8 +40,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Verdict
 
 FOLDS = 5
-CARD_GAIN, CARD_ERRORS = 0.5, 2  # by how much a card must be better: standard errors, and errors of the dearer kind
-CARDS_GAIN = 2.0  # standard errors by which those of labels must, which are long
+GAIN, ERRORS = 0.5, 2  # by how much what is harder to follow must be better: standard errors, and errors of the dearer kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,7 @@ class Whole:
     won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
     lost: float = 0.0  # that it judges worse
     gain: float = 0.0  # what it costs less than the present guidance, in standard errors, estimated likewise
+    wrong: int = 0  # the tickets that it judges wrong, estimated likewise
 
     @property
     def cards(self) -> Cards:
@@ -85,28 +84,28 @@ class Whole:
         return {each.verdict: each.card for each in (self, *self.lists) if each.card}
 
 
-_Kind = Callable[[Material, int], "list[Whole]"]
-"""What is learnt from the tickets of a mask: one whole guidance for each size, the smallest first."""
+_Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
+_Found = tuple[Whole, int]  # a whole guidance, and the tickets that it judges wrong out of fold
 
 
 def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_COMPARED) -> Whole | None:
     """The guidance that these tickets teach, each of them in one of the masks ``folds``, cards having ``longest`` lines at
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
-    present = material.fails ^ material.judged_fail
+    present = (material.fails ^ material.judged_fail) & among
     learn = _learn_of_labels if material.labelled else _learn_of_two
     best = learn(material, folds, longest)
-    if not best or _cost(best[1], material) >= _cost(present & among, material):
+    if not best or _cost(best[1], material) >= _cost(present, material):
         return None
-    whole, wrong = best
-    count = among.bit_count()
+    (whole, wrong), count = best, among.bit_count()
     return replace(
         whole,
         cost=_cost(wrong, material) / count,
-        present=_cost(present & among, material) / count,
-        won=(present & among & ~wrong).bit_count() / count,
+        present=_cost(present, material) / count,
+        won=(present & ~wrong).bit_count() / count,
         lost=(wrong & ~present).bit_count() / count,
-        gain=_find_gain(wrong, present & among, material, among),
+        gain=find_gain(wrong, present, material, among),
+        wrong=wrong,
     )
 
 
@@ -151,29 +150,36 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
-    """The best list or card, and the tickets that it judges wrong out of fold."""
-    best = _learn_best_list(material, folds, _ways(material))
-    card = None if material.keeps else _choose_size([partial(_learn_cards, longest)], material, folds)
-    if not card or not best:
-        return card or best
-    saved = _cost(best[1], material) - _cost(card[1], material)
-    is_better = saved > CARD_ERRORS * max(material.prices) and _find_gain(card[1], best[1], material, sum(folds)) > CARD_GAIN
-    return card if is_better else best
+def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> _Found | None:
+    """The best list or card."""
+    best, cards = _learn_best_list(material, folds, _ways(material)), [partial(_learn_cards, longest)]
+    return best if material.keeps else _improve(best, [cards], material, folds)
 
 
-def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> tuple[Whole, int] | None:
+def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> _Found | None:
     """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
-    among, lists = sum(folds), _learn_by_label(material, folds)
-    if lists and _find_gain(0, lists[1], material, among, spare=1) <= CARDS_GAIN:  # no card can be better
-        return lists
-    kinds = [partial(_learn_compared, longest, paired) for paired in (0, PAIRED)]
-    cards = _choose_size(kinds, material, folds, slack=1.0)
-    is_better = cards and (not lists or _find_gain(cards[1], lists[1], material, among, spare=1) > CARDS_GAIN)
-    return cards if is_better else lists
+    cards = [[partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)]
+    return _improve(_learn_by_label(material, folds), cards, material, folds)
 
 
-def _learn_by_label(material: Material, folds: Sequence[int]) -> tuple[Whole, int] | None:
+def _improve(
+    best: _Found | None, others: Sequence[Sequence[_Kind]], material: Material, folds: Sequence[int]
+) -> _Found | None:
+    """What is best, or the best of others where that is better. These come by how hard they are to follow."""
+
+    def beats(wrong: int) -> bool:
+        if not best:
+            return True
+        saved = _cost(best[1], material) - _cost(wrong, material)
+        return saved > ERRORS * max(material.prices) and find_gain(wrong, best[1], material, sum(folds)) > GAIN
+
+    for kinds in others:
+        found = _choose_size(kinds, material, folds) if beats(0) else None
+        best = found if found and beats(found[1]) else best
+    return best
+
+
+def _learn_by_label(material: Material, folds: Sequence[int]) -> _Found | None:
     """A list for each label but the last, among the tickets that fixed rules and those before it leave, and the tickets that
     all of these judge wrong out of fold. What no list holds for has the last label. The label comes next that one line tells
     best."""
@@ -209,14 +215,15 @@ def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, in
     return ((held & wanted).bit_count() + 1) / (held.bit_count() + 2), -len(lines[0])
 
 
-def _learn_best_list(
-    material: Material, folds: Sequence[int], ways: Sequence[tuple[Verdict, bool]]
-) -> tuple[Whole, int] | None:
-    weights = (COMPUTED, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
+def _learn_best_list(material: Material, folds: Sequence[int], ways: Sequence[tuple[Verdict, bool]]) -> _Found | None:
+    weights = (FULL.computed, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
-    lists = _learn_named(material, ways) if material.named else []
-    lists += [_learn_lists(*way, weight, counts) for weight in weights for way in ways]
-    return _choose_size(lists, material, folds)
+
+    def list_kinds(sure: float) -> list[_Kind]:
+        named = _learn_named(material, ways, sure) if material.named else []
+        return named + [_learn_lists(*way, Demands(weight, sure), counts) for weight in weights for way in ways]
+
+    return _improve(None, [list_kinds(FULL.sure), list_kinds(0.0)], material, folds)
 
 
 def _ways(material: Material) -> list[tuple[Verdict, bool]]:
@@ -230,9 +237,9 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     return added if material.keeps else [*added, ("fail", True), ("pass", True)]
 
 
-def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callable[[int, int], dict[Term, int]]) -> _Kind:
-    """What learns lists of lines with a verdict, beside the present rules or in their place; each computed condition
-    counts for so many plain ones. ``find`` gives the counts that tell some tickets that fail from some that pass."""
+def _learn_lists(verdict: Verdict, replaces: bool, demands: Demands, find: Callable[[int, int], dict[Term, int]]) -> _Kind:
+    """What learns lists of lines with a verdict, beside the present rules or in their place. ``find`` gives the counts that
+    tell some tickets that fail from some that pass."""
 
     def learn(material: Material, among: int) -> list[Whole]:
         fails, passes = material.fails & among, among & ~material.fails
@@ -243,13 +250,13 @@ def _learn_lists(verdict: Verdict, replaces: bool, computed: float, find: Callab
         wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
         counts = find(fails, passes) if fails and passes else {}
-        lines = cover({**material.masks, **counts}, wanted, spared, least, computed=computed)
+        lines = cover({**material.masks, **counts}, wanted, spared, least, demands=demands)
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
 
 
-def _learn_named(material: Material, ways: Sequence[tuple[Verdict, bool]]) -> list[_Kind]:
+def _learn_named(material: Material, ways: Sequence[tuple[Verdict, bool]], sure: float) -> list[_Kind]:
     """What learns lists of nothing but what reasons of people name: of so few candidates, chance brings fewer."""
     masks = {term: mask for term, mask in material.masks.items() if term.condition in material.named}
     narrow = replace(material, masks=masks)
@@ -257,7 +264,7 @@ def _learn_named(material: Material, ways: Sequence[tuple[Verdict, bool]]) -> li
     def limit(kind: _Kind) -> _Kind:
         return lambda _, among: kind(narrow, among)
 
-    return [limit(_learn_lists(*way, 1.0, lambda fails, passes: {})) for way in ways]
+    return [limit(_learn_lists(*way, Demands(1.0, sure), lambda fails, passes: {})) for way in ways]
 
 
 def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
@@ -271,12 +278,9 @@ def _learn_compared(longest: int, paired: int, material: Material, among: int) -
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
 
 
-def _choose_size(
-    kinds: Sequence[_Kind], material: Material, folds: Sequence[int], slack: float = 0.0
-) -> tuple[Whole, int] | None:
+def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> _Found | None:
     """Of these kinds the one and its size that costs least, learnt from all tickets, and which it judges wrong out of fold;
-    a kind that has fewer sizes without some fold is judged there by its largest. With ``slack``, the first kind and its
-    smallest size that cost no more than so many standard errors more. None where nothing is found."""
+    a kind that has fewer sizes without some fold is judged there by its largest. None where nothing is found."""
     among = sum(folds)
     tried: list[tuple[float, int, int, _Kind, int]] = []
     for place, kind in enumerate(kinds):
@@ -290,8 +294,6 @@ def _choose_size(
     if not tried:
         return None
     best = min(tried, key=lambda each: each[:3])
-    if slack:
-        best = next(each for each in tried if _find_gain(best[4], each[4], material, among) <= slack)
     wholes = best[3](material, among)
     return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
 
@@ -313,10 +315,9 @@ def _cost(wrong: int, material: Material) -> float:
     return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
 
 
-def _find_gain(one: int, other: int, material: Material, among: int, spare: float = 0.0) -> float:
+def find_gain(one: int, other: int, material: Material, among: int) -> float:
     """How much less one set of wrong tickets costs than the other, in standard errors of that difference; tickets of a group
-    are as one. ``spare`` of the largest difference that one of them makes are left out (1: the correction for continuity of
-    McNemar's test, Edwards 1948)."""
+    are as one."""
     less, more = other & ~one, one & ~other
 
     def find_change(group: int) -> float:
@@ -326,8 +327,6 @@ def _find_gain(one: int, other: int, material: Material, among: int, spare: floa
     squares = replace(material, prices=(material.prices[0] ** 2, material.prices[1] ** 2))
     single, joined = (less | more) & ~reduce(or_, material.groups, 0), [*map(find_change, material.groups)]
     variance = _cost(single, squares) + sum(each**2 for each in joined) - gained**2 / among.bit_count()
-    largest = max(map(abs, [*joined, max(material.prices) if single else 0.0]))
-    gained -= spare * largest
     return gained / sqrt(variance) if variance > 0 else inf if gained > 0 else 0.0
 
 
