@@ -51,7 +51,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     - ``config`` and ``seed`` are as of ``stageb.fit``, and ``keys`` are further keys of it
     - ``fails`` of two classes is the one that rules speak of ("Fail if ..."); None: the one whose name says so, as NG does,
       or the rarer
-    - ``folder`` keeps the files of the run, and ``run_`` names them; None: they are thrown away
+    - ``folder`` keeps the files of the run, which ``run_`` names, and sets those of an earlier one aside; None: they are
+      thrown away
     - ``verbose`` prints what ``stageb fit`` prints
 
     ``rules_`` holds the texts of the rules by their keys, ``guidance_`` all that was learnt. An interrupt of ``fit`` keeps

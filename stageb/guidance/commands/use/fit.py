@@ -138,6 +138,7 @@ def fit(
     news = _News(folder, fresh, on_round, on_edit)
     code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])], news.tell)
     if code == 128 + signal.SIGINT and (folder / COMMIT).exists():
+        print(why)
         return Run(folder)
     if code == 128 + signal.SIGINT:
         raise KeyboardInterrupt
@@ -149,12 +150,12 @@ def fit(
 
 
 def fit_here(tickets: Any, **keys: Any) -> Run:
-    """The same in this process, which is quick where a program learns many times. ``keys`` name one device."""
+    """The same in this process, always anew, which is quick where a program learns many times. ``keys`` name one device."""
     draft = _draft(tickets, keys)
     config = draft.build()
     folder: Path = config.output.folder
     try:
-        registry.fit_of("guidance")(config, strict_yaml.dump(draft.values), False)
+        registry.fit_of("guidance")(config, strict_yaml.dump(draft.values), True)
     except KeyboardInterrupt:
         if not (folder / COMMIT).exists():
             raise
@@ -210,8 +211,8 @@ class _News:
 
 
 def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[int, str]:
-    """Run a command of stageb, print what it says as it comes, ``look`` now and then, and return the command's code and how
-    it ended, in its words."""
+    """Run a command of stageb, print what it says as it comes, ``look`` now and then, and return the command's code and why
+    it ended, in its words, if it says so."""
     command = [sys.executable, "-m", "stageb", *arguments]
     last: list[str] = []  # lines from the one on that says what ended it
     # In a session of its own, so that an interrupt reaches it once, whoever was interrupted.
@@ -228,7 +229,8 @@ def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[
                     is_over = line is None
                     if line:
                         last = [line] if line.startswith(SAYS) else [*last, line] if last else []
-                        print(line, end="", flush=True)
+                        if not last:  # which an exception tells
+                            print(line, end="", flush=True)
                 if not failed:
                     look()
             except (KeyboardInterrupt, Exception) as error:

@@ -74,6 +74,8 @@ def test_it_learns_what_the_command_learns(tmp_path: Path, monkeypatch: pytest.M
     (own,) = learnt.run_.folder.rglob("guidance.json")
     assert own.read_bytes() == by_command.read_bytes()
     assert "G1" in learnt.run_.report()._repr_html_()
+    again = learnt.set_params(seed=6).fit(ROWS, CLASSES)  # as a notebook does, cell after cell
+    assert again.run_.folder.is_dir() and again.run_.config.seed == 6
 
 
 def test_it_is_a_classifier_among_others() -> None:

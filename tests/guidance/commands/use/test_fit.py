@@ -140,8 +140,10 @@ def test_callbacks_hear_of_rounds_and_edits_once_and_may_interrupt(
     assert len(set(heard)) == len(heard) and {split for _, split in heard} == {"val", "test"}
     assert rounds[-1]["right"] == rounds[-1]["tickets"]
     assert [each["rules"] for each in edits] == [{rule.key: rule.text for rule in run.guidance["valves"].rules}]
+    capfd.readouterr()
     with pytest.raises(stageb.InputError, match="give fresh=True to set it aside"):
         stageb.fit(table(), seed=18, **keys)
+    assert "holds a run with another config" not in capfd.readouterr().out  # the exception tells it, once
     stageb.fit(table(), fresh=True, on_edit=edits.append, **keys)
     assert len(edits) == 2
 
