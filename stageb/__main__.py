@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pathlib import Path
 from stageb import __version__
 from stageb.cli import registry
 from stageb.cli.parsing import ParsedCommand, parse, parse_run, parse_tool
-from stageb.errors import ConfigError, InputError, StagebError, shown
+from stageb.errors import FRESH, ConfigError, InputError, StagebError, shown
 from stageb.job import lifetime, process
 from stageb.store import disk
 
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; without ``arguments`` that of this process."""
     if arguments is None:
         return script(sys.argv[1:])
+    FRESH.set(os.environ.get(FRESH.name, "--fresh"))  # a function of Python, such as ``fit``, may have begun this process
     try:
         lifetime.accept_signals()
         try:

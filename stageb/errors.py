@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -19,6 +20,8 @@ def shown(text: str, limit: int | None = None) -> str:
     return text if limit is None or len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+FRESH = ContextVar("STAGEB_FRESH", default="--fresh")  # how the caller asks to begin anew, as remedies write it
+IN_PYTHON = "fresh=True"
 FEW = 3  # equal faults that are told one by one
 
 

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from programs.shell import Shell
 
+from stageb.errors import FRESH
+
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
 
@@ -36,6 +38,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests
 # A shell starts what it puts in the background with Ctrl-C ignored, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def speaks_to_a_command_line() -> Iterator[None]:
+    """Remedies do, until a test calls a function as a program does."""
+    before = FRESH.set("--fresh")
+    yield
+    FRESH.reset(before)
 
 
 @pytest.fixture(scope="session")

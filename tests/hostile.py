@@ -646,7 +646,7 @@ def run_left() -> Files:
 WISHES: dict[str, list[Any]] = {
     "model.base_url": ["SERVER"],
     "model.api_key_env": ["HOSTILE_SECRET", "HOME"],
-    "model.engine": ["openai", "trap:build", "vllm", "os:system"],
+    "model.engine": ["openai", "trap:build", "os:system"],
     "model.model_name_or_path": ["trap:respond", "who/ever", "~/private", "../private", "/etc"],
     "model.tokenizer": ["who/ever", "~/private"],
     "model.trust_remote_code": [True, "yes"],

@@ -32,8 +32,6 @@ def test_urls_of_servers(url: str) -> None:
         ("concurrency", 5000),
         ("timeout_s", 0.0),
         ("timeout_s", 1e9),
-        ("memory_share", 0.0),
-        ("memory_share", 1.1),
     ],
 )
 def test_values_that_cannot_be(key: str, value: Any) -> None:

@@ -1,7 +1,7 @@
 """What is compared: ways to get the same answers from the same model, each behind the part of ``Engine`` that is timed.
 
-``ours`` and ``vllm`` are engines of the package. The others are what one would write with transformers alone; they read the
-very same token ids, since prompts are encoded here as the engines encode them.
+``ours`` is the engine of the package. The others are what one would write with transformers or vLLM alone; they read the
+very same token ids, since prompts are encoded here as the engine encodes them.
 
 - ``generate``: ``model.generate`` with padding, one sample per row, 16 rows at a time.
 - ``generate-n``: the same with ``num_return_sequences``, 64 rows at a time.
@@ -14,18 +14,20 @@ very same token ids, since prompts are encoded here as the engines encode them.
 
 ``-fp8`` is the same in float8; of vLLM it is the last of these, its fastest.
 
-The engines are asked for ``batch`` tickets at a time, as the loops ask them, the others for a rank's whole share. None of
+The engine is asked for ``batch`` tickets at a time, as the loops ask it, the others for a rank's whole share. None of
 these has keys: their draws come from the global generator, seeded once per call, and depend on the batch.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
+from unittest import mock
 
 import torch
 from transformers import GenerationConfig
@@ -38,8 +40,6 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.native import products
 from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Completion, Decode, Engine, Request
-from stageb.engines.remote import vllm
-from stageb.engines.remote.vllm import VllmEngine
 from stageb.guidance.judging.answers import sample_answers, sample_verdicts
 from stageb.guidance.rules.prompts import REASON, verdict_lines
 from stageb.guidance.words.types import UNCALIBRATED
@@ -106,32 +106,32 @@ class Generate:
 def forget(held: Answers) -> None:
     """Have a contestant forget the tickets of earlier passes, which a run would never ask for again: vLLM's cache of
     prefixes keeps all of them."""
-    engine = held.engine if isinstance(held, VllmN) else held
-    if isinstance(engine, VllmEngine):
-        engine.llm.reset_prefix_cache()
+    if isinstance(held, VllmN):
+        held.llm.reset_prefix_cache()
 
 
 class VllmN:
     """vLLM without keys: one request per ticket, all its samples at once."""
 
-    def __init__(self, engine: VllmEngine, tokenizer: Any) -> None:
-        self.engine = engine
+    def __init__(self, llm: Any, tokenizer: Any) -> None:
+        self.llm = llm
+        self.sampling_params = importlib.import_module("vllm").SamplingParams
         self._tokenizer = tokenizer
         self._chat = Chat(tokenizer, CHAT_VARIABLES)
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
         decode = requests[0].decode
-        params = self.engine.sampling_params(
+        params = self.sampling_params(
             n=len(requests[0].keys), temperature=decode.temperature, max_tokens=decode.max_new_tokens, detokenize=False
         )
         prompts = [{"prompt_token_ids": joined(self._chat, request)} for request in requests]
-        outputs = self.engine.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
+        outputs = self.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
         return [tuple(self._completion(one) for one in output.outputs) for output in outputs]
 
     def close(self) -> None:
         """Give the memory back."""
-        self.engine.close()
+        self.llm.llm_engine.engine_core.shutdown()
 
     def _completion(self, output: Any) -> Completion:
         ids = list(output.token_ids)
@@ -142,8 +142,8 @@ class VllmN:
 class VllmRun(VllmN):
     """vLLM with run prompts, whose answers are begun."""
 
-    def __init__(self, engine: VllmEngine, tokenizer: Any, in_lines: bool) -> None:
-        super().__init__(engine, tokenizer)
+    def __init__(self, llm: Any, tokenizer: Any, in_lines: bool) -> None:
+        super().__init__(llm, tokenizer)
         self._in_lines = in_lines
         begun = len(self._chat.encode_answer(RUN_WORDS.begin))
         self._verdicts = [self._chat.encode_answer(line)[begun:] for line in verdict_lines(RUN_WORDS).values()]
@@ -164,9 +164,9 @@ class VllmRun(VllmN):
         return grouped(self._asked(begun, decode, 1, line), count)
 
     def _asked(self, prompts: list[list[int]], decode: Decode, count: int, how: dict[str, Any]) -> list[Completion]:
-        params = self.engine.sampling_params(**{"n": count, "temperature": decode.temperature, "detokenize": False} | how)
+        params = self.sampling_params(**{"n": count, "temperature": decode.temperature, "detokenize": False} | how)
         typed = [{"prompt_token_ids": prompt} for prompt in prompts]
-        outputs = self.engine.llm.generate(typed, [params] * len(prompts), use_tqdm=False)
+        outputs = self.llm.generate(typed, [params] * len(prompts), use_tqdm=False)
         return [replace(self._completion(one), ids=tuple(one.token_ids)) for output in outputs for one in output.outputs]
 
 
@@ -243,7 +243,7 @@ def _generate_n(workload: Workload, device: str) -> Answers:
     return Generate(model_of(workload, device), tokenizer_of(workload), GENERATE_N_ROWS, samples_share=True)
 
 
-def _vllm(workload: Workload, device: str, **options: Any) -> VllmEngine:
+def _vllm(workload: Workload, device: str, **options: Any) -> Any:
     if workload.model not in SHAPES:
         folder = folder_of(workload.model)
     else:  # vLLM reads config and tokenizer from files, in its own process
@@ -251,9 +251,14 @@ def _vllm(workload: Workload, device: str, **options: Any) -> VllmEngine:
         config_of(workload).save_pretrained(folder)
         tokenizer_of(workload).save_pretrained(folder)
         options = {"load_format": "dummy", **options}
-    quantize = options.pop("quantize", None)
-    config = ModelConfig(engine="vllm", model_name_or_path=folder, torch_dtype=workload.dtype, quantize=quantize)
-    return vllm.load(vllm.import_vllm(), folder, config, device, **options)
+    kind, _, index = device.partition(":")
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    # Its process, which is spawned, as a hold on a GPU does not survive a fork, takes the first GPU that it sees.
+    sight = {"CUDA_VISIBLE_DEVICES": seen[int(index or 0)] if any(seen) else index or "0"} if kind == "cuda" else {}
+    quiet = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"}
+    with mock.patch.dict(os.environ, {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", **quiet, **sight}):
+        settings = {"dtype": workload.dtype, "max_model_len": -1, "gpu_memory_utilization": 0.9, **options}
+        return importlib.import_module("vllm").LLM(folder, enable_prefix_caching=True, use_tqdm_on_load=False, **settings)
 
 
 def _vllm_n(workload: Workload, device: str, **options: Any) -> Answers:
@@ -294,12 +299,11 @@ CONTESTANTS = {
     "rounds": Contestant(_rounds, keyed=True, in_batches=True),
     "generate": Contestant(_generate, keyed=False, in_batches=False),
     "generate-n": Contestant(_generate_n, keyed=False, in_batches=False),
-    "vllm": Contestant(_vllm, keyed=True, in_batches=True, own_weights=True),
     "vllm-n": Contestant(_vllm_n, keyed=False, in_batches=False, own_weights=True),
     "vllm-n-tuned": Contestant(partial(_vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),
     "vllm-n-cascade": Contestant(partial(_cascade, _vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),
     "vllm-n-fp8": Contestant(
-        partial(_cascade, _vllm_n, **TUNED, quantize="fp8"), keyed=False, in_batches=False, own_weights=True
+        partial(_cascade, _vllm_n, **TUNED, quantization="fp8"), keyed=False, in_batches=False, own_weights=True
     ),
     "vllm-run": Contestant(partial(_vllm_run, **RUN), keyed=False, in_batches=False),
     "vllm-run-lines": Contestant(partial(_vllm_run, in_lines=True, **RUN), keyed=False, in_batches=False),

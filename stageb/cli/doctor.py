@@ -35,7 +35,7 @@ MORE = {
     "tables": "Excel, Parquet",
     "gguf": "checkpoints in GGUF files",
     "baselines": "GuidanceClassifier, and a model that nobody can read beside results",
-    "onnx": "stageb export of ppo, and of growth with --onnx",
+    "onnx": "stageb export",
     "sweep": "stageb sweep",
 }
 
@@ -66,14 +66,14 @@ def main(arguments: Sequence[str]) -> int:
         )
     rows = [("packages", "", "what every loop needs")]
     rows += [(f"loop {name}", name.replace("_", "-"), loop.summary) for name, loop in registry.LOOPS.items()]
-    rows += [(f"engine {name}", engine.extra, engine.summary) for name, engine in ENGINES.items()]
+    rows += [(f"engine {name}", "", engine.summary) for name, engine in ENGINES.items()]
     rows += [(f"extra {extra}", extra, purpose) for extra, purpose in MORE.items()]
     print()
     for name, extra, purpose in rows:
         lacks = ", ".join(find_faults(needed, extra))
         remedy = f"python -m pip install 'stageb[{extra}]'" if extra else "python -m pip install --upgrade stageb"
         print(f"{'no ' if lacks else 'yes'}  {name:<20}  {f'{lacks}: {remedy}' if lacks else purpose}")
-    print("\nIn a checkout, write -e '.[NAME]' for 'stageb[NAME]', and -c constraints.txt before it, but for vllm.")
+    print("\nIn a checkout, write -e '.[NAME]' for 'stageb[NAME]', and -c constraints.txt before it.")
     return int(not has_torch or any(find_faults(needed, "")))
 
 

@@ -126,11 +126,8 @@ LOOPS = {
         commands={
             "evaluate": RunCommand("Compare a run's controller with others at equal FLOPs.", "stageb.growth.evaluate:main"),
             "play": RunCommand("Watch an episode of a growth run.", "stageb.growth.play:main"),
-            "export": RunCommand(
-                "Write a network that a run has grown as plain PyTorch: growth.", "stageb.growth.export:main"
-            ),
         },
-        needs=("mnist1d", "sklearn"),
+        needs=("sklearn",),
     ),
     "two_channel": Loop(
         summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from stageb import tiny
 from stageb.config import require
 from stageb.errors import ConfigError, shown
-from stageb.settings import CHECKPOINT, CODE, DATA, SHARE_ABOVE_0, Check, Section, at_least, one_of, setting
+from stageb.settings import CHECKPOINT, CODE, DATA, Check, Section, at_least, one_of, setting
 
 # Where a checkpoint lies. Of the standard library alone: a wrong name is refused before torch is imported.
 
@@ -27,7 +27,6 @@ INSTALLED = (
 )
 """Ways of quantization whose code is an installed package's; transformers fetches that of others, or may in time."""
 
-_METHOD = "quantization_config.quant_method"
 _MOST = {"layers": 10_000, "num_": 10_000_000}  # what a config may count, by what its key holds: parts are made one by one
 _ANY = 1 << 62  # of whatever else
 
@@ -62,27 +61,26 @@ def check_whole(loading: Mapping[str, Any]) -> None:
         raise ValueError(f"it lacks {len(missing):,} of the model's weights, such as {missing[0]}, which would be random")
 
 
-def find_code(name: str, any_method: bool = False) -> str | None:
+def find_code(name: str) -> str | None:
     """What the config.json of a checkpoint names that transformers would fetch from the hub and run without asking; None
     where it names nothing of the kind. (What ``auto_map`` names runs only by ``trust_remote_code``.)
 
-    ``any_method``: quantization is somebody else's work. Raises what transformers raises of a config that it cannot read,
-    and ``ValueError`` for numbers that would keep it at work for ever.
+    Raises what transformers raises of a config that it cannot read, and ``ValueError`` for numbers that would keep it at
+    work for ever.
     """
     from transformers import PreTrainedConfig
 
     values, _ = PreTrainedConfig.get_config_dict(name)
     if excess := next(_find_excess(values), None):
         raise ValueError(f"its config.json has {excess}, more than any model has")
-    found = _find_code(values)
-    return next((code for code in found if not (any_method and code.startswith(_METHOD))), None)
+    return next(_find_code(values), None)
 
 
 def _find_code(values: Any, key: str = "") -> Iterator[str]:
     if isinstance(values, Mapping):
         method = values.get("quant_method", "bitsandbytes")
         if key == "quantization_config" and method not in INSTALLED.split():
-            yield f"{_METHOD} {shown(repr(method), 80)}"
+            yield f"{key}.quant_method {shown(repr(method), 80)}"
         for name, value in values.items():
             yield from _find_code(value, key if "implementation" in key else name)
     elif isinstance(values, list):
@@ -100,7 +98,7 @@ def _find_excess(values: Any, key: str = "") -> Iterator[str]:
         yield f"{shown(key, 80)} {values:.3g}"
 
 
-HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer
+HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.timeout_s")  # keys that change no answer
 TAG = Check(lambda tag: bool(tag.strip()), "a tag, such as </think>")
 
 
@@ -109,8 +107,8 @@ class ModelConfig(Section, at="model"):
     """A language model and how to load it."""
 
     engine: str = setting("transformers", trust=CODE)
-    """transformers, vllm, openai (a server), scripted (a deterministic fake), or one of your own: package.module:function
-    of (model config, device)."""
+    """transformers, openai (a server, such as vLLM's), scripted (a deterministic fake), or one of your own:
+    package.module:function of (model config, device)."""
     model_name_or_path: str = setting("stageb-tiny", Check(bool, "name a model"), trust=CHECKPOINT)
     """A folder or hub name of a causal or vision-language checkpoint; stageb-tiny is the model in the package."""
     torch_dtype: str = setting("auto", one_of("auto", "float32", "bfloat16", "float16"), trust=DATA)
@@ -130,8 +128,6 @@ class ModelConfig(Section, at="model"):
     thinking_ends: str | None = setting(None, TAG.or_null(), trust=DATA)
     """The tag that a model which thinks aloud writes before its answer, such as </think>; null: as its chat template says.
     Set it where a model thinks and no template tells."""
-    memory_share: float = setting(0.9, Check(SHARE_ABOVE_0.holds, "a share above 0, at most 1"))
-    """vllm: the share of its GPU's memory that the engine may take, weights and cache together."""
     base_url: str | None = setting(None, trust="the server that is sent the tickets")
     """openai: where the server's API lies, such as http://localhost:8000/v1; the model's name is model_name_or_path."""
     api_key_env: str | None = setting(None, trust="the secret that the server is sent")

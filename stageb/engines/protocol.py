@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from stageb import seeds
-from stageb.errors import ConfigError, EngineError
+from stageb.errors import ConfigError
 
 Finish = Literal["stop", "length", "filtered"]
 Ids = tuple[int, ...]
@@ -38,7 +38,6 @@ class Decode:
     top_p: float = 1.0
     top_k: int = 0  # 0: no limit
     max_new_tokens: int = 96
-    repetition_penalty: float = 1.0  # as in CTRL (Keskar et al. 2019, section 4.1), over prompt and answer
     seed: int = 0  # goes into the stream of every sample drawn with this decode setting
     stop: tuple[str, ...] = ()  # the answer ends before the first of these strings
 
@@ -185,13 +184,6 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
     """``text`` up to the first of the strings ``stop``, and whether there is one in it."""
     ends = [end for end in map(text.find, stop) if end >= 0]
     return (text[: min(ends)], True) if ends else (text, False)
-
-
-def without_images(prompt: Prompt) -> Prompt:
-    """``prompt``, for an engine that cannot show images. Raises ``EngineError`` where it has some."""
-    if prompt.images:
-        raise EngineError(f"this engine cannot show images, and a prompt has some: {', '.join(prompt.images[:3])}")
-    return prompt
 
 
 # Models that think aloud: where their thoughts end, and so where the answer begins.

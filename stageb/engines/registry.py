@@ -1,8 +1,8 @@
 """The engines that ``model.engine`` may name.
 
 An engine is a function of its model config that returns an ``Engine``; the module that holds it is imported when it is
-asked for, so that naming an engine costs nothing. To add one, write ``build`` and enter it below: it can be chosen, shells
-complete its name, and ``stageb doctor`` tells of it. Users name theirs in full:
+asked for, so that naming an engine costs nothing. To add one, write ``build`` and enter it below: it can be chosen,
+and ``stageb doctor`` tells of it. Users name theirs in full:
 ``model.engine: my_package.my_module:build``.
 """
 
@@ -26,7 +26,6 @@ class EngineEntry:
     build: str  # package.module:function
     is_local: bool  # loads a checkpoint into this process; others load and send nothing until they are asked
     summary: str
-    extra: str = ""  # of stageb, that brings what it needs
 
 
 ENGINES: dict[str, EngineEntry] = {
@@ -38,16 +37,10 @@ ENGINES: dict[str, EngineEntry] = {
     "openai": EngineEntry(
         "stageb.engines.remote.openai:build",
         is_local=False,
-        summary="asks a server: set model.base_url and model.model_name_or_path",
+        summary="asks a server, such as vLLM's: set model.base_url and model.model_name_or_path",
     ),
     "scripted": EngineEntry(
         "stageb.engines.scripted:build", is_local=False, summary="follows simple rules to the letter, to try things out"
-    ),
-    "vllm": EngineEntry(
-        "stageb.engines.remote.vllm:build",
-        is_local=True,
-        summary="loads checkpoints; in an environment of its own, since it pins its torch",
-        extra="vllm",
     ),
 }
 

@@ -232,21 +232,6 @@ def _light(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     return mix(functional.relu(convolve(h, params["in"])), params["out"], params["bias"])
 
 
-def _heavy_specs(at: SeedPlace) -> list[Spec]:
-    wide, size = 2 * at.width, kernel(at, 3)
-    return [
-        weight("in", (wide, at.width, *size)),
-        Spec("in_bias", (wide,)),
-        last("out", (at.width, wide, *size)),
-        Spec("bias", (at.width,)),
-    ]
-
-
-def _heavy(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
-    inner = functional.relu(convolve(h, params["in"], params["in_bias"]))
-    return convolve(inner, params["out"], params["bias"])
-
-
 def _everywhere(specs: Callable[[SeedPlace], list[Spec]]) -> Callable[[SeedPlace], int]:
     """Products of layers whose every weight is used once at every place."""
     return lambda at: prod(at.places) * sum(spec.size for spec in specs(at) if len(spec.shape) > 1)
@@ -257,7 +242,6 @@ BLUEPRINTS: Mapping[str, Blueprint] = {
     "attention": Blueprint((1, 2), _attention_specs, _attention, _attention_products),
     "depthwise": Blueprint((1, 2), _depthwise_specs, _depthwise, _everywhere(_depthwise_specs)),
     "conv_light": Blueprint((1, 2), _light_specs, _light, _everywhere(_light_specs)),
-    "conv_heavy": Blueprint((1, 2), _heavy_specs, _heavy, _everywhere(_heavy_specs)),
     "mlp": Blueprint((0, 1, 2), _mlp_specs, _mlp, _everywhere(_mlp_specs)),
     "low_rank": Blueprint((0, 1, 2), _low_rank_specs, _low_rank, _everywhere(_low_rank_specs)),
 }

@@ -25,7 +25,7 @@ from stageb.growth.types import EnvironmentView, restore_tuples
 from stageb.runs.figures import interval
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
-OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", *STATIC, "oracle")
+OTHERS = ("probe-1", "probe-2", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
 @dataclass(frozen=True)

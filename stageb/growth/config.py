@@ -7,9 +7,9 @@ from typing import Literal
 
 from stageb.config import LearningConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
-from stageb.settings import ABOVE_0, CODE, DATA, Check, Section, at_least, setting
+from stageb.settings import ABOVE_0, DATA, Check, Section, at_least, setting
 
-Controller = Literal["ppo", "probe-1", "probe-2", "selective", "heuristic", "random", "periodic", "static-small", "oracle"]
+Controller = Literal["ppo", "probe-1", "probe-2", "heuristic", "random", "periodic", "static-small", "oracle"]
 DISTINCT = Check(lambda names: 0 < len(names) == len(set(names)), "at least one, none twice")
 SOME_SLOTS = Check(
     lambda slots: 0 < len(slots) == len(set(slots)) and set(slots) <= set(SLOTS),
@@ -23,7 +23,7 @@ class TaskConfig(Section, at="task"):
     """The data that hosts are trained on."""
 
     name: str = setting("teacher", trust=DATA)
-    """digits, mnist1d, teacher or futile."""
+    """digits, teacher or futile."""
     fit_examples: int | None = None
     """Training examples of a host; null: all that the task has."""
     validation_examples: int | None = None
@@ -47,8 +47,6 @@ class HostConfig(Section, at="host"):
 
     kind: Literal["mlp", "conv1d", "conv2d"] = "mlp"
     """Architecture of a host."""
-    make: str | None = setting(None, trust=CODE)
-    """A function that builds your own hosts instead of host.kind: package.module:function; see docs/guides/own-host.md."""
     width: int = setting(16, Check(lambda width: 2 <= width <= 1024 and width % 2 == 0, "an even number, 2 to 1024"))
     """Features, or channels, of every stage."""
     blueprints: list[str] = setting(lambda: ["norm", "mlp", "low_rank"], DISTINCT, trust=DATA)
@@ -172,9 +170,6 @@ class GrowthConfig(LearningConfig):
             precision,
             "null: hosts are trained in float32",
         )
-        taught = self.task.name in ("teacher", "futile")
-        remedy = f"null; the teachers of task.name {self.task.name} are hosts of host.kind"
-        require(not (taught and self.host.make), "host.make", self.host.make, remedy)
         obstacle = self.obstacle(self.growth.controller)
         require(not obstacle, "growth.controller", self.growth.controller, f"{obstacle}; take another controller")
         names = self.host.blueprints

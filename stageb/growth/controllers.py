@@ -149,16 +149,24 @@ Pair = tuple[int, int]
 """A slot and a blueprint."""
 
 
-class TrialController:
-    """Controllers that remember what each seed added while it trained beside its host, as they last saw it."""
+class Probe:
+    """Tries every blueprint in every slot beside the host, then grows the one that added most.
 
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-        self._tried: list[dict[Pair, float]] = []
+    A trial lasts ``epochs`` epochs and ends with a cull. Trials in different slots overlap, since seeds in training do not
+    see each other. Once all pairs were tried, or no more time is left than it takes to grow a seed, the best is germinated
+    anew, if a cull has taken it out. Once it is kept, the pairs of the other slots are tried beside the network that it
+    made, and so on while time is left (greedy forward selection). What adds no more than ``gates.least_contribution`` is
+    not grown.
+    """
+
+    def __init__(self, rules: Rules, epochs: int) -> None:
+        """``epochs``: at most ``gates.training_epochs``, so that the host never sees a trial."""
+        self.rules, self.epochs = rules, epochs
 
     def begin(self, count: int) -> None:
-        """Nothing was tried yet."""
-        self._tried = [{} for _ in range(count)]
+        """Nothing was tried, and nothing is chosen yet."""
+        self._tried: list[dict[Pair, float]] = [{} for _ in range(count)]  # what each seed added, as last seen in training
+        self._chosen: list[Pair | None] = [None] * count
 
     def act(
         self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
@@ -171,63 +179,8 @@ class TrialController:
         return [self.choose(member, *each) for member, each in known]
 
     def choose(self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]) -> Action:
-        """The action for one environment of the block. What is taken out of ``tried`` may be tried again."""
-        raise NotImplementedError
-
-
-class Selective(TrialController):
-    """A heuristic that reads contributions while seeds train: the host sees the one alone that added most.
-
-    It does the first of these that there is cause for: cull a seed that has trained and added no more than
-    ``gates.least_contribution``, or less than another that is not kept yet, the one that added least; cull a seed that has
-    had its time on probation and may not be kept; keep a seed that may be kept, once no other trains; germinate what was not
-    tried yet, blueprint by blueprint, each slot by slot.
-    """
-
-    def choose(self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]) -> Action:
-        """Deterministic. Equal figures: the earliest slot."""
-        gates, slots = self.rules.gates, view.slots
-        added = {slot: tried.get((slot, slots[slot].blueprint), 0.0) for slot in _slots(legal, Op.CULL)}
-        training = [slot for slot in added if slots[slot].stage in (Stage.GERMINATED, Stage.TRAINING)]
-        young = [slot for slot in training if slots[slot].epochs_in_stage < gates.training_epochs]
-        best = max(added.values(), default=0.0)
-        weak = [slot for slot, gain in added.items() if gain <= gates.least_contribution or gain < best]
-        if poor := [slot for slot in weak if slot not in young]:
-            return Action(Op.CULL, min(poor, key=lambda slot: added[slot]))
-        keep, on_trial = _slots(legal, Op.FOSSILIZE), [slot for slot in added if slots[slot].stage is Stage.PROBATIONARY]
-        if failed := [
-            slot for slot in on_trial if slot not in keep and slots[slot].epochs_in_stage >= gates.probation_epochs
-        ]:
-            return Action(Op.CULL, failed[0])
-        if keep and not training:
-            return Action(Op.FOSSILIZE, keep[0])
-        pairs = [(slot, number) for number in range(self.rules.blueprints) for slot in _slots(legal, Op.GERMINATE)]
-        new = [pair for pair in pairs if pair not in tried]
-        return Action(Op.GERMINATE, *new[0]) if new else WAIT
-
-
-class Probe(TrialController):
-    """Tries every blueprint in every slot beside the host, then grows the one that added most.
-
-    A trial lasts ``epochs`` epochs and ends with a cull. Trials in different slots overlap, since seeds in training do not
-    see each other. Once all pairs were tried, or no more time is left than it takes to grow a seed, the best is germinated
-    anew, if a cull has taken it out. Once it is kept, the pairs of the other slots are tried beside the network that it
-    made, and so on while time is left (greedy forward selection). What adds no more than ``gates.least_contribution`` is
-    not grown.
-    """
-
-    def __init__(self, rules: Rules, epochs: int) -> None:
-        """``epochs``: at most ``gates.training_epochs``, so that the host never sees a trial."""
-        super().__init__(rules)
-        self.epochs = epochs
-
-    def begin(self, count: int) -> None:
-        """Nothing was tried, and nothing is chosen yet."""
-        super().begin(count)
-        self._chosen: list[Pair | None] = [None] * count
-
-    def choose(self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]) -> Action:
-        """Deterministic. Equal figures: the pair that was tried first."""
+        """The action for one environment of the block. Deterministic; equal figures: the pair that was tried first. What is
+        taken out of ``tried`` may be tried again."""
         stages, chosen = [slot.stage for slot in view.slots], self._chosen[member]
         if keep := _slots(legal, Op.FOSSILIZE):
             self._chosen[member] = None

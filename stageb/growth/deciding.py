@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -25,22 +24,19 @@ from stageb.growth.controllers import (
     PolicyController,
     Probe,
     Random,
-    Selective,
     Static,
 )
 from stageb.growth.environment import Block
 from stageb.growth.lifecycle import Rules
 from stageb.growth.policy import Policy, PolicyLearner, make_normaliser
 from stageb.runs.folder import METRICS, RunFolder
-from stageb.settings import CODE
 from stageb.store.commits import read_commit
-from stageb.store.trust import file_of, refuse
+from stageb.store.trust import file_of
 from stageb.training.normalise import RunningNorm
 from stageb.training.step import check_finite
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
 SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
-    "selective": Selective,
     "heuristic": Heuristic,
     "random": Random,
     "static-small": Static,
@@ -114,19 +110,6 @@ def learning_cost(folder: Path, config: GrowthConfig) -> float:
     read = 1 + 1  # by which it decides, and by which learning begins
     rows = RunFolder(folder).read_committed(METRICS)
     return math.fsum(row["flops"] + decisions * forward * (read + 3 * row["epochs"]) for row in rows)
-
-
-def add_authority(parser: argparse.ArgumentParser) -> None:
-    """The option by which a user names what the folder of a run may not."""
-    parser.add_argument("--make", metavar="FUNCTION", help="the run's host.make, if it builds its own hosts")
-
-
-def replace_authority(config: GrowthConfig, folder: Path, given: argparse.Namespace) -> GrowthConfig:
-    """The config of the run in ``folder``, with the hosts that the user names. Raises ``InputError`` where only its config
-    names them."""
-    if config.host.make is not None and given.make is None:
-        refuse(folder, [("host.make", CODE, "--make", config.host.make)])
-    return replace(config, host=replace(config.host, make=given.make))
 
 
 def load_controller(folder: Path, config: GrowthConfig, controller: str) -> StoredController:

@@ -19,10 +19,8 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import (
     Decider,
     StoredController,
-    add_authority,
     learning_cost,
     load_controller,
-    replace_authority,
 )
 from stageb.growth.environment import Places, Setting
 from stageb.growth.play import play_episode
@@ -60,7 +58,6 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--devices", type=int, default=1, help="devices that share the environments (default 1)")
     block = config.growth.block
     parser.add_argument("--block", type=int, default=block, help=f"environments in one batch (default {block}, the run's)")
-    add_authority(parser)
     given = parser.parse_args(arguments)
     require(1 <= given.environments <= MOST, "--environments", given.environments, f"1 to {MOST}")
     for name in ("devices", "block"):
@@ -79,13 +76,12 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         load_controller(folder, config, controller),
         *(_load_similar(Path(other), folder, config) for other in given.also),
     ]
-    placed = replace_authority(config, folder, given)
     learning = statistics.fmean(learning_cost(Path(run), config) for run in (folder, *given.also))
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     numbers = range(given.first, given.first + given.environments)
 
     def on_ranks(world: World) -> int:
-        found = _compare_on_ranks(world, placed, cut_blocks(numbers, given.block), runs, others)
+        found = _compare_on_ranks(world, config, cut_blocks(numbers, given.block), runs, others)
         if world.is_global_zero:
             if given.out:
                 _write(Path(given.out), found)
@@ -93,7 +89,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
             print(f"{title}; {len(numbers)} held-out environments, {numbers[0]} to {numbers[-1]}")
             print("\n".join(format_table(found, controller, learning)))
             if given.pictures:
-                print("\n".join(str(path) for path in _draw(Path(given.pictures), placed, found, runs[0])))
+                print("\n".join(str(path) for path in _draw(Path(given.pictures), config, found, runs[0])))
         return 0
 
     return worlds.run(fabric, on_ranks)

@@ -1,4 +1,8 @@
-"""What hosts are made of: the kinds that ship, and those of a user's own; what they cost.
+"""The three kinds of hosts, what one is made of, and what it costs.
+
+A host is a stem, two bodies and a head, with a slot after the stem and after each body. Hidden states are (N, C, *places).
+Convolutional hosts normalise by groups: the running statistics of batch normalisation are buffers, which do not survive
+``vmap``. They halve their places at every convolution, so that most work lies in the stem.
 
 A network's parameters are *segments*: flat vectors named ``host`` and ``{slot}.{blueprint}``, all allocated ahead, so that
 the set of parameters never changes. ``blocks`` computes with them.
@@ -9,67 +13,141 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from stageb.config import require
-from stageb.errors import ConfigError, shown
-from stageb.growth.blueprints import BLUEPRINTS, SeedPlace, Spec, holds
+from stageb.growth.blueprints import BLUEPRINTS, SeedPlace, Spec, convolve, group_norm, holds, mix, weight
 from stageb.growth.config import HostConfig
-from stageb.growth.kinds import KINDS, Form, HostKind, make_place
 from stageb.growth.observation import SIZE, make_blank
 from stageb.growth.policy import Policy
 from stageb.growth.types import SLOTS, Op
-from stageb.settings import function_named
 
-MEMBERS, EXAMPLES = 3, 2  # of the trial
-
-
-def make_own(name: str, form: Form, width: int) -> HostKind:
-    """What the function ``name`` builds for examples of this ``form``. Raises ``ConfigError`` where that is no host, or its
-    functions do not fit together."""
-    found = function_named("host.make", name)(form)
-    if not isinstance(found, HostKind):
-        raise ConfigError("host.make", name, f"it returned {shown(repr(found), 60)}; return a stageb.growth.kinds.HostKind")
-    _try(found, form, width, name)
-    return found
+Params = Mapping[str, Tensor]
 
 
-def _try(kind: HostKind, form: Form, width: int, name: str) -> None:
-    """Run a host through all its functions, as blocks do: several networks at once."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the examples of a task look like, and what is said of them."""
 
-    def refuse(part: str, why: str) -> ConfigError:
-        return ConfigError("host.make", name, f"{part}: {why}")
+    shape: tuple[int, ...]  # of one example: (features,), (places, features) or (rows, columns, channels)
+    classes: int
+    given: bool = False  # hosts are given as good as they can be without seeds, and do not learn themselves
 
-    def run(part: str, function: Callable[..., Tensor], *given: object, expected: tuple[int, ...]) -> Tensor:
-        try:
-            result = vmap(function)(*given)
-        except Exception as error:  # a user's function may raise anything
-            raise refuse(part, shown(f"{type(error).__name__}: {error}", 300)) from error
-        shape = tuple(result.shape[1:])
-        if shape != expected:
-            raise refuse(part, f"it returns {shape} for {EXAMPLES} examples, not {expected}")
-        return result
 
-    specs = kind.specs(form, width)
-    if not specs or not all(isinstance(spec, Spec) for spec in specs) or len({spec.name for spec in specs}) < len(specs):
-        raise refuse("specs", "return a list of Spec, each with a name of its own")
-    params: Mapping[str, Tensor] = {spec.name: torch.full((MEMBERS, *spec.shape), 0.1) for spec in specs}
-    h = torch.zeros((MEMBERS, EXAMPLES, *form.shape))
-    for slot in range(3):
-        part = "body" if slot else "stem"
+@dataclass(frozen=True, slots=True)
+class HostKind:
+    """How a host of one kind is built, of a width that is C."""
 
-        def step(params: Mapping[str, Tensor], h: Tensor, slot: int = slot) -> Tensor:
-            return kind.body(form, slot, params, h) if slot else kind.stem(form, params, h)
+    places: Callable[[Form, int], tuple[int, ...]]  # at a slot, 0 to 2
+    specs: Callable[[Form, int], list[Spec]]  # of stem, bodies and head, from the width
+    stem: Callable[[Form, Params, Tensor], Tensor]
+    body: Callable[[Form, int, Params, Tensor], Tensor]  # number 1 or 2
+    head: Callable[[Form, Params, Tensor], Tensor]  # to logits, (N, classes)
+    products: Callable[[Form, int], tuple[int, int]]  # multiplications for one example: of the stem, of all that comes later
 
-        h = run(part, step, params, h, expected=(EXAMPLES, width, *kind.places(form, slot)))
-    run("head", lambda params, h: kind.head(form, params, h), params, h, expected=(EXAMPLES, form.classes))
-    counts = kind.products(form, width)
-    if not (isinstance(counts, tuple) and len(counts) == 2 and all(isinstance(each, int) and each >= 0 for each in counts)):
-        raise refuse("products", "return two numbers: multiplications of the stem, and of all that comes later")
+
+def _affine(name: str, shape: tuple[int, ...], gain: float = 2.0) -> list[Spec]:
+    return [weight(name, shape, gain), Spec(f"{name}_bias", shape[:1])]
+
+
+def _normed(name: str, width: int) -> list[Spec]:
+    return [Spec(f"{name}_gain", (width,), fill=1.0), Spec(f"{name}_shift", (width,))]
+
+
+def _mix(params: Params, name: str, x: Tensor) -> Tensor:
+    return mix(x, params[name], params[f"{name}_bias"])
+
+
+# Dense layers. An example is read flat.
+
+
+def _dense_specs(form: Form, width: int) -> list[Spec]:
+    bodies = [spec for body in ("body1", "body2") for spec in _affine(body, (width, width))]
+    return [*_affine("stem", (width, prod(form.shape))), *bodies, *_affine("head", (form.classes, width), 1.0)]
+
+
+# Convolutions of stride 2, group norm, ReLU; the head reads every place for itself. A sequence has one axis, an image two;
+# read by a host of one axis, an image is the sequence of its rows.
+
+KERNEL, STRIDE = 3, 2
+
+
+def _rows(form: Form) -> tuple[int, int]:
+    """Places and features of an example, read as a sequence."""
+    return form.shape[0], prod(form.shape[1:])
+
+
+def _halved(places: int, times: int) -> int:
+    for _ in range(times):
+        places = -(-places // STRIDE)
+    return places
+
+
+def _places_1d(form: Form, slot: int) -> tuple[int, ...]:
+    return (_halved(_rows(form)[0], slot + 1),)
+
+
+def _places_2d(form: Form, slot: int) -> tuple[int, ...]:
+    return tuple(_halved(side, slot + 1) for side in form.shape[:2])
+
+
+def _conv_specs(form: Form, width: int, axes: int) -> list[Spec]:
+    read = _rows(form)[1] if axes == 1 else form.shape[2]
+    places = _places_1d(form, 2) if axes == 1 else _places_2d(form, 2)
+    specs = []
+    for name, before in (("stem", read), ("body1", width), ("body2", width)):
+        specs += [weight(name, (width, before, *(KERNEL,) * axes)), *_normed(name, width)]
+    return [*specs, *_affine("head", (form.classes, width * prod(places)), 1.0)]
+
+
+def _conv(params: Params, name: str, x: Tensor) -> Tensor:
+    convolved = convolve(x, params[name], stride=STRIDE)
+    return functional.relu(group_norm(convolved, params[f"{name}_gain"], params[f"{name}_shift"]))
+
+
+def _flat_head(form: Form, params: Params, h: Tensor) -> Tensor:
+    return _mix(params, "head", h.flatten(1))
+
+
+def _conv_products(form: Form, width: int, axes: int) -> tuple[int, int]:
+    places = [_places_1d(form, slot) if axes == 1 else _places_2d(form, slot) for slot in range(3)]
+    read = _rows(form)[1] if axes == 1 else form.shape[2]
+    taps = KERNEL**axes * width
+    later = taps * width * (prod(places[1]) + prod(places[2])) + width * prod(places[2]) * form.classes
+    return taps * read * prod(places[0]), later
+
+
+KINDS: Mapping[str, HostKind] = {
+    "mlp": HostKind(
+        lambda form, slot: (),
+        _dense_specs,
+        lambda form, params, x: functional.relu(_mix(params, "stem", x.flatten(1))),
+        lambda form, number, params, h: functional.relu(_mix(params, f"body{number}", h)),
+        _flat_head,
+        lambda form, width: (prod(form.shape) * width, 2 * width * width + width * form.classes),
+    ),
+    "conv1d": HostKind(
+        _places_1d,
+        lambda form, width: _conv_specs(form, width, 1),
+        lambda form, params, x: _conv(params, "stem", x.flatten(2).transpose(1, 2)),
+        lambda form, number, params, h: _conv(params, f"body{number}", h),
+        _flat_head,
+        lambda form, width: _conv_products(form, width, 1),
+    ),
+    "conv2d": HostKind(
+        _places_2d,
+        lambda form, width: _conv_specs(form, width, 2),
+        lambda form, params, x: _conv(params, "stem", x.movedim(3, 1)),
+        lambda form, number, params, h: _conv(params, f"body{number}", h),
+        _flat_head,
+        lambda form, width: _conv_products(form, width, 2),
+    ),
+}
 
 
 HOST = "host"
@@ -80,7 +158,7 @@ class Plan:
     """What a host is made of; no tensors."""
 
     form: Form
-    kind: str  # or the function that makes such hosts
+    kind: str
     built: HostKind
     width: int
     blueprints: tuple[str, ...]  # what ``active`` counts
@@ -97,14 +175,10 @@ class Plan:
 def make_plan(config: HostConfig, form: Form) -> Plan:
     """The host that ``config`` asks for, for a task of this ``form``.
 
-    Raises ``ConfigError`` where such a host cannot read such examples or hold a blueprint, or one's own is no host.
+    Raises ``ConfigError`` where such a host cannot hold a blueprint.
     """
-    if config.make:
-        name, kind = config.make, make_own(config.make, form, config.width)
-    else:
-        require(config.kind in form.kinds, "host.kind", config.kind, f"this task can be read by: {', '.join(form.kinds)}")
-        name, kind = config.kind, KINDS[config.kind]
-    early, mid, late = (make_place(kind, form, config.width, slot) for slot in range(len(SLOTS)))
+    name, kind = config.kind, KINDS[config.kind]
+    early, mid, late = (SeedPlace(config.width, kind.places(form, slot)) for slot in range(len(SLOTS)))
     able = holds(len(early.places))
     for blueprint in config.blueprints:
         require(blueprint in able, "host.blueprints", blueprint, f"a host of kind {name} can hold: {', '.join(able)}")

@@ -13,7 +13,7 @@ import torch
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import CONTROLLERS, Decider, add_authority, load_controller, replace_authority
+from stageb.growth.deciding import CONTROLLERS, Decider, load_controller
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.types import SLOTS, Action, EnvironmentView, EpisodeResult, Op, Stage
 from stageb.store import disk
@@ -112,7 +112,6 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--environment", type=int, default=0, help="number of a held-out environment (default 0)")
     parser.add_argument("--controller", choices=CONTROLLERS, help="the controller (default: the run's)")
     parser.add_argument("--out", metavar="FILE", help="PNG file to write (default RUN/episode.png)")
-    add_authority(parser)
     given = parser.parse_args(arguments)
     require(given.environment >= 0, "--environment", given.environment, "0 or more")
     place = Path(given.out) if given.out else folder / "episode.png"
@@ -121,7 +120,6 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     check_target(place, {})
     name = given.controller or config.growth.controller
     held = load_controller(folder, config, name)
-    config = replace_authority(config, folder, given)
     torch.set_num_threads(1)
     episode, ended = play_episode(config, Decider(name, held.snapshot, greedy=True), given.environment)
     print(episode.title)

@@ -29,8 +29,8 @@ from torch import Tensor
 from stageb.draws import wide
 from stageb.growth import blocks
 from stageb.growth.blocks import SlotGroups, StandingSeeds, choose_batch_size, forward, group_members
-from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, name_segment
+from stageb.growth.tasks import Split
 from stageb.growth.types import SLOTS
 from stageb.training.step import IN_A_ROW, REASON, NonFiniteError, Recorder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stageb.errors import InputError, StagebError
 from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.evaluate import add_authority, load_agent, replace_authority
 from stageb.ppo.make import make_environment
+from stageb.store import disk
 from stageb.store.output import check_target
-from stageb.training.export import ExportError, check_onnx, read_onnx, write_onnx
 
+NEEDS = ("onnx", "onnxruntime", "onnxscript")
 CLOSE = 1e-5  # how near answers must be
 GAMES, STEPS = 8, 64  # played to compare them
+
+
+class ExportError(StagebError):
+    """What was exported does not answer as what it was made from."""
 
 
 class ExportedAgent(nn.Module):
@@ -42,16 +49,16 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--to", metavar="FILE", help="file to write (default RUN/agent.onnx)")
     add_authority(parser)
     given = parser.parse_args(arguments)
-    check_onnx("stageb export")
+    _check_onnx()
     place = Path(given.to) if given.to else folder / "agent.onnx"
     check_target(place, {})
     stored = load_agent(folder, replace_authority(config, folder, given))
     network = ExportedAgent(stored.agent).eval()
     environment = make_environment(stored.config, 0, range(GAMES), "cpu")
     examples = (environment.observe(), torch.zeros((GAMES, stored.agent.memory)))[: len(network.reads)]
-    write_onnx(network, examples, place, network.reads, network.answers)
+    _write(network, examples, place)
     print(f"{place}: {folder}, {stored.told}; {', '.join(network.reads)} to {', '.join(network.answers)}")
-    print(f"answers are those of the agent to {compare(network, read_onnx(place), stored.config):.1e}, of {STEPS} steps")
+    print(f"answers are those of the agent to {compare(network, _read(place), stored.config):.1e}, of {STEPS} steps")
     return 0
 
 
@@ -77,3 +84,33 @@ def compare(network: ExportedAgent, file: Any, config: PpoLoopConfig) -> float:
     if not most <= CLOSE:
         raise ExportError(f"the answers of the file differ from those of the agent by {most:.1e}")
     return most
+
+
+def _check_onnx() -> None:
+    if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
+        remedy = "python -m pip install 'stageb[onnx]', or in a checkout: pip install -e '.[onnx]'"
+        raise InputError(f"stageb export needs the extra onnx, of which {', '.join(missing)} cannot be found: {remedy}")
+
+
+def _write(network: ExportedAgent, examples: Sequence[Tensor], path: Path) -> None:
+    """The network as ONNX, of any number of rows."""
+    rows = torch.export.Dim("N")
+    program = torch.onnx.export(
+        network,
+        tuple(examples),
+        dynamo=True,
+        dynamic_shapes=tuple({0: rows} for _ in examples),
+        input_names=network.reads,
+        output_names=network.answers,
+        verbose=False,
+    )
+    assert program is not None, "it was exported by dynamo"
+    with disk.reporting(path):
+        disk.place(path, lambda beside: program.save(beside))
+
+
+def _read(path: Path) -> Any:
+    """What computes an ONNX file: ``run(None, {name: array})``."""
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stageb.errors import InputError, JournalError, shown
+from stageb.errors import FRESH, InputError, JournalError, shown
 from stageb.store import disk
 from stageb.store.trust import file_of
 
@@ -69,7 +69,6 @@ def from_plain(plain: Mapping[str, Any]) -> Table:
 
 COMMIT = "commit.json"
 ELSEWHERE = "another output.run_name"
-WAY_OUT = f"give --fresh to set it aside, or {ELSEWHERE}"  # where a folder is taken
 LOCK = ".lock"
 PARTS = "commit.d"  # the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
 _KEPT = "kept."  # begins the names of the files there that hold commits to go back to
@@ -120,6 +119,11 @@ def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str
         raise JournalError(f"{path}: another program changed it; {remedy}") from None
 
 
+def anew() -> str:
+    """The remedy for what cannot be resumed."""
+    return f"give {FRESH.get()} to set it aside and begin anew"
+
+
 def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: tuple[str, ...] = ()) -> None:
     """Check, without creating or locking anything, that ``Journal.open`` could take the folder. ``config`` holds those keys,
     flat, of the config that shapes results which are known already.
@@ -131,7 +135,7 @@ def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: t
         committed = read_commit(folder) if folder.is_dir() and not fresh else None
     if committed and committed["number"]:
         known = {key: value for key, value in committed["config"].items() if key in config}
-        check_config(folder, known, config, WAY_OUT, limits)
+        check_config(folder, known, config, ELSEWHERE, limits)
 
 
 def check_place(folder: Path) -> None:
@@ -154,7 +158,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def check_config(
-    folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str, limits: tuple[str, ...] = ()
+    folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], elsewhere: str, limits: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     """Raise ``InputError`` if the run cannot resume under the ``new`` config, which would give other results.
 
@@ -166,8 +170,8 @@ def check_config(
     if refused:
         listed = [shown(f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now") for key in refused]
         also = f" (higher values are allowed for {', '.join(limits)})" if limits else ""
-        found = [f"{folder}: holds a run with another config:", *listed, f"run it as it was{also}, or {remedy}"]
-        raise InputError("\n".join(found))
+        remedy = f"run it as it was{also}, or {anew()}, or {elsewhere}"
+        raise InputError("\n".join([f"{folder}: holds a run with another config:", *listed, remedy]))
     return raised
 
 

@@ -115,7 +115,7 @@ class Journal:
                 committed = commits.read_commit(folder)
                 raised: tuple[str, ...] = ()
                 if committed["number"]:
-                    raised = commits.check_config(folder, committed["config"], shaping, commits.WAY_OUT, limits)
+                    raised = commits.check_config(folder, committed["config"], shaping, commits.ELSEWHERE, limits)
                 commits.cut_back(folder, committed["lengths"], committed["versions"])
             except BaseException:
                 _undo(missing, lock)

@@ -95,9 +95,13 @@ def _is_plain(path: Path) -> bool:
 
 
 COMMIT = ".commit.json"
-ANEW = "give --fresh to set it aside and begin anew"
-ELSEWHERE = "another --output"
-NOT_BEGUN = f"holds something that this command did not write; {ANEW}, or {ELSEWHERE}"
+ELSEWHERE = "another output"
+
+
+def _check_begun(path: Path, size: int) -> None:
+    """Raise ``InputError`` where a file of this ``size`` has rows, though nothing was committed of them."""
+    if size:
+        raise InputError(f"{path}: holds something that this command did not write; {commits.anew()}, or {ELSEWHERE}")
 
 
 class Output:
@@ -144,12 +148,11 @@ class Output:
         """Load the last commit; a new file is committed empty before anything is added."""
         content = read_commit(self.path)
         if content is None:
-            if os.fstat(self._lock).st_size:
-                raise InputError(f"{self.path}: {NOT_BEGUN}")
+            _check_begun(self.path, os.fstat(self._lock).st_size)
             self._commit()
             return
-        commits.check_config(self.path, content["config"], self._config, f"{ANEW}, or {ELSEWHERE}")
-        commits.check_size(self.path, content["bytes"], ANEW)
+        commits.check_config(self.path, content["config"], self._config, ELSEWHERE)
+        commits.check_size(self.path, content["bytes"], commits.anew())
         self.done, self._bytes = content["done"], content["bytes"]
         self.state, self.finished = content["state"], content["finished"]
 
@@ -175,7 +178,7 @@ def read_commit(path: Path) -> dict[str, Any] | None:
 
     place = _commit_path(path)
     with disk.reporting(place):
-        return commits.read_checked(trust.file_of(place.parent, place), check, ANEW)
+        return commits.read_checked(trust.file_of(place.parent, place), check, commits.anew())
 
 
 def set_aside(path: Path) -> None:
@@ -199,13 +202,13 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         opened = path.open("rb")
     except OSError as error:
-        raise JournalError(f"{path}: cannot be read: {error.strerror}; {ANEW}") from error
+        raise JournalError(f"{path}: cannot be read: {error.strerror}; {commits.anew()}") from error
     with opened:
         if _is_table(path):
             yield from csv.DictReader(io.TextIOWrapper(opened, "utf-8-sig", newline=""))
             return
         for number, line in enumerate(opened, 1):
-            yield disk.parse_object(line, f"{path}:{number}", ANEW)
+            yield disk.parse_object(line, f"{path}:{number}", commits.anew())
 
 
 def _is_table(path: Path) -> bool:
@@ -246,10 +249,10 @@ def check_file(path: Path, config: Mapping[str, Any], fresh: bool) -> Any:
     if content is not None:
         known = {key: value for key, value in content["config"].items() if key in config}
         asked = {key: config[key] for key in known}  # what one of the two has no use for would hide what differs
-        commits.check_config(path, known, asked, f"{ANEW}, or {ELSEWHERE}")
+        commits.check_config(path, known, asked, ELSEWHERE)
         return content["state"]
-    if not fresh and path.exists() and path.stat().st_size:
-        raise InputError(f"{path}: {NOT_BEGUN}")
+    if not fresh and path.exists():
+        _check_begun(path, path.stat().st_size)
     return None
 
 

@@ -34,7 +34,7 @@ def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_example_is_read_in_one_go() -> None:
     lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in EXAMPLES.glob("*.py")}
-    assert len(lengths) == 10
+    assert len(lengths) == 9
     assert max(lengths.values()) < 70, lengths
 
 

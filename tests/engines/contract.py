@@ -19,7 +19,7 @@ USERS = ("image_1: a red valve", "image_1: 阀门 ok\nimage_2: " + "long and lon
 DECODES = (
     Decode(temperature=0.0, max_new_tokens=5),
     Decode(temperature=1.0, max_new_tokens=7),
-    Decode(temperature=0.7, top_p=0.8, top_k=9, repetition_penalty=1.2, max_new_tokens=4, seed=3),
+    Decode(temperature=0.7, top_p=0.8, top_k=9, max_new_tokens=4, seed=3),
     Decode(temperature=1.3, max_new_tokens=6, stop=("e", "\n")),
 )
 
@@ -152,8 +152,8 @@ def check_scorer(engine: Scorer) -> None:
         _alike(engine.score([turned]), [together[::-1]])
 
 
-def check_resumer(engine: Engine, draws_anew: bool = False) -> None:
-    """Put ``engine`` to the checks of a ``Resumer``; ``draws_anew``: its streams do not go on where they were left."""
+def check_resumer(engine: Engine) -> None:
+    """Put ``engine`` to the checks of a ``Resumer``."""
     assert isinstance(engine, Resumer)
     assert engine.resume([], []) == []
     asked, begun, expected = [], [], []
@@ -177,8 +177,7 @@ def check_resumer(engine: Engine, draws_anew: bool = False) -> None:
     found = engine.resume(asked, begun)
     assert (asked, begun) == before
     assert engine.resume(asked[::-1], begun[::-1]) == found[::-1]
-    for (resumed,), (whole_answer,) in zip(found, expected, strict=True):
-        assert resumed == whole_answer or (draws_anew and resumed.text[:1] == whole_answer.text[:1])
+    assert found == expected
 
 
 def _alike(found: list[tuple[float, ...]], expected: list[tuple[float, ...]]) -> None:

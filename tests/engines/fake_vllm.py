@@ -1,14 +1,12 @@
-"""A little vLLM: the part of its offline API that stageb uses, over logits that are a hash of the tokens before them.
+"""A little vLLM: the part of its offline API that benchmarks use, over logits that are a hash of the tokens before them.
 
 As strict as the real one about names: an argument that vLLM 0.22 does not take is a ``TypeError`` here too.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,21 +29,14 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int | None = 16
-    repetition_penalty: float = 1.0
     seed: int | None = None
     stop: str | list[str] | None = None
-    prompt_logprobs: int | None = None
     detokenize: bool = True
     allowed_token_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
         assert self.seed is None or 0 <= self.seed < 1 << 63
         assert not self.stop or (all(self.stop) and self.detokenize)
-
-
-@dataclass
-class Logprob:
-    logprob: float
 
 
 @dataclass
@@ -58,7 +49,6 @@ class CompletionOutput:
 @dataclass
 class RequestOutput:
     outputs: list[CompletionOutput]
-    prompt_logprobs: list[dict[int, Logprob] | None] | None
 
 
 @dataclass
@@ -73,23 +63,14 @@ class Core:
 
 @dataclass
 class LegacyEngine:
-    """vLLM's engine, which finishes the requests that it was given one a step."""
+    """vLLM's engine."""
 
     engine_core: Core = field(default_factory=Core)
-    waiting: list[Callable[[], RequestOutput]] = field(default_factory=list)
-
-    def has_unfinished_requests(self) -> bool:
-        return bool(self.waiting)
-
-    def step(self) -> list[RequestOutput]:
-        return [self.waiting.pop(0)()]
 
 
 class LLM:
     """Answers from logits that are a hash of all tokens before them."""
 
-    made: dict[str, Any]  # what the latest one was made with, and what it saw of its surroundings
-    finish_reason: str | None = None  # where a test has requests end otherwise
     forgot = 0  # times that a prefix cache was emptied
 
     def __init__(
@@ -98,12 +79,10 @@ class LLM:
         *,
         dtype: str = "auto",
         quantization: str | None = None,
-        trust_remote_code: bool = False,
         gpu_memory_utilization: float = 0.92,
         enable_prefix_caching: bool | None = None,
         max_model_len: int | None = None,
         use_tqdm_on_load: bool = True,
-        worker_extension_cls: str = "",
         load_format: str = "auto",
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
@@ -111,25 +90,9 @@ class LLM:
         compilation_config: dict[str, Any] | None = None,
         disable_cascade_attn: bool = True,
     ) -> None:
-        type(self).made = {
-            "model": model,
-            "dtype": dtype,
-            "quantization": quantization,
-            "trust_remote_code": trust_remote_code,
-            "gpu_memory_utilization": gpu_memory_utilization,
-            "enable_prefix_caching": enable_prefix_caching,
-            "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        }
-        if "broken" in model:
-            raise RuntimeError("Engine core initialization failed")
         self.llm_engine = LegacyEngine()
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model)
         self._model = transformers.AutoConfig.from_pretrained(model)
-
-    def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> list[Any]:
-        self.calls.append((method, args))
-        return [None]
 
     def reset_prefix_cache(self) -> bool:
         type(self).forgot += 1
@@ -139,21 +102,13 @@ class LLM:
         self, prompts: Sequence[dict[str, list[int]]], sampling_params: Sequence[SamplingParams], *, use_tqdm: bool = True
     ) -> list[RequestOutput]:
         assert self.llm_engine.engine_core.running
-        for prompt, params in zip(prompts, sampling_params, strict=True):
-            self.llm_engine.waiting.append(partial(self._answer, prompt["prompt_token_ids"], params))
-        outputs = []
-        while self.llm_engine.has_unfinished_requests():
-            outputs += self.llm_engine.step()
-        return outputs
+        asked = zip(prompts, sampling_params, strict=True)
+        return [self._answer(prompt["prompt_token_ids"], params) for prompt, params in asked]
 
     def _answer(self, prompt: list[int], params: SamplingParams) -> RequestOutput:
         if len(prompt) + 1 > LONGEST:
             raise ValueError("The decoder prompt is longer than the maximum model length")
-        outputs = [self._output(prompt, params, sample) for sample in range(params.n)]
-        logprobs = None
-        if params.prompt_logprobs is not None:
-            logprobs = [None, *(self._scored(prompt[:place], prompt[place]) for place in range(1, len(prompt)))]
-        return RequestOutput(outputs, logprobs)
+        return RequestOutput([self._output(prompt, params, sample) for sample in range(params.n)])
 
     def _output(self, prompt: list[int], params: SamplingParams, sample: int) -> CompletionOutput:
         ids: list[int] = []
@@ -164,7 +119,7 @@ class LLM:
             if ids[-1] == self._tokenizer.eos_token_id or any(stop in text for stop in params.stop or ()):
                 reason = "stop"
                 break
-        return CompletionOutput(text, ids, self.finish_reason or reason)
+        return CompletionOutput(text, ids, reason)
 
     def _logits(self, before: list[int]) -> Tensor:
         made = torch.Generator().manual_seed(seeds.stream(*before) >> 1)
@@ -181,6 +136,3 @@ class LLM:
         draws = seeds.stream("unseeded", sample) if params.seed is None else params.seed
         cumulative = (logits / params.temperature).softmax(-1).cumsum(-1)
         return int((cumulative <= seeds.uniform(draws, place)).sum().clamp(max=len(logits) - 1))
-
-    def _scored(self, before: list[int], token: int) -> dict[int, Logprob]:
-        return {token: Logprob(float(self._logits(before).log_softmax(-1)[token]))}

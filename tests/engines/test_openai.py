@@ -334,7 +334,7 @@ def test_a_run_through_a_server_does_what_the_server_can(server: Server, tmp_pat
 
 
 def test_what_is_sent(server: Server) -> None:
-    decode = Decode(0.5, top_p=0.9, top_k=5, max_new_tokens=9, repetition_penalty=1.1, stop=("\n",))
+    decode = Decode(0.5, top_p=0.9, top_k=5, max_new_tokens=9, stop=("\n",))
     connect(server, chat_template_kwargs={"enable_thinking": False}).generate([Request(Prompt("s", "u"), decode, (3,))])
     (_, path, headers, body) = server.seen[0]
     assert path == "/v1/chat/completions"
@@ -348,7 +348,6 @@ def test_what_is_sent(server: Server) -> None:
         "top_p": 0.9,
         "max_tokens": 9,
         "top_k": 5,
-        "repetition_penalty": 1.1,
         "stop": ["\n"],
         "chat_template_kwargs": {"enable_thinking": False},
     }

@@ -76,7 +76,7 @@ ODD = {
 @pytest.mark.parametrize("made", ODD.values(), ids=ODD.keys())
 def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
     model = warmed(made)
-    asked = rows(15, replace(DECODE, repetition_penalty=1.1))
+    asked = rows(15)
     choices = [ScoreRequest(row.own, ((5, 6), (5, 7), (5,))) for row in asked]
     answers = plainly(lambda it: it.answers(SHARED, asked), model, EOS)
     scores = plainly(lambda it: it.scores(SHARED, choices), model)
@@ -174,7 +174,7 @@ def test_positions_that_a_model_makes_itself_go_the_plain_way(caplog: pytest.Log
 
 def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "FEW", 0)
-    asked = rows(16, replace(DECODE, max_new_tokens=40, repetition_penalty=1.2))
+    asked = rows(16, replace(DECODE, max_new_tokens=40))
     kept, keep = [], packed._PackedRows.kept
 
     def noted(batch: packed._PackedRows, rows: list[int], index: torch.Tensor) -> packed._PackedRows:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LogitsProcessorList
 from transformers.generation.logits_process import (
-    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -21,7 +20,6 @@ from stageb.engines.native.rows import (
     _least_kept,
     invert_cdf,
     next_tokens,
-    penalise,
     probabilities,
     sample_in_blocks,
 )
@@ -70,7 +68,7 @@ def test_inversion_at_the_edges() -> None:
         Decode(temperature=0.6),
         Decode(temperature=1.3, top_k=7),
         Decode(temperature=1.0, top_p=0.7),
-        Decode(temperature=0.8, top_k=11, top_p=0.9, repetition_penalty=1.4),
+        Decode(temperature=0.8, top_k=11, top_p=0.9),
         Decode(temperature=1.0, top_k=1000),
         Decode(temperature=1.0, top_p=0.01),
     ],
@@ -78,18 +76,13 @@ def test_inversion_at_the_edges() -> None:
 )
 def test_probabilities_are_those_of_transformers(decode: Decode) -> None:
     logits = some_logits(8).double()
-    written = torch.arange(8 * 6).view(8, 6) % 50
-    processors: Any = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(decode.repetition_penalty)])
-    processors.append(TemperatureLogitsWarper(decode.temperature))
+    processors: Any = LogitsProcessorList([TemperatureLogitsWarper(decode.temperature)])
     if decode.top_k:
         processors.append(TopKLogitsWarper(decode.top_k))
     if decode.top_p < 1:
         processors.append(TopPLogitsWarper(decode.top_p))
-    expected = processors(written, logits.clone()).softmax(-1)
-
-    settings = settings_of(*[decode] * 8)
-    seen = torch.zeros(8, 50, dtype=torch.bool).scatter_(1, written, True)
-    found = probabilities(penalise(logits, seen, settings.penalty), settings)
+    expected = processors(torch.zeros(8, 1), logits.clone()).softmax(-1)
+    found = probabilities(logits, settings_of(*[decode] * 8))
     torch.testing.assert_close(found / found.sum(-1, keepdim=True), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -125,12 +118,12 @@ def test_equals_at_a_cut_stay_together() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([FREE, Decode(temperature=0.0), Decode(top_k=3), Decode(top_p=0.5)]), max_size=5), KEYS)
 def test_a_row_does_not_see_the_others(others: list[Decode], key: int) -> None:
-    decode = Decode(temperature=0.9, top_k=9, top_p=0.8, repetition_penalty=1.1)
-    logits, seen = some_logits(len(others) + 1), some_logits(len(others) + 1, seed=1) > 2
+    decode = Decode(temperature=0.9, top_k=9, top_p=0.8)
+    logits = some_logits(len(others) + 1)
     together = settings_of(*others, decode, keys=[*range(len(others)), key])
     alone = settings_of(decode, keys=[key])
-    token = next_tokens(logits, together, 5, seen)[-1:]
-    assert token.tolist() == next_tokens(logits[-1:], alone, 5, seen[-1:]).tolist()
+    token = next_tokens(logits, together, 5)[-1:]
+    assert token.tolist() == next_tokens(logits[-1:], alone, 5).tolist()
 
 
 @pytest.mark.parametrize("decode", [FREE, Decode(temperature=1.5, top_k=8), Decode(temperature=1.0, top_p=0.8)], ids=str)
@@ -162,10 +155,10 @@ def test_drawing_in_blocks_is_inverting_the_whole(vocabulary: int) -> None:
 
 
 def test_parts_of_a_batch_draw_what_the_whole_draws() -> None:
-    decodes = [Decode(top_k=3), Decode(top_p=0.5), Decode(temperature=0.0), Decode(repetition_penalty=1.3)] * 3
-    logits, seen = some_logits(12), some_logits(12, seed=1) > 2
+    decodes = [Decode(top_k=3), Decode(top_p=0.5), Decode(temperature=0.0), Decode(temperature=0.7)] * 3
+    logits = some_logits(12)
     rows = settings_of(*decodes)
-    assert next_tokens(logits, rows, 2, seen, at_once=5).tolist() == next_tokens(logits, rows, 2, seen).tolist()
+    assert next_tokens(logits, rows, 2, at_once=5).tolist() == next_tokens(logits, rows, 2).tolist()
 
 
 def test_positions_and_keys_draw_apart() -> None:

@@ -112,5 +112,3 @@ def test_gguf_files_are_found_and_what_reads_them_is_named(tmp_path: Path, monke
     (tmp_path / "two.gguf").write_bytes(b"GGUF")
     with pytest.raises(ConfigError, match="2 GGUF files; name one of them"):
         engines.build(ModelConfig(model_name_or_path=str(tmp_path)), "cpu")
-    with pytest.raises(ConfigError, match="GGUF file is for model"):
-        engines.build(ModelConfig(engine="vllm", model_name_or_path=str(tmp_path / "one.gguf")), "cpu")

@@ -12,7 +12,6 @@ from engines import tiny_models
 from engines.contract import check_contract, check_resumer, check_scorer, questions, requests
 from torch import nn
 from transformers.generation.logits_process import (
-    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
 )
@@ -135,8 +134,8 @@ def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str
 @pytest.mark.parametrize("kind", ["qwen3", "mistral"])
 def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], kind: str) -> None:
     model, tokenizer = loaded(folders[kind], kind)
-    decode = Decode(temperature=0.8, top_k=20, repetition_penalty=1.3, max_new_tokens=10)
-    processors = [RepetitionPenaltyLogitsProcessor(1.3), TemperatureLogitsWarper(0.8), TopKLogitsWarper(20)]
+    decode = Decode(temperature=0.8, top_k=20, max_new_tokens=10)
+    processors = [TemperatureLogitsWarper(0.8), TopKLogitsWarper(20)]
     prompts = [request.prompt for request in requests()[:8]]
     answers = load(folders[kind]).generate([Request(prompt, decode, (5, 6)) for prompt in prompts])
     for prompt, samples in zip(prompts, answers, strict=True):

@@ -11,8 +11,8 @@ from stageb import seeds
 from stageb.growth import blocks, hosts, training
 from stageb.growth.blueprints import holds
 from stageb.growth.config import HostConfig
-from stageb.growth.data import Split
-from stageb.growth.kinds import KINDS, Form
+from stageb.growth.hosts import KINDS, Form
+from stageb.growth.tasks import Split
 from stageb.growth.types import SLOTS
 
 FORMS = {"mlp": Form((5,), 3), "conv1d": Form((9, 2), 3), "conv2d": Form((5, 6, 2), 3)}

@@ -21,7 +21,6 @@ from stageb.growth.controllers import (
     PolicyController,
     Probe,
     Random,
-    Selective,
     Static,
 )
 from stageb.growth.lifecycle import Rules
@@ -155,27 +154,6 @@ def test_a_probe_grows_nothing_where_nothing_adds_enough() -> None:
     environments = [TwoParameterHost(never, 0)]
     played(Probe(never, 1), environments)
     assert kept(environments[0].final()) == set()
-
-
-def test_a_selective_heuristic_never_lets_the_host_see_what_adds_less_than_a_rival() -> None:
-    rules = Rules(GatesConfig(), (True, True, True), 2)
-    environments = [TwoParameterHost(rules, key) for key in range(12)]
-    controller = Selective(rules)
-    controller.begin(len(environments))
-    for _ in range(environments[0].made.epochs - 1):
-        views = [each.view for each in environments]
-        for each, view in zip(environments, views, strict=True):
-            blending = [at for at, slot in enumerate(view.slots) if slot.stage is Stage.PROBATIONARY]
-            assert len(blending) <= 1
-            assert all(each.brute_force()[at, view.slots[at].blueprint] > 0.0 for at in blending)
-        actions = controller.act(views, observe(views), make_masks([rules.legal(view) for view in views]), [0] * len(views))
-        for each, action in zip(environments, actions, strict=True):
-            each.step(action)
-    ranks = []
-    for each in environments:
-        worth = sorted(each.brute_force().values(), reverse=True)
-        ranks.append(min(worth.index(each.brute_force()[pair]) for pair in kept(each.final())))
-    assert sum(ranks) / len(ranks) < 1.0  # of six, by worth
 
 
 def test_random_is_as_good_as_a_policy_that_has_not_learnt() -> None:

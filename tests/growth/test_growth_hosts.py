@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from docs.pages import DOCS
 from growth import one_host
 from growth.grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
 from torch.func import grad, vmap
@@ -17,14 +14,10 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from stageb.errors import ConfigError
-from stageb.growth import blocks, hosts, kinds, lifecycle
+from stageb.growth import blocks, hosts, lifecycle
 from stageb.growth.blueprints import convolve_as_product
-from stageb.growth.config import GrowthConfig, HostConfig
-from stageb.growth.tasks import FORMS as FORMS_OF_TASKS
+from stageb.growth.config import HostConfig
 from stageb.growth.types import SLOTS
-
-sys.path.append(str(DOCS / "examples"))
-import own_host
 
 
 def params_of(plan: hosts.Plan, key: int, teaching: bool = False) -> dict[str, torch.Tensor]:
@@ -106,11 +99,9 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
     assert hosts.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
 
 
-def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
+def test_what_a_host_cannot_hold_is_refused_by_its_key() -> None:
     with pytest.raises(ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"):
         hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
-    with pytest.raises(ConfigError, match=r"host.kind: 'conv2d'.*read by: mlp, conv1d"):
-        hosts.make_plan(HostConfig(kind="conv2d"), FORMS_OF_TASKS["mnist1d"])
     wrong: dict[str, Any] = {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}
     for key, value in wrong.items():
         with pytest.raises(ConfigError, match=rf"host\.{key}"):
@@ -123,58 +114,6 @@ def test_a_blend_rises_from_0_to_1() -> None:
         assert weights[0] == 0 and weights[epochs:] == [1, 1, 1]
         assert all(low < high for low, high in pairwise(weights[: epochs + 1]))
     assert lifecycle.compute_alpha(5, 10) == pytest.approx(0.5) and lifecycle.compute_alpha(2, 10) < 0.15
-
-
-# Hosts of a user's own
-
-
-def own(**changed: Any) -> kinds.HostKind:
-    """The host that the guide shows, with other functions in places."""
-    built: kinds.HostKind = own_host.build(FORMS["mlp"])
-    return replace(built, **changed)
-
-
-def stem_that_forgets(form: kinds.Form, params: kinds.Params, x: torch.Tensor) -> torch.Tensor:
-    return x[:, :2]
-
-
-def head_that_raises(form: kinds.Form, params: kinds.Params, h: torch.Tensor) -> torch.Tensor:
-    return h @ params["tail"]
-
-
-@pytest.mark.parametrize(
-    ("built", "told"),
-    [
-        ("module", r"it returned 7; return a stageb.growth.kinds.HostKind"),
-        (own(stem=stem_that_forgets), r"stem: it returns \(2, 2\) for 2 examples, not \(2, 6\)"),
-        (own(head=head_that_raises), r"head: KeyError: 'tail'"),
-        (own(places=lambda form, slot: (slot,)), r"stem: it returns \(2, 6\) for 2 examples, not \(2, 6, 0\)"),
-        (own(specs=lambda form, width: []), r"specs: return a list of Spec"),
-        (own(products=lambda form, width: 5), r"products: return two numbers"),
-    ],
-)
-def test_a_host_of_ones_own_that_is_none_is_refused_by_its_function(
-    built: object, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(own_host, "build", lambda form: 7 if built == "module" else built)
-    config = HostConfig(make="own_host:build", width=6)
-    with pytest.raises(ConfigError, match=rf"host.make: 'own_host:build': {told}"):
-        hosts.make_plan(config, FORMS["mlp"])
-
-
-def test_a_host_of_ones_own_grows_and_is_counted() -> None:
-    plan = hosts.make_plan(HostConfig(make="own_host:build", width=6), FORMS["mlp"])
-    assert hosts.count_parameters(plan, [-1, -1, -1])[0] == 5 * 6 + 6 + 2 * 36 + 3 * 6
-    x, params = examples(plan.form, 6, 1).inputs, params_of(plan, KEYS[0], teaching=True)
-    logits = [one_host.forward(plan, params, x, [1, 1, 1], active) for active in ([-1] * 3, [0, 1, 2])]
-    assert logits[0].shape == (6, 3) and not torch.allclose(logits[0], logits[1])
-    assert hosts.count_forward(plan, [-1] * 3) == 2 * (5 * 6 + 2 * 36 + 6 * 3)
-    with pytest.raises(ConfigError, match=r"host.blueprints: 'attention': a host of kind own_host:build can hold: norm"):
-        hosts.make_plan(HostConfig(make="own_host:build", blueprints=["attention"]), FORMS["mlp"])
-    with pytest.raises(ConfigError, match=r"host.make: 'own_host:built'.*cannot be imported"):
-        hosts.make_plan(HostConfig(make="own_host:built"), FORMS["mlp"])
-    with pytest.raises(ConfigError, match=r"host.make: 'own_host:build': null; the teachers of task.name teacher"):
-        GrowthConfig(host=HostConfig(make="own_host:build"))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

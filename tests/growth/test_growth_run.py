@@ -111,7 +111,7 @@ def test_updates_may_be_raised_and_never_lowered(finished: Path, tmp_path: Path,
     assert "already finished" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("controller", ["heuristic", "selective", "probe-1", "oracle"])
+@pytest.mark.parametrize("controller", ["heuristic", "probe-1", "oracle"])
 def test_controllers_that_do_not_learn_run_too(tmp_path: Path, capsys: pytest.CaptureFixture[str], controller: str) -> None:
     """Long enough for a seed to be kept."""
     keys = {**BRIEF, "growth__updates": 1, "host__epochs": 6, "evaluation__environments": 1}
@@ -257,7 +257,7 @@ def test_play_shows_an_episode_and_writes_it_as_a_picture(
     [
         (["play", "young"], "young: its run has committed nothing yet"),
         (["play", "young", "--out", "a.gif"], "give a name that ends in .png"),
-        (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: probe-1, probe-2, selective, heuristic"),
+        (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: probe-1, probe-2, heuristic"),
         (["evaluate", "young", "--against", "probe-2"], "--against: 'probe-2': its trials of 2 epochs need"),
         (["evaluate", "young", "--against", "oracle"], "--against: 'oracle': the right growth in the task digits"),
         (["evaluate", "young", "--environments", "0"], "--environments: 0: 1 to 1000000"),

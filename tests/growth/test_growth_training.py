@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from stageb import seeds
 from stageb.growth import hosts, tasks, training
-from stageb.growth.data import Split
+from stageb.growth.tasks import Split
 
 BATCHES = tasks.draw_batches(KEYS, 0, 4, 8, 30)
 

@@ -4,6 +4,7 @@ rules as code beside the model."""
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
@@ -131,6 +132,14 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
     assert after is trial.stacker
 
 
+def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
+    tools = replace(Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some])
+    room = len(rule_lines(TORN))
+    for most in (2 * room, 2 * room - 1):
+        config = replace(CONFIG, sampler=replace(CONFIG.sampler, max_prompt_tokens=most))
+        assert steps.fits(TORN, replace(tools, config=config)) == (most == 2 * room)
+
+
 # Through the loop
 
 KEYS = {
@@ -176,6 +185,28 @@ def test_a_model_that_judges_is_given_what_code_learns(run: Path, capsys: pytest
     assert "once calibrated by" in (run / "report.html").read_text()
     assert main(["guidance", "show", str(run)]) == 0
     assert "rules as code: " in capsys.readouterr().out
+
+
+def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: Path) -> None:
+    """A label that takes seven fields to tell is learnt from a hundred tickets, but not from fifty."""
+    chance, path = random.Random(0), tmp_path / "tickets.jsonl"
+    with path.open("w") as file:
+        for n in range(120):
+            fields = [chance.choice("ab") for _ in range(7)]
+            is_right, text = chance.random() > 0.05, "; ".join(f"field {i}: {value}" for i, value in enumerate(fields))
+            label = "fail" if (fields.count("b") > 3) == is_right else "pass"
+            row = {
+                "mission": "valves",
+                "group_id": f"g{n}",
+                "label": label,
+                "per_image": {"image_1": f"{text}; number: {n}"},
+            }
+            file.write(json.dumps(row) + "\n")
+    assert main(small.arguments(path, tmp_path, keys={**KEYS, "seed": 0})) == 0
+    (edit,) = read_rows(tmp_path / "run", "reflection.jsonl")[0]["gate"]["edits"]
+    assert edit["outcome"] == "provisional" and edit["test"]["mean_gain"] < 0
+    before, *_, after = [row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"]
+    assert before < 0.6 and after > 0.9
 
 
 def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_path: Path) -> None:

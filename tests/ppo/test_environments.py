@@ -23,11 +23,10 @@ from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
 from stageb.ppo.evaluate import load_agent
-from stageb.ppo.export import ExportedAgent, compare
+from stageb.ppo.export import ExportedAgent, ExportError, compare
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import make_batch
 from stageb.ppo.rollout import Player
-from stageb.training.export import ExportError
 
 CARTPOLE = PpoLoopConfig(env=EnvConfig(name="CartPole-v1"))
 SMALL = {

@@ -122,7 +122,7 @@ def test_a_changed_config_is_refused_with_the_keys_and_the_ways_out(tmp_path: Pa
     message = str(raised.value)
     for part in ("seed: 17 there, 18 now", 'model.name: "x" there, absent now', 'model.dtype: absent there, "auto" now'):
         assert part in message
-    assert "give --fresh to set it aside, or another output.run_name" in message
+    assert "give --fresh to set it aside and begin anew, or another output.run_name" in message
     assert "elsewhere" not in message
     assert content(tmp_path / "run") == before
 

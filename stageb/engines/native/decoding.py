@@ -47,7 +47,6 @@ from stageb.engines.native.rows import (
     ScoreRequest,
     TextOf,
     check_not_nan,
-    seen_of,
     settings_of,
     sum_picked,
 )
@@ -291,9 +290,8 @@ class Decoder:
             cached=mask.shape[1],
             positions=self._on_device([self._eyes.after(row.own, len(shared)) for row in rows]),
             settings=settings_of(answers, logits.shape[-1], self._device),
-            seen=seen_of(shared, rows, logits.shape[-1], self._device),
         )
-        if draft and self._stemmed and live.seen is None:
+        if draft and self._stemmed:
             step_with_drafts(live, logits, self._forward, self._longest, draft)
         else:
             step_to_the_end(live, logits, self._forward, self._longest)

@@ -37,7 +37,6 @@ from stageb.engines.native.rows import (
     TextOf,
     check_not_nan,
     next_tokens,
-    seen_of,
     settings_of,
 )
 from stageb.engines.native.vision import TextInputs
@@ -128,13 +127,9 @@ class Packed:
             logits = self.read(prompts, [1] * len(prompts), len(shared), stems, store)
             check_not_nan(logits)
             settings = settings_of(answers, logits.shape[-1], self._device)
-            seen = seen_of(shared, rows, logits.shape[-1], self._device)
             fork = self._tensor(prompt_of)
             parts = [slice(start, start + CUT_ROWS) for start in range(0, len(rows), CUT_ROWS)]
-            marks = [None if seen is None else seen[part] for part in parts]
-            first = torch.cat(
-                [next_tokens(logits[fork[p]], settings.part(p), 0, s) for p, s in zip(parts, marks, strict=True)]
-            )
+            first = torch.cat([next_tokens(logits[fork[part]], settings.part(part), 0) for part in parts])
             del logits
             edges = [0, *accumulate(map(len, prompts))]
             batch = _PackedRows(
@@ -147,7 +142,6 @@ class Packed:
                 step=torch.ones(1, dtype=torch.int64, device=self._device),
                 history=torch.empty(max(limits), len(rows), dtype=torch.int64, device=self._device),
                 settings=settings,
-                seen=seen,
             )
             self._step_to_the_end(batch, stems, store, new)
         return [answer.answer() for answer in answers]
@@ -231,8 +225,6 @@ class Packed:
         limit = max(answer.limit for answer in batch.answers)
         view = self._view(batch, stems, store, new)
         batch.history[0] = batch.tokens
-        if batch.seen is not None:
-            batch.seen.scatter_(1, batch.tokens[:, None], True)
         looks = deque([_Look(batch, 0, 1)])
         launched = 1
         while looks:
@@ -282,9 +274,7 @@ class Packed:
     def _step(self, batch: _PackedRows, view: Stepping) -> None:
         """Feed each row's last token, and draw its next; every number stays on the device."""
         logits = self._forward(batch.tokens, batch.positions, view)
-        tokens = next_tokens(logits, batch.settings, batch.step, batch.seen, CUT_ROWS)
-        if batch.seen is not None:
-            batch.seen.scatter_(1, tokens[:, None], True)
+        tokens = next_tokens(logits, batch.settings, batch.step, CUT_ROWS)
         batch.tokens.copy_(tokens)
         batch.history.index_copy_(0, batch.step, tokens[None])
         batch.counts.add_(1)
@@ -337,7 +327,6 @@ class _PackedRows:
     step: Tensor  # int64 (1,): the place in its answer of the token to draw next
     history: Tensor  # int64 (steps, rows): all tokens drawn
     settings: RowSettings
-    seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
     graph: torch.cuda.CUDAGraph | None = None
     fresh: bool = True
 
@@ -353,7 +342,6 @@ class _PackedRows:
             step=self.step,
             history=self.history[:, index],
             settings=self.settings.part(index),
-            seen=self.seen[index] if self.seen is not None else None,
         )
 
 

@@ -22,7 +22,7 @@ from stageb.errors import EngineError
 # and position, the one that ``seeds.uniform`` gives, picks the token by inverting the cumulative distribution in the order
 # of token ids: the least t with F(t) > u.
 #
-# Steps follow transformers' order: repetition penalty, temperature, top-k, top-p. Both cuts are by value: tokens as probable
+# Steps follow transformers' order: temperature, top-k, top-p. Both cuts are by value: tokens as probable
 # as the last one kept are kept too, so no order among equals is needed (equal logits are common in bfloat16).
 #
 # Where nothing is cut, as by default, a large vocabulary is inverted in two steps: the block of ``BLOCK`` tokens by the
@@ -46,11 +46,9 @@ class RowSettings:
     temperature: Tensor  # a float; 1 for greedy rows
     top_k: Tensor  # int64; the vocabulary's size: no limit
     top_p: Tensor  # a float
-    penalty: Tensor  # a float: the repetition penalty
     samples: bool  # some row is not greedy
     largest_k: int  # the largest top-k that limits a row; 0: none does
     cuts_p: bool  # top-p limits some row
-    penalises: bool  # a repetition penalty moves some row
 
     @classmethod
     def of(cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device) -> RowSettings:
@@ -68,11 +66,9 @@ class RowSettings:
             temperature=column([max(decode.temperature or 1.0, least) for decode in decodes], floats),
             top_k=column([limit or vocabulary for limit in limits], torch.int64),
             top_p=column([decode.top_p for decode in decodes], floats),
-            penalty=column([decode.repetition_penalty for decode in decodes], floats),
             samples=any(decode.temperature > 0 for decode in decodes),
             largest_k=max((limit for limit in limits if limit < vocabulary), default=0),
             cuts_p=any(decode.top_p < 1 for decode in decodes),
-            penalises=any(decode.repetition_penalty != 1 for decode in decodes),
         )
 
     def part(self, rows: slice | Tensor) -> RowSettings:
@@ -81,24 +77,18 @@ class RowSettings:
         return replace(self, **chosen)
 
 
-def next_tokens(
-    logits: Tensor, settings: RowSettings, position: int | Tensor, seen: Tensor | None = None, at_once: int = 1 << 62
-) -> Tensor:
+def next_tokens(logits: Tensor, settings: RowSettings, position: int | Tensor, at_once: int = 1 << 62) -> Tensor:
     """The token of each row at ``position`` of its answer: (rows, vocabulary) to int64 (rows,).
 
-    ``seen`` (rows, vocabulary) marks the tokens of prompt and answer; needed where a repetition penalty is set. Never looks
-    at the device's numbers, so it may be captured in a graph. Where whole distributions are needed, those of ``at_once``
-    rows are held at a time.
+    Never looks at the device's numbers, so it may be captured in a graph. Where whole distributions are needed, those of
+    ``at_once`` rows are held at a time.
     """
-    plain = not (settings.penalises or settings.largest_k or settings.cuts_p)
+    plain = not (settings.largest_k or settings.cuts_p)
     if plain and settings.samples and logits.shape[-1] > BLOCK:
         return sample_in_blocks(logits, settings, position)
     if len(logits) > at_once:
         parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
-        each = [(logits[rows], settings.part(rows), None if seen is None else seen[rows]) for rows in parts]
-        return torch.cat([next_tokens(part, setting, position, marks) for part, setting, marks in each])
-    if settings.penalises and seen is not None:
-        logits = penalise(logits.to(_whole(logits.device)), seen, settings.penalty)
+        return torch.cat([next_tokens(logits[rows], settings.part(rows), position) for rows in parts])
     greedy = logits.argmax(-1)  # the first, so the lowest id, among equals
     if not settings.samples:
         return greedy
@@ -144,13 +134,6 @@ def _below(target: Tensor, cumulative: Tensor) -> Tensor:
     """``target`` (rows, 1) strictly below each row's total, so that a token with a positive probability is always found."""
     total = cumulative[:, -1:]
     return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-
-
-def penalise(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
-    """``logits`` (rows, vocabulary), those of ``seen`` tokens divided by ``penalty`` (rows,) if positive, multiplied by it
-    if negative (the repetition penalty of CTRL, arXiv 1909.05858)."""
-    factor = penalty[:, None]
-    return torch.where(seen, torch.where(logits < 0, logits * factor, logits / factor), logits)
 
 
 def probabilities(logits: Tensor, settings: RowSettings) -> Tensor:
@@ -263,17 +246,6 @@ def settings_of(answers: Sequence[PartialAnswer], vocabulary: int, device: torch
     return RowSettings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
 
 
-def seen_of(shared: Ids, rows: Sequence[Row], vocabulary: int, device: torch.device) -> Tensor | None:
-    """Which tokens stand in each row's prompt, (rows, vocabulary); None where no repetition penalty asks for it."""
-    if all(row.decode.repetition_penalty == 1 for row in rows):
-        return None
-    seen = torch.zeros(len(rows), vocabulary, dtype=torch.bool, device=device)
-    for index, row in enumerate(rows):
-        read = [token for token in (*shared, *row.own) if token < PICTURE]
-        seen[index, torch.tensor(read, device=device)] = True
-    return seen
-
-
 def has_image(text: Ids) -> bool:
     """Whether an image stands in ``text``."""
     return max(text, default=0) >= PICTURE
@@ -298,7 +270,6 @@ class LiveBatch:
     cached: int  # columns of the mask that the prompts take
     positions: Tensor  # int64 (rows,): of each answer's first token
     settings: RowSettings
-    seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
 
     def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:
         """Leave out all rows but ``places``; ``index`` holds the same on the device."""
@@ -309,7 +280,6 @@ class LiveBatch:
         self.past.cache.reorder_cache(index)
         self.mask, self.positions = self.mask[index], self.positions[index]
         self.settings = settings_of(self.answers, logits.shape[-1], logits.device)
-        self.seen = self.seen[index] if self.seen is not None else None
 
 
 def sum_picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:

@@ -33,7 +33,7 @@ def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: 
     steps_per_look = STEPS_PER_LOOK.get(logits.device.type, STEPS_PER_LOOK_ON_GPU)
     unseen: list[Tensor] = []
     for step in range(limit):
-        tokens = next_tokens(logits, live.settings, step, live.seen)
+        tokens = next_tokens(logits, live.settings, step)
         unseen.append(tokens)
         if len(unseen) == steps_per_look or step == limit - 1:
             for answer, new in zip(live.answers, torch.stack(unseen, 1).tolist(), strict=True):
@@ -46,8 +46,6 @@ def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: 
                 index = torch.tensor(going, device=logits.device)
                 live.keep(going, index, logits)
                 tokens = tokens[index]
-        if live.seen is not None:
-            live.seen.scatter_(1, tokens[:, None], True)
         # Rows that have ended step on until they are left out; they must not step out of the model's context.
         positions = (live.positions + step).clamp(max=longest - 1)
         mask = live.mask[:, : live.cached + step + 1]
@@ -55,7 +53,7 @@ def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: 
 
 
 def step_with_drafts(live: LiveBatch, logits: Tensor, forward: Forward, longest: int, draft: Draft) -> None:
-    """The same with drafts. No row may have a repetition penalty; attention is that of ``attention.py``."""
+    """The same with drafts; attention is that of ``attention.py``."""
     device = logits.device
     live.mask = live.mask[:, : live.cached].bool()
     for layer in live.past.cache.layers:

@@ -205,7 +205,7 @@ def _load(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tuple[
 
 def refuse_code(name: str, model: ModelConfig) -> None:
     """Raise ``ConfigError`` where the checkpoint ``name`` names code that would run, and ``model`` does not trust it."""
-    if not model.trust_remote_code and (code := find_code(name, any_method=model.engine == "vllm")):
+    if not model.trust_remote_code and (code := find_code(name)):
         remedy = f"{name}: its config.json has {code}, code that would be fetched and run; {_TRUST}"
         raise ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
 

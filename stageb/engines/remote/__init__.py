@@ -1,1 +1,1 @@
-"""Engines that hand prompts to another process: vLLM, servers that speak OpenAI's chat completions."""
+"""The engine that hands prompts to a server which speaks OpenAI's chat completions."""

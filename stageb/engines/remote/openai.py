@@ -1,9 +1,8 @@
 """A server that speaks OpenAI's chat completions, behind the engine Protocol: vLLM's, llama.cpp's, a provider's.
 
 - **Requests.** Every rank sends its share, ``model.concurrency`` at a time, one per sample, with a seed derived from the
-  sample's key; whether equal requests have equal answers is up to the server. ``top_k``, ``repetition_penalty`` and
-  ``chat_template_kwargs``, which OpenAI's own API does not know, are sent if set. The server must disarm special tokens
-  spelt out in a ticket.
+  sample's key; whether equal requests have equal answers is up to the server. ``top_k`` and ``chat_template_kwargs``, which
+  OpenAI's own API does not know, are sent if set. The server must disarm special tokens spelt out in a ticket.
 - **Images** go as data URLs of PNG files, upright, scaled down to ``model.image_pixels``, without their files' metadata.
 - **Fields.** A server that refuses a field of a request is asked without it, from then on, with a warning: servers differ
   most in these. Where it takes no system role, the user's message begins with those words.
@@ -241,7 +240,6 @@ class OpenAIEngine:
         optional: dict[str, Any] = {
             "stop": list(decode.stop),
             "top_k": decode.top_k,
-            "repetition_penalty": decode.repetition_penalty if decode.repetition_penalty != 1 else None,
             "chat_template_kwargs": self._model.chat_template_kwargs,
             "max_completion_tokens": decode.max_new_tokens if "max_tokens" in dropped else None,  # OpenAI's newer word
         }

@@ -228,7 +228,7 @@ LOGPROBS = frozenset({"logprobs", "top_logprobs"})
 MANY = "more than five top_logprobs"
 TOP, FEWER = 20, 5  # that are asked for: the most that OpenAI and vLLM give, and that many others do
 DROPPABLE = (  # of two that a server names it can do without the first
-    "continue_final_message add_generation_prompt chat_template_kwargs repetition_penalty top_k top_p temperature seed stop "
+    "continue_final_message add_generation_prompt chat_template_kwargs top_k top_p temperature seed stop "
     "max_tokens max_completion_tokens"
 ).split()
 REDIRECTS = (301, 302, 303, 307, 308)

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
-from stageb.errors import ConfigError, InputError, shown
+from stageb.errors import FRESH, ConfigError, InputError, shown
 from stageb.guidance.rules.prompts import REASON, VERDICT, Words, verdict_lines
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import (
@@ -49,7 +49,7 @@ _REMEDIES: dict[Fault, str] = {
     "empty": "the model said nothing: look at its chat template, or at what the server logs",
     "filtered": "the server's content filter withholds answers: have it relaxed there, or choose another server",
     "gives its prompt back": "the server returns the prompt within the answer: its chat template and the way in which it "
-    "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine transformers or vllm",
+    "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine transformers",
     "thinking never closed": "the model thought aloud to the end of its tokens: raise sampler.grid's max_new_tokens, or end "
     "its thinking (model.chat_template_kwargs: {enable_thinking: false}, or prompt.prefill: true)",
     "cut off": "sampler.grid's max_new_tokens cut the answer before it had two lines: raise that. prompt.prefill: true "
@@ -161,7 +161,8 @@ def check_readable(candidates: Sequence[Candidate], most: float, words: Words, k
     remedy = _BEGUN if words.begin and "prompt.prefill" in _REMEDIES[fault] else _REMEDIES[fault]
     raise UnreadableError(
         f"{len(faulty)} of the first {len(candidates)} answers cannot be read ({count} of them: {fault}), so {loss}. "
-        f"One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew (--fresh); {key} says how many may be unreadable"
+        f"One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew ({FRESH.get()}); "
+        f"{key} says how many may be unreadable"
     )
 
 

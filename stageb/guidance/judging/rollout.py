@@ -216,7 +216,6 @@ def as_decode(config: DecodeConfig) -> Decode:
         top_p=config.top_p,
         top_k=config.top_k,
         max_new_tokens=config.max_new_tokens,
-        repetition_penalty=config.repetition_penalty,
         seed=config.seed,
         stop=tuple(config.stop),
     )

@@ -7,7 +7,8 @@ they would take the place of present ones.
 
 A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects: with
 demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
-teach first, and no bet is on them.
+teach first, and no bet is on them. Where the two together show no gain, but the rules alone seem better than the model,
+the rules decide.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
-from stageb.guidance.learning.gate.judge import ask_once
+from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.scorecards import judge_compared
-from stageb.guidance.learning.stacking import Stacker
+from stageb.guidance.learning.stacking import Stacker, follow_rules
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import (
     CALIBRATED_ON,
@@ -41,6 +42,7 @@ from stageb.guidance.learning.whole import (
     Material,
     Whole,
     WrittenRule,
+    find_gain,
     judge_whole,
     learn_whole,
     shorten,
@@ -99,6 +101,9 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         figures = right, right + whole.won - whole.lost, whole.present, whole.cost
         estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
         is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
+        if stacker and not (test.accepts or is_likely):
+            relying, verdicts = yield from ask_once(teacher.rely_on_rules(whole, edit, judge), verdicts)
+            edit, is_likely = relying or edit, bool(relying)
         outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
         excess, verdicts = yield from ask_once(judge.exceeds_limits(edit.guidance, positions), verdicts)
         if not test.accepts:
@@ -204,6 +209,20 @@ class _Teacher:
                 else shorten(whole, self._material)
             )
         return None
+
+    def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
+        """The edit under which its rules as code decide, if they seem better than the model under the present guidance; None
+        where they do not, or cannot be read. A hundred tickets may teach such rules, but too little of how far to trust
+        each of two witnesses: that is learnt from rules which fewer taught."""
+        rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
+        if not self.tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
+            return None
+        (judged,) = yield from judge.judgements([(self.present, self.positions)])
+        wrong = _mask(place for place, each in enumerate(judged) if each.merit < max([0.5, *each.shares]))
+        if find_gain(whole.wrong, wrong, self._material, (1 << len(judged)) - 1) <= LIKELY:
+            return None
+        right = 1 - whole.wrong.bit_count() / len(judged)
+        return replace(edit, guidance=follow_rules(edit.guidance, right, len(judged)))
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import log
 
 from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.questions import Dialogue
@@ -23,6 +24,8 @@ from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
+
+HARDLY = 0.01  # the slope of a model's log-odds where rules decide: at most 28 apart, they decide between no two rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,17 @@ class Stacker:
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
         judge = read_rules(guidance, self.tools.vocabulary, self.tools.words).compile()
         return [judge(reading(self.tools.tickets[i])).verdict for i in positions]
+
+
+def follow_rules(guidance: Guidance, right: float, tickets: int) -> Guidance:
+    """``guidance`` whose verdicts are those of its rules as code, which are ``right`` for that share of as many ``tickets``
+    that did not teach them; what the model says only decides where they say nothing."""
+    share, labels = (right * tickets + 1) / (tickets + 2), guidance.labels  # Laplace
+    weight = max(0.0, log(share * (len(labels) - 1) / (1 - share)))
+    return replace(guidance, calibration=Calibration.of_labels(labels, HARDLY, [0.0] * len(labels), weight).rounded)
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
 
 
 def _describe(said: Sequence[tuple[float, ...]], labels: tuple[Verdict, ...]) -> Calibration:

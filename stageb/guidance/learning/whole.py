@@ -76,6 +76,7 @@ class Whole:
     won: float = 0.0  # share of tickets that it judges better than the present guidance, estimated likewise
     lost: float = 0.0  # that it judges worse
     gain: float = 0.0  # what it costs less than the present guidance, in standard errors, estimated likewise
+    wrong: int = 0  # the tickets that it judges wrong, estimated likewise
 
     @property
     def cards(self) -> Cards:
@@ -83,37 +84,32 @@ class Whole:
         return {each.verdict: each.card for each in (self, *self.lists) if each.card}
 
 
-_Kind = Callable[[Material, int], "list[Whole]"]
-"""What is learnt from the tickets of a mask: one whole guidance for each size, the smallest first."""
-
-_Found = tuple[Whole, int]
-"""A whole guidance, and the tickets that it judges wrong out of fold."""
+_Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
+_Found = tuple[Whole, int]  # a whole guidance, and the tickets that it judges wrong out of fold
 
 
 def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_COMPARED) -> Whole | None:
     """The guidance that these tickets teach, each of them in one of the masks ``folds``, cards having ``longest`` lines at
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
-    present = material.fails ^ material.judged_fail
-    if material.labelled:
-        cards = [
-            [partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)
-        ]  # of plain conditions where that does
+    present = (material.fails ^ material.judged_fail) & among
+    if material.labelled:  # cards of plain conditions where those do
+        cards = [[partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)]
         best = _improve(_learn_by_label(material, folds), cards, material, folds)
     else:
         cards = [] if material.keeps else [[partial(_learn_cards, longest)]]
         best = _improve(_learn_best_list(material, folds, _ways(material)), cards, material, folds)
-    if not best or _cost(best[1], material) >= _cost(present & among, material):
+    if not best or _cost(best[1], material) >= _cost(present, material):
         return None
-    whole, wrong = best
-    count = among.bit_count()
+    (whole, wrong), count = best, among.bit_count()
     return replace(
         whole,
         cost=_cost(wrong, material) / count,
-        present=_cost(present & among, material) / count,
-        won=(present & among & ~wrong).bit_count() / count,
+        present=_cost(present, material) / count,
+        won=(present & ~wrong).bit_count() / count,
         lost=(wrong & ~present).bit_count() / count,
-        gain=_find_gain(wrong, present & among, material, among),
+        gain=find_gain(wrong, present, material, among),
+        wrong=wrong,
     )
 
 
@@ -167,7 +163,7 @@ def _improve(
         if not best:
             return True
         saved = _cost(best[1], material) - _cost(wrong, material)
-        return saved > ERRORS * max(material.prices) and _find_gain(wrong, best[1], material, sum(folds)) > GAIN
+        return saved > ERRORS * max(material.prices) and find_gain(wrong, best[1], material, sum(folds)) > GAIN
 
     for kinds in others:
         found = _choose_size(kinds, material, folds) if beats(0) else None
@@ -301,7 +297,7 @@ def _cost(wrong: int, material: Material) -> float:
     return material.prices[0] * missed + material.prices[1] * (wrong.bit_count() - missed)
 
 
-def _find_gain(one: int, other: int, material: Material, among: int) -> float:
+def find_gain(one: int, other: int, material: Material, among: int) -> float:
     """How much less one set of wrong tickets costs than the other, in standard errors of that difference; tickets of a group
     are as one."""
     less, more = other & ~one, one & ~other

@@ -27,7 +27,7 @@ from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, u
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels, spell
 from stageb.guidance.rules.reading import ANY, Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.wordings import Grammar
+from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import (
     HEADLINE_KEY,
@@ -40,6 +40,9 @@ from stageb.guidance.words.types import (
     Rule,
     Verdict,
 )
+
+NO_RULE = "no rule speaks of it"
+MOST_TOLD = 5  # of what a ticket has points for
 
 
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
@@ -137,7 +140,8 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
     Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
     stands, if it can be read in one way alone; but a rule that can be read by what the guidance keeps is read by that.
     """
-    words, own = name_labels(words, guidance.labels), Vocabulary.of_named(guidance.named)
+    words = name_labels(words, guidance.labels)
+    own = Vocabulary.of_named([(vocabulary.field(name) or name, value) for name, value in guidance.named])
 
     def parse(text: str) -> RuleCode | OutOfReach:
         read = parse_rule(text, vocabulary if is_whole else own, words)
@@ -159,7 +163,8 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
                 found |= dict.fromkeys((atom.name, value.removesuffix(ANY)) for value in atom.values)
             for name in atom.fields:
                 numbers = [f"0 {unit}".rstrip() for unit in sorted(vocabulary.units.get(name, ()))]
-                found |= dict.fromkeys((name, value) for value in (*numbers, *vocabulary.scales.get(name, ("",))))
+                others = vocabulary.scales.get(name) or sorted(vocabulary.list_kinds(name)) or ("",)
+                found |= dict.fromkeys((name, value) for value in (*numbers, *others))
     return replace(guidance, named=tuple(found))
 
 
@@ -169,9 +174,41 @@ def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
     return [rule for rule in rules if not rule.is_background and (rule.key, rule.text) != headline]
 
 
-def explain_unknown(rules: Sequence[CodedRule], ruling: Ruling, reading: Reading) -> str:
-    """Why rules give no verdict on a ticket: those that it hangs on, and what it does not tell."""
-    return "; ".join(f"{rule.key}: {_why_unknown(rule.code, reading)}" for rule in rules if rule.key in ruling.unknown)
+def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
+    """What says why a ticket is judged so: the text of the rule that decides, or what the ticket has points for, the most
+    first; where no rule speaks of it, how many points it has. Without a verdict, those rules that it hangs on, and what it
+    does not tell."""
+    texts = {rule.key: rule.text for rule in rules.each}
+    cards = {rule.key: count for rule in rules.each if (count := _make_counter(rule))}
+
+    def explain(ruling: Ruling, ticket: Reading) -> str:
+        if ruling.verdict is None:
+            hangs_on = (rule for rule in rules.each if rule.key in ruling.unknown)
+            return "; ".join(f"{rule.key}: {_why_unknown(rule.code, ticket)}" for rule in hangs_on)
+        if ruling.rule in cards:
+            return ": ".join(filter(None, cards[ruling.rule](ticket)))
+        sums = "" if ruling.rule in texts else "; ".join(count(ticket)[0] for count in cards.values())
+        return texts.get(ruling.rule) or (f"{NO_RULE} ({sums})" if sums else NO_RULE)
+
+    return explain
+
+
+def _make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | None:
+    """What says how many points a ticket has, and what for; None of a rule without points."""
+    if isinstance(rule.code, OutOfReach) or not isinstance(card := rule.code.expression, Points):
+        return None
+    verdict, grammar = rule.code.verdict, CHINESE if CHINESE.scored in rule.text else ENGLISH
+    parts = [(part, compile_expression(part[1])) for part in card.parts]
+
+    def count(ticket: Reading) -> tuple[str, str]:
+        met = sorted((part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0]))
+        said = [*_write_scored(Points(0, tuple(met[:MOST_TOLD])), grammar)]
+        if others := [points for points, _ in met[MOST_TOLD:]]:
+            said.append(f"{sum(others)} for {len(others)} more")
+        total = sum(points for points, _ in met)
+        return f"{total} point{'s' * (total != 1)}, {verdict} from {card.least} on", grammar.part.join(said)
+
+    return count
 
 
 def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.rules.forms import reading
@@ -16,10 +16,13 @@ from stageb.guidance.rules.reading import (
     Reading,
     find_mentioned,
     has_phrase,
+    is_text,
     read_summaries,
     split_words,
 )
 from stageb.guidance.words.types import Content, Ticket
+
+MOST_KINDS = 32  # values of a field that is expected to have no others
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Vocabulary:
         )
 
     @classmethod
-    def of_named(cls, named: Iterable[tuple[str, str]]) -> Vocabulary:
+    def of_named(cls, named: Collection[tuple[str, str]]) -> Vocabulary:
         """What ``Guidance.named`` tells."""
         words = frozenset(fold_text(value) for name, value in named if not name)
         pairs = [Content(((name, value),), ()) for name, value in named if name]
@@ -112,6 +115,13 @@ class Vocabulary:
         """A field as tickets write it, with an article before it or without; None where none has it."""
         folded = fold_text(name)
         return name if name in self.values else self.names.get(folded) or self.names.get(folded.removeprefix("the "))
+
+    def list_kinds(self, field: str) -> frozenset[str]:
+        """All values of a field that has few of them, as they are compared; none of numbers, of free text, and where not all
+        are known."""
+        values = self.values.get(field, frozenset())
+        is_open = field in self.numeric or len(values) > MOST_KINDS or "" in values or any(map(is_text, values))
+        return frozenset() if is_open else values
 
     def nearest_name(self, name: str) -> str:
         """The most similar field; empty where none is similar."""

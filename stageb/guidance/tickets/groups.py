@@ -92,9 +92,14 @@ class Repeats:
     mixed: int  # groups of several group_ids whose tickets are labelled pass and fail
     example: tuple[str, str]  # where two of one group stand
 
+    @property
+    def is_coarse(self) -> bool:
+        """Whether tickets can say but a few different things, so that as one case each hardly any are left."""
+        return self.group_ids >= MANY * self.groups
+
     def __str__(self) -> str:
         mixed = f" ({self.mixed:,} of them labelled both ways)" if self.mixed else ""
-        remedy = f"; {APART}" if self.group_ids >= MANY * self.groups else ""
+        remedy = f"; {APART}" if self.is_coarse else ""
         return (
             f"{self.mission}: some tickets say the same, or are kept together, under several group_ids: the "
             f"{self.group_ids:,} group_ids of {self.tickets:,} tickets make {self.groups:,} groups{mixed}, and no split "

@@ -15,7 +15,7 @@ from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.former import FORMER_KEYS
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
-from stageb.settings import ABOVE_0, CODE, DATA, PRICE, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
+from stageb.settings import CODE, DATA, PRICE, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
 
 Language = Literal["en", "zh"]
 LIMIT = Check(lambda limit: limit is None or limit > 0, "above 0, or null for no limit")
@@ -108,8 +108,6 @@ class DecodeConfig(Section, at="sampler.grid"):
     """Sample from this many of the most likely tokens; 0: all."""
     max_new_tokens: int = setting(96, at_least(1))
     """Tokens of one answer, at most."""
-    repetition_penalty: float = setting(1.0, ABOVE_0)
-    """Above 1 discourages tokens that already occur in the prompt or the answer."""
     seed: int = 0
     """Gives this entry random streams of its own."""
     stop: list[str] = setting(list, Check(all, "no empty strings"), trust=DATA)
@@ -195,7 +193,8 @@ class ReflectionConfig(Section, at="reflection"):
     """Rules that a guidance may hold, including the headline; with more than eight labels, in proportion; for each
     label other than pass and fail, where code judges. A further rule replaces the one that earns least."""
     max_guidance_tokens: int = setting(1024, at_least(1))
-    """Tokens of all rules together, at most, likewise; again, the rule that earns least makes room."""
+    """Tokens of all rules together, at most, likewise; for a model no more than half of sampler.max_prompt_tokens. Again,
+    the rule that earns least makes room."""
     max_rule_chars: int = setting(240, at_least(1))
     """Characters of one rule, at most."""
     temperature: float = setting(1.0, at_least(0))

@@ -434,10 +434,8 @@ def test_a_rollout_wants_both_lines() -> None:
 
 
 def test_an_entry_of_the_grid_reaches_the_engine_whole() -> None:
-    decode = DecodeConfig(0.4, top_p=0.9, top_k=7, max_new_tokens=5, repetition_penalty=1.2, seed=3, stop=["END"])
-    assert as_decode(decode) == Decode(
-        0.4, top_p=0.9, top_k=7, max_new_tokens=5, repetition_penalty=1.2, seed=3, stop=("END",)
-    )
+    decode = DecodeConfig(0.4, top_p=0.9, top_k=7, max_new_tokens=5, seed=3, stop=["END"])
+    assert as_decode(decode) == Decode(0.4, top_p=0.9, top_k=7, max_new_tokens=5, seed=3, stop=("END",))
     assert [field.name for field in fields(DecodeConfig)] == [field.name for field in fields(Decode)]
 
 

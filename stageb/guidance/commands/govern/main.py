@@ -133,7 +133,8 @@ FORMATS = """\
 prompt (default) or chat (JSON messages): what rollouts read; text: the rules, to edit and promote; python, sql or json: the
 rules as code"""
 TICKETS = """\
-for code: ticket files with the names and values that the rules mention (default: those that the run learnt from)"""
+for code: ticket files with the names and values that the rules mention (default: those of the run, or what a
+promoted file keeps)"""
 OF_PROMPT = "of the prompt and a default headline (default: the run's, or en)"
 BASE = """\
 where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as

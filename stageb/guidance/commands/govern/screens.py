@@ -21,6 +21,7 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.columns import ColumnsConfig
@@ -296,15 +297,18 @@ WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
 
 
 def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
-    """The rules of each mission as code. Raises ``InputError`` where no tickets say what they name."""
+    """The rules of each mission as code. Raises ``InputError`` where neither tickets nor the guidance say what they name."""
     columns = _parse_columns(args.columns) if args.columns else None
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
-    if why:
+    if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
-    rules = code_rules(guidance, tickets, words)
+    rules = code_rules(guidance, tickets, words, is_whole=not why)
     roles = list_roles(columns or find_columns(args.source))
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
-    readings = {mission: list(map(reading, mine)) for mission, mine in known.items()}
+    readings = {
+        mission: [*map(reading, mine)] or [Reading({value: value for _, value in guidance[mission].named}, frozenset())]
+        for mission, mine in known.items()
+    }
     return [
         CodedMission(
             mission,
@@ -322,28 +326,37 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
 
 def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[str]]:
     """The text in one of the ``WRITERS``' forms, and what a person should know of it: a line for each rule that is not in it
-    as code, and for each mission of which SQL leaves known tickets without a verdict."""
+    as code, and for each mission of which SQL leaves known tickets without a verdict. Raises ``InputError`` where SQL could
+    judge no ticket of a mission."""
     written = [sql.limit_to_sql(mission) for mission in missions] if form == "sql" else missions
     lines = [
         f"{mission.name}: {key} is not written as code: {why}"
         for mission in written
         for key, why in mission.unreadable.items()
     ]
-    lines += [line for mission in (written if form == "sql" else ()) if (line := _describe_untold(mission))]
+    if form == "sql":
+        lines += [line for each in zip(missions, written, strict=True) if (line := _describe_untold(*each))]
     return WRITERS[form](missions), lines
 
 
-def _describe_untold(mission: CodedMission) -> str:
+def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
-    good as they are."""
+    good as they are. Raises ``InputError`` where it never is."""
     judge, known = mission.coded.compile(), mission.tickets[:TRIED]
     read = [(ticket, reading(ticket)) for ticket in known]
     rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
-    by_sql = sql.judge_rows(mission, rows)
+    by_sql = sql.judge_rows(written, rows)
+    if unreadable := written.unreadable:
+        key, why = next(iter(unreadable.items()))
+        if not any(by_sql) if known else len(unreadable) == len(written.coded.each):
+            remedy = "export --format python, which reads what these rules do"
+            raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
     untold = [
         ticket.group_id for (ticket, each), verdict in zip(read, by_sql, strict=True) if judge(each).verdict != verdict
     ]
-    first = f"{mission.name}: of {len(known):,} known tickets SQL cannot read the cells of {len(untold):,}; the first: "
+    first = (
+        f"{mission.name}: of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do; the first: "
+    )
     return first + untold[0] if untold else ""
 
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.new import FAILS, PASSES
-from stageb.guidance.commands.use.source import NO_RULE, code_rules, find_tickets
+from stageb.guidance.commands.use.source import code_rules, find_tickets
 from stageb.guidance.rules.fields import read_ticket
+from stageb.guidance.rules.judge import make_explainer
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.texts import labels_fault
@@ -109,11 +110,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def explain(self, X: Any) -> Any:  # noqa: N803
         """The class of each row, and key and text of the rule that gives it, in the kind of ``X``."""
         check_is_fitted(self)
-        made = []
-        for ruling in self._judge(self._read(X, reset=False)):
-            text = NO_RULE if ruling.verdict else f"hangs on {', '.join(ruling.unknown)}, of which the row does not tell"
+        rows, explain, made = self._read(X, reset=False), make_explainer(self._coded), []
+        for row, ruling in zip(rows, self._judge(rows), strict=True):
             found = self.classes_.tolist()[self._weigh(ruling).argmax()]
-            made.append({"class": found, "rule": ruling.rule, "text": self.rules_.get(ruling.rule, text)})
+            made.append({"class": found, "rule": ruling.rule, "text": explain(ruling, read_ticket(row))})
         return in_kind(made, X)
 
     def __sklearn_tags__(self) -> Any:

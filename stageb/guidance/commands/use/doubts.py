@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from stageb.errors import InputError
@@ -17,6 +17,7 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.quantities import fold_value
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.texts import find_nearest
@@ -25,33 +26,38 @@ from stageb.guidance.words.types import Guidance, Ticket
 SEVERAL = 10  # tickets, from which on a field that none of them has is not one that happens to be empty
 OFTEN = 0.05  # share of the tickets that taught a rule, from which on a field that they lack is an empty cell like others
 
+FEW = 3  # values, or names, that are told
+
 SHORTEST = 3  # letters of a name that is looked for in a text which is no code: shorter ones stand there by chance
 
 NamedFields = Mapping[str, Sequence[str]]
 """Fields as rules name them, each with the keys of these rules."""
 
 
-def find_named_fields(guidance: Guidance, known: Sequence[Ticket], words: Words, taught: bool) -> dict[str, list[str]]:
-    """The fields that rules name, with the keys of these. ``known`` are tickets of the mission: those that ``taught`` the
-    rules, or else some that are to be judged; what those that taught lack often is left out."""
-    vocabulary = Vocabulary.of(known)
+def find_named_fields(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> dict[str, list[str]]:
+    """The fields that rules name, with the keys of these. ``vocabulary`` is of tickets of the mission: those that taught the
+    rules, or else some that are to be judged."""
     found: dict[str, list[str]] = {}
     for rule in read_rules(guidance, vocabulary, words).each:
         for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):
             found.setdefault(name, []).append(rule.key)
-    if taught and known:
-        lacking = {name: sum(name in find_missing({name: []}, ticket) for ticket in known) for name in found}
-        found = {name: keys for name, keys in found.items() if lacking[name] < OFTEN * len(known)}
     return found
 
 
-def find_missing(named: NamedFields, ticket: Ticket) -> list[str]:
-    """Those of the fields that a ticket lacks. Of counts, one that is not there is 0."""
+def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
+    """Those of the fields that the tickets that taught the rules do not lack often."""
+    lacking = Counter(name for ticket in taught for name in find_missing(named, ticket))
+    return {name: keys for name, keys in named.items() if not taught or lacking[name] < OFTEN * len(taught)}
+
+
+def find_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
+    """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one that is not there is 0."""
     read = reading(ticket) if named else None
     if read is None or read.is_counted:
         return []
-    there = {name.casefold() for name in read.pairs}
-    return [name for name in named if name.casefold() not in there]
+    fold = str if by_code else str.casefold
+    there = set(map(fold, read.pairs))
+    return [name for name in named if fold(name) not in there]
 
 
 def explain_missing(named: NamedFields, ticket: Ticket) -> str:
@@ -87,6 +93,10 @@ def check_there(mission: str, named: NamedFields, lacking: Mapping[str, int], ti
 
 def _join(keys: Sequence[str]) -> str:
     return f"{' and '.join(keys)} name{'s' * (len(keys) == 1)}"
+
+
+def _list_few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:FEW])) + ", ..." * (len(names) > FEW)
 
 
 def _list_fields(code: RuleCode | OutOfReach, text: str, vocabulary: Vocabulary) -> Iterable[str]:
@@ -141,13 +151,24 @@ class Survey:
     tickets: Counter[str]  # by mission
     lacking: Counter[tuple[str, str]]  # (mission, field) -> tickets
     there: dict[str, dict[str, None]]  # mission -> the fields that tickets have, of a mission with rules that name any
+    kinds: Mapping[str, Mapping[str, Set[str]]]  # mission -> fields that rules name -> all values that training knew
+    columns: Mapping[str, Set[str]]  # mission -> all columns of the tickets that taught, where these are known
+    by_code: bool  # whether rules judge as code, alone or first
+    strange: Counter[tuple[str, str]] = field(default_factory=Counter)  # (mission, field) -> tickets with other values
+    examples: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)  # some of these
 
     def add(self, ticket: Ticket) -> None:
         """One more ticket."""
         self.tickets[ticket.mission] += 1
         if named := self.doubts.fields.get(ticket.mission):
-            self.there.setdefault(ticket.mission, {}).update(dict.fromkeys(reading(ticket).pairs))
-            for name in find_missing(named, ticket):
+            pairs = reading(ticket).pairs
+            self.there.setdefault(ticket.mission, {}).update(dict.fromkeys(pairs))
+            for name, kinds in self.kinds[ticket.mission].items():
+                if name in pairs and fold_value(pairs[name]) not in kinds:
+                    self.strange[place := (ticket.mission, name)] += 1
+                    if len(some := self.examples.setdefault(place, {})) <= FEW:
+                        some[pairs[name]] = None
+            for name in find_missing(named, ticket, self.by_code):
                 self.lacking[ticket.mission, name] += 1
 
     def check(self) -> None:
@@ -156,14 +177,18 @@ class Survey:
             lacking = {name: self.lacking[mission, name] for name in named}
             check_there(mission, named, lacking, self.tickets[mission], self.there.get(mission, {}))
 
-    def describe(
-        self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, by_code: bool, prices: Prices
-    ) -> Iterator[str]:
-        """What a person should know before tickets are judged, by rules as code (alone or first) or by the model, where
-        errors cost ``prices``."""
+    def describe(self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, prices: Prices) -> Iterator[str]:
+        """What a person should know before tickets are judged, where errors cost ``prices``."""
         for mission, named in self.doubts.fields.items():
             lacking = {name: count for name in named if (count := self.lacking[mission, name])}
-            yield from describe_missing(mission, named, lacking, self.tickets[mission], by_code)
+            yield from describe_missing(mission, named, lacking, self.tickets[mission], self.by_code)
+        for (mission, name), count in self.strange.items():
+            said = _list_few([*self.examples[mission, name]])
+            of = f"{count:,} of {self.tickets[mission]:,} tickets have a value of {name!r}"
+            yield f"{mission}: {of} that no ticket of training had: {said}"
+        for mission, known in self.columns.items():
+            if new := [name for name in self.there.get(mission, ()) if name not in known]:
+                yield f"{mission}: no ticket of training had {_list_few(new)}: no rule speaks of that"
         for mission, record in self.doubts.rules.items():
             if min_rule_accuracy is None:
                 yield from name_doubtful(mission, record, prices)

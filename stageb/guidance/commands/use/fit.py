@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import queue
 import re
 import signal
@@ -26,7 +27,7 @@ from typing import Any
 from stageb.cli import registry
 from stageb.cli.draft import Draft
 from stageb.cli.parsing import draft_keywords, parse_run
-from stageb.errors import InputError, StagebError
+from stageb.errors import FRESH, IN_PYTHON, InputError, StagebError
 from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
 from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
@@ -215,6 +216,7 @@ def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[
     last: list[str] = []  # lines from the one on that says what ended it
     # In a session of its own, so that an interrupt reaches it once, whoever was interrupted.
     piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "start_new_session": True}
+    piped["env"] = {**os.environ, FRESH.name: IN_PYTHON}
     failed, is_over = None, False
     with subprocess.Popen(command, **piped) as job:
         lines = queue.SimpleQueue[str | None]()
@@ -225,7 +227,6 @@ def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[
                     line = lines.get(timeout=LOOK_S)
                     is_over = line is None
                     if line:
-                        line = line.replace("--fresh", "fresh=True")
                         last = [line] if line.startswith(SAYS) else [*last, line] if last else []
                         print(line, end="", flush=True)
                 if not failed:

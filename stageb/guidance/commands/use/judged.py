@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
-from stageb.guidance.commands.use.doubts import Doubts, Survey, find_named_fields, send_to_review
+from stageb.guidance.commands.use.doubts import Doubts, Survey, find_named_fields, keep_common, send_to_review
 from stageb.guidance.commands.use.record import read_record
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.rows import add_counts, count_asked, make_row, make_ruled_row
@@ -36,6 +36,7 @@ from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Guidance, Ticket
@@ -123,7 +124,7 @@ class JudgedRounds:
         tickets = self.rounds.tickets
 
         def survey() -> dict[str, Any]:
-            found, check = Survey(self._find_doubts(), Counter(), Counter(), {}), self.make_check()
+            found, check = self._make_survey(), self.make_check()
 
             def look(line: TicketLine) -> None:
                 check(line)
@@ -131,9 +132,9 @@ class JudgedRounds:
 
             count = tickets.survey(look)
             found.check()
-            config, by_code = self._config, self._by != "model"
+            config = self._config
             prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
-            for said in found.describe(self._guidance, config.min_rule_accuracy, by_code, prices):
+            for said in found.describe(self._guidance, config.min_rule_accuracy, prices):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
@@ -194,18 +195,25 @@ class JudgedRounds:
                 self._lines.append(line)
                 self._rulings.append(ruling)
 
-    def _find_doubts(self) -> Doubts:
-        """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""
+    def _make_survey(self) -> Survey:
+        """Fields that rules name, how often rules were right, and what tickets said that taught them, as far as the
+        guidance's run tells."""
         words = words_of(self._config.prompt, self._config.model)
         guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        fields = {}
+        fields, kinds, columns = {}, {}, {}
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
-            fields[mission] = find_named_fields(each, mine, words, taught=not why)
-        return Doubts(fields, records)
+            vocabulary = Vocabulary.of(mine)
+            named = find_named_fields(each, vocabulary, words)
+            fields[mission] = named if why else keep_common(named, mine)
+            told = Vocabulary.of_named(each.named) if why else vocabulary
+            kinds[mission] = {name: values for name in named if (values := told.list_kinds(name))}
+            if not why and all(ticket.content and not ticket.content.is_counted for ticket in mine):
+                columns[mission] = vocabulary.values.keys()
+        return Survey(Doubts(fields, records), Counter(), Counter(), {}, kinds, columns, self._by != "model")
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
         """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""

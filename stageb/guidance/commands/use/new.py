@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.fit.advice import DATES, warn_of_labels
+from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.tables import Table, hint_nearest
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
@@ -62,12 +64,14 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(shown(f"{target}: exists already; name another file with --to, or remove it"))
     columns = guess_columns(table, args)
     tickets, _ = read_tickets([table], "error", columns)
+    if any(each.is_coarse for each in find_repeats(tickets)):
+        columns = replace(columns, repeats="apart")
     counts = Counter(ticket.label for ticket in tickets)
     try:
         target.write_text(write_config(table, columns), encoding="utf-8")
     except OSError as error:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
-    labels = " and ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
+    labels = ", ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
     print(f"{shown(table)}: {len(tickets):,} tickets, {labels}")
     for line in warn_of_labels(tickets, LoopConfig(tickets=[table])):
         print(f"Note: {line}")
@@ -250,6 +254,9 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         ("texts", columns.texts, "the columns to judge by, without dates: take out those that a verdict must not rest on"),
         ("decimal", columns.decimal, "the mark before the decimals of numbers"),
     ]
+    if columns.repeats == "apart":
+        why = "rows say but few different things: equal ones are cases of their own; of copies write together"
+        rows.insert(2, ("repeats", columns.repeats, why))
     top = [
         _write_key("tickets", [table], "labelled tickets to learn from"),
         _write_key("seed", seed, "of every random choice"),

@@ -14,7 +14,7 @@ from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, Us
 from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
-from stageb.guidance.rules.judge import CodedRules, explain_unknown, read_rules
+from stageb.guidance.rules.judge import CodedRules, make_explainer, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, words_of
 from stageb.guidance.rules.rules_file import history_path
@@ -36,7 +36,6 @@ from stageb.runs.folder import RunFolder
 from stageb.store import trust
 from stageb.untrusted.strict_json import FaultError, short
 
-NO_RULE = "no rule speaks of it"
 OF_A_FILE = "a file of guidance does not tell which names and values its rules speak of; name ticket files that do: {}"
 
 
@@ -94,9 +93,9 @@ class CodeJudge:
 
     def __init__(self, rules: Mapping[str, CodedRules]) -> None:
         self.rules = rules
-        self._told = {
-            mission: {rule.key: f"{' (provisional)' * rule.is_provisional}: {rule.text}" for rule in of.each}
-            for mission, of in rules.items()
+        self._explainers = {mission: make_explainer(of) for mission, of in rules.items()}
+        self._marks = {
+            (mission, rule.key): " (provisional)" for mission, of in rules.items() for rule in of.each if rule.is_provisional
         }
         self.judges = {mission: of.compile() for mission, of in rules.items()}
 
@@ -110,10 +109,9 @@ class CodeJudge:
         return self.judges[ticket.mission](reading(ticket))
 
     def explain(self, ruling: Ruling, ticket: Ticket) -> str:
-        """The rule that gives a verdict; or why there is none."""
-        if ruling.verdict is None:
-            return explain_unknown(self.rules[ticket.mission].each, ruling, reading(ticket))
-        return f"{ruling.rule}{self._told[ticket.mission].get(ruling.rule, f': {NO_RULE}')}"
+        """The rule that gives a verdict, and why; or why there is none."""
+        why = self._explainers[ticket.mission](ruling, reading(ticket))
+        return f"{ruling.rule}{self._marks.get((ticket.mission, ruling.rule), '')}: {why}" if ruling.verdict else why
 
 
 def read_run_config(source: str) -> LoopConfig | None:

@@ -157,6 +157,12 @@ def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(here: Pat
     assert names == ["state", "verdict", "rule"]  # what a table says, and then what is made of it
     assert judged == [("torn", "fail", "G1"), ("new", "pass", "G0"), (None, None, None)]
     assert query.count(json.dumps(G1)) == 1 and "WHEN (t.\"G1\") THEN 'fail'\n" in query
+    assert asked("promote", "out/run", "--to", "shared.json", "--yes")[0] == 0
+    Path("tickets.jsonl").rename("gone.jsonl")
+    assert asked("export", "shared.json", "--format", "sql")[::2] == (0, "")  # it tells itself what its rules speak of
+    assert asked("export", "shared.json", "--format", "python", "--output", "rules.py")[0] == 0
+    script = script.replace("tickets.jsonl", "gone.jsonl")
+    assert subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True).stdout == told
 
 
 def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, asked: Asked) -> None:
@@ -164,7 +170,7 @@ def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, ask
     Path("table.csv").write_text("Station,id,state\nvalves,1,worn\nvalves,2,new\nvalves,3,Stra\u00dfe\n", "utf-8")
     given = ["export", "mine.txt", "--format", "sql", "--tickets", "table.csv", "--columns", "mission=Station,group_id=id"]
     code, out, err = asked(*given)
-    assert (code, err) == (1, "valves: of 3 known tickets SQL cannot read the cells of 1; the first: 3\n")
+    assert (code, err) == (1, "valves: of 3 known tickets SQL does not judge 1 as the rules do; the first: 3\n")
     assert "SELECT t.*" in out
     assert asked(*given[:2], "--format", "python", *given[4:])[0] == 0
     Path("table.csv").write_text("Station,id,state\nvalves,1,worn\nvalves,2,new\n", "utf-8")
@@ -177,7 +183,22 @@ def test_a_column_may_have_the_name_that_the_export_has_for_missions(here: Path,
     table = ["--tickets", "table.csv", "--columns", "mission_name=valves,group_id=null"]
     assert asked("export", "mine.txt", "--format", "sql", *table)[::2] == (0, "")
     Path("mine.txt").write_text("[valves]\nFail if it looks odd.\n")
-    assert asked("export", "mine.txt", "--format", "sql", *table)[0] == 1
+    assert asked("export", "mine.txt", "--format", "sql", *table)[0] == 2
+
+
+def test_sql_of_rules_that_read_text_is_refused_where_it_would_judge_nothing(here: Path, asked: Asked) -> None:
+    Path("table.csv").write_text("Note,state,label\nit leaks badly here today,worn,fail\nall of it is as it was,new,pass\n")
+    table = ["--format", "sql", "--tickets", "table.csv", "--columns", "mission_name=valves,group_id=null"]
+    Path("mine.txt").write_text("[valves]\nFail if a summary mentions leaks.\n")
+    code, out, err = asked("export", "mine.txt", *table, "--output", "rules.sql")
+    assert (code, out, Path("rules.sql").exists()) == (2, "", False)
+    assert (
+        "valves: SQL would give no ticket a verdict: G1: SQL sees columns, and no words of free text; export --format" in err
+    )
+    Path("mine.txt").write_text("[valves]\nFail if a summary mentions leaks.\nPass if state is worn.\n")
+    code, out, err = asked("export", "mine.txt", *table)
+    assert code == 1 and "SELECT t.*" in out
+    assert "valves: of 2 known tickets SQL does not judge 1 as the rules do; the first: " in err
 
 
 def test_a_row_of_history_that_holds_other_guidance_is_told(tmp_path: Path, asked: Asked) -> None:

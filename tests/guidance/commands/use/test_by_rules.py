@@ -165,7 +165,7 @@ def test_a_command_that_goes_on_must_judge_as_before(job: Job, capsys: pytest.Ca
     assert job(by="code") == 2
 
 
-def test_the_function_judges_by_rules_too(job: Job) -> None:
+def test_the_functions_judge_by_rules_too(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     done = stageb.predict(guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.out, by="rules")
     assert [row["by"] for row in done] == ["rules"] * 80
     assert done.counts["valves"]["model"] == 0
@@ -173,6 +173,18 @@ def test_the_function_judges_by_rules_too(job: Job) -> None:
         guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.folder / "measured", by="rules"
     )
     assert found.figures["figures"]["guidance"]["missions"]["valves"]["n"] == 40
+    tickets(job.folder / "in.jsonl", "valves", labelled=True)  # other ones than the rows are of
+    for call, output in ((stageb.predict, job.out), (stageb.evaluate, job.folder / "measured")):
+        given: dict[str, Any] = {
+            "guidance": job.keys["guidance"],
+            "tickets": job.keys["tickets"],
+            "output": output,
+            "by": "rules",
+        }
+        with pytest.raises(stageb.InputError, match=r"give fresh=True to set it aside .* or another output$"):
+            call(**given)
+    assert job(by="rules") == 2
+    assert "give --fresh to set it aside" in capsys.readouterr().err
 
 
 def test_a_rule_that_val_found_often_wrong_is_doubted_as_code_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ wrong on val."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from guidance.commands.use import made
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.commands.use.doubts import explain_missing, find_named_fields
+from stageb.guidance.commands.use.doubts import explain_missing, find_named_fields, keep_common
 from stageb.guidance.commands.use.record import RuleFigures, explain_doubt, find_limit, name_doubtful, read_record
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket
@@ -109,13 +111,52 @@ def ticket(**fields: str) -> Ticket:
 def test_what_the_tickets_that_taught_lack_often_is_an_empty_cell() -> None:
     rules = Guidance("valves", 1, (Rule("G0", "Look."), Rule("G1", "Fail if seal is torn and note is loud.")), 2)
     known = [ticket(seal="torn", note="loud"), *[ticket(seal="new", tag=str(n)) for n in range(9)]]
-    assert find_named_fields(rules, known, WORDS["en"], taught=True) == {"seal": ["G1"]}
-    named = find_named_fields(rules, known, WORDS["en"], taught=False)
+    named = find_named_fields(rules, Vocabulary.of(known), WORDS["en"])
+    assert keep_common(named, known) == {"seal": ["G1"]}
     assert named == {"seal": ["G1"], "note": ["G1"]}
     assert explain_missing(named, ticket(Seal="new")) == "no note, which G1 names"
     for count, fields in ((20, {"seal"}), (21, {"seal", "note"})):  # one in 20 is often, one in 21 is not
         known = [ticket(seal="new"), *[ticket(seal="torn", note=str(n)) for n in range(1, count)]]
-        assert find_named_fields(rules, known, WORDS["en"], taught=True).keys() == fields
+        assert keep_common(find_named_fields(rules, Vocabulary.of(known), WORDS["en"]), known).keys() == fields
+
+
+def test_values_and_columns_that_no_ticket_of_training_had_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a run, and the values by a rule file that was made of it, too."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, header: str, tiers: Sequence[str]) -> None:
+        rows = [
+            f"{tier},{n},{'fail' if tier == 'Gold' else 'pass'}{',x' * (header[-1] == 'e')}" for n, tier in enumerate(tiers)
+        ]
+        Path(name).write_text("\n".join([header, *rows]) + "\n")
+
+    write("old.csv", "tier,days,label", ["Gold", "silver", "bronze"] * 40)
+    write("new.csv", "tier,days,label,site", ["gold", "Platinum", "tin", "iron", "lead", "Silver"] * 5)
+    columns = {"columns.mission_name": "racks", "columns.group_id": "null"}
+    keys = {**columns, "fabric.accelerator": "cpu", "fabric.devices": 1, "model.engine": "scripted", "report": "false"}
+    options = [f"--{key}={value}" for key, value in keys.items()]
+    assert main(["fit", "--config=tickets", "--config=frugal", "--tickets=old.csv", "--output.run_name=run", *options]) == 0
+    assert main(["guidance", "promote", "out/run", "--to", "shared.json", "--yes"]) == 0
+    for source in ("out/run", "shared.json"):
+        capsys.readouterr()
+        asked = {"guidance": source, "tickets": "new.csv", "output": f"{source[:3]}.jsonl", "by": "rules", **columns}
+        assert main(["predict", *(f"--{key}={value}" for key, value in asked.items())]) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        of = "racks: 20 of 30 tickets have a value of 'tier' that no ticket of training had"
+        assert f"{of}: 'Platinum', 'tin', 'iron', ..." in said
+        assert ("racks: no ticket of training had 'site': no rule speaks of that" in said) is (source == "out/run")
+        assert "days" not in said
+    write(
+        "new.csv", "Tier,days,label", ["gold", "Silver"] * 10
+    )  # a file's rules are read as tickets write names; a run's not
+    assert main(["predict", *(f"--{key}={value}" for key, value in {**asked, "output": "upper.jsonl"}.items())]) == 0
+    assert [row["verdict"] for row in made.rows(Path("upper.jsonl"))] == ["fail", "pass"] * 10
+    asked |= {"guidance": "out/run", "output": "refused.jsonl"}
+    assert main(["predict", *(f"--{key}={value}" for key, value in asked.items())]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "none of 20 tickets has 'tier', which G1 names; the nearest is 'Tier'" in said
 
 
 @pytest.mark.parametrize("val", [0.4, 0.0])
