@@ -41,6 +41,7 @@ from stageb.guidance.words.types import Verdict
 
 FOLDS = 5
 GAIN, ERRORS = 0.5, 2  # by how much what is harder to follow must be better: standard errors, and errors of the dearer kind
+GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,9 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_CO
     present = (material.fails ^ material.judged_fail) & among
     if material.labelled:  # cards of plain conditions where those do
         cards = [[partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)]
-        best = _improve(_learn_by_label(material, folds), cards, material, folds)
+        lists = _learn_by_label(material, folds)
+        is_good = lists and lists[1].bit_count() < GOOD * among.bit_count()
+        best = _improve(lists, cards, material, folds, FAR if is_good else GAIN)
     else:
         cards = [] if material.keeps else [[partial(_learn_cards, longest)]]
         best = _improve(_learn_best_list(material, folds, _ways(material)), cards, material, folds)
@@ -155,15 +158,16 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 
 
 def _improve(
-    best: _Found | None, others: Sequence[Sequence[_Kind]], material: Material, folds: Sequence[int]
+    best: _Found | None, others: Sequence[Sequence[_Kind]], material: Material, folds: Sequence[int], enough: float = GAIN
 ) -> _Found | None:
-    """What is best, or the best of others where that is better. These come by how hard they are to follow."""
+    """What is best, or the best of others where that is better by ``enough`` standard errors. The others come by how
+    hard they are to follow."""
 
     def beats(wrong: int) -> bool:
         if not best:
             return True
         saved = _cost(best[1], material) - _cost(wrong, material)
-        return saved > ERRORS * max(material.prices) and find_gain(wrong, best[1], material, sum(folds)) > GAIN
+        return saved > ERRORS * max(material.prices) and find_gain(wrong, best[1], material, sum(folds)) > enough
 
     for kinds in others:
         found = _choose_size(kinds, material, folds) if beats(0) else None
