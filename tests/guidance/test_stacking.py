@@ -22,7 +22,7 @@ from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
@@ -130,6 +130,14 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
     guidance, after = answer_all(trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer)
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
     assert after is trial.stacker
+
+
+def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
+    tools = replace(Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some])
+    room = len(rule_lines(TORN))
+    for most in (2 * room, 2 * room - 1):
+        config = replace(CONFIG, sampler=replace(CONFIG.sampler, max_prompt_tokens=most))
+        assert steps.fits(TORN, replace(tools, config=config)) == (most == 2 * room)
 
 
 # Through the loop

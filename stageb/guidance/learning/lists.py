@@ -3,8 +3,8 @@
 The next line is sought among the tickets that those before it leave (Fürnkranz, "Separate-and-conquer rule learning", 1999):
 from each of the ``BEAM`` best parts, the condition that adds most information is joined (FOIL: Quinlan 1990), and of all
 that were met, the line counts that tells most. All conditions are counted at once, as rows of bits. In the end each line is
-sought once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule induction", 1995). A line
-that has been found loses the conditions that mend nothing, or too little to be sure of it.
+sought once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule induction", 1995).
+Each line loses the conditions that mend nothing, or too little to be sure of it.
 
 A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
 ``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
@@ -66,7 +66,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
         share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
         left = [pack([side & now, side])[0] for side, now in zip(sides, (wanted, spared), strict=True)]
         line = tuple(live[place][0] for place in _grow(rows[0], rows[1], left[0], left[1], share, prices))
-        return _shorten(line, masks, (wanted, spared), alarm, demands.sure)
+        return _shorten(line, masks, wanted, spared, alarm, demands.sure)
 
     lines: list[Line] = []
     held = 0
@@ -125,19 +125,16 @@ def _weigh(condition: Condition, computed: float) -> float:
     return computed if condition.is_computed else 1.0
 
 
-def _shorten(line: Line, masks: Masks, sides: tuple[int, int], alarm: float, sure: float) -> Line:
+def _shorten(line: Line, masks: Masks, wanted: int, spared: int, alarm: float, sure: float) -> Line:
     """The line without the terms that mend too little beside its others, as long as it holds for more wanted tickets than
     spared ones, of which each counts ``alarm`` times."""
 
-    def count(line: Line) -> tuple[float, float]:
-        right, wrong = ((hold_together(masks, line) & side).bit_count() for side in sides)
-        return right, alarm * wrong
-
     def matters(term: Term) -> float:
-        (right, wrong), (kept, left) = count(tuple(each for each in line if each != term)), count(line)
-        mended, broken = wrong - left, right - kept
-        asked = broken + sure * sqrt(alarm * mended + broken) if sure else 0
-        return mended - asked if right > wrong else inf
+        held = hold_together(masks, tuple(each for each in line if each != term))
+        counted = held, held & ~hold_together(masks, line)
+        (right, broken), (wrong, mended) = ([(each & side).bit_count() for each in counted] for side in (wanted, spared))
+        asked = broken + sure * sqrt(alarm**2 * mended + broken) if sure else 0
+        return alarm * mended - asked if right > alarm * wrong else inf
 
     while len(line) > 1 and matters(least := min(line, key=matters)) <= 0:
         line = tuple(each for each in line if each != least)

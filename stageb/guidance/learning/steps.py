@@ -1,8 +1,8 @@
 """Learning from bundles, as functions of a mission's state and of what was judged: draw, reflect, gate, apply.
 
 One bundle after another, since each edit changes what later answers read; or, with ``reflection.scope`` round, a bundle for
-each fold at once: all are reflected on under one guidance, and their proposals are tested in turn under what was accepted by
-then. Nothing here writes a file, prints or keeps state: ``run.py`` does, with what these functions return.
+each fold: all are reflected on under one guidance, and their proposals tested in turn under what was accepted by then.
+Nothing here writes a file, prints or keeps state: ``run.py`` does, with what these functions return.
 """
 
 from __future__ import annotations
@@ -304,20 +304,14 @@ def choose_demonstrations(guidance: Guidance, cases: Sequence[Case], tools: Tool
     room = tools.config.prompt.demonstration_tokens
     if not room or not needs_preparing(tools.config):
         return guidance
-
-    def count(text: str) -> int:
-        full, empty = tools.count_tokens([Prompt(text, ""), Prompt("", "")])
-        return full - empty
-
-    return demonstrate(guidance, cases, tools.vocabulary, tools.words, count, room)
+    return demonstrate(guidance, cases, tools.vocabulary, tools.words, partial(_count, tools), room)
 
 
 def _calibrate(guidance: Guidance, judged: Mapping[int, Judgement], tools: Tools) -> tuple[Guidance, Mapping[int, float]]:
     """``guidance`` calibrated by how it judges these tickets, and the merits that it gives them then."""
     if not tools.weighs:
         return guidance, {}
-    labelled = {i: tools.tickets[i].label for i in judged}
-    return calibrate(guidance, judged, labelled, tools.config.sampler.grid[0].temperature)
+    return calibrate(guidance, judged, {i: tools.tickets[i].label for i in judged}, tools.config.sampler.grid[0].temperature)
 
 
 def _calibrate_edits(
@@ -396,5 +390,11 @@ def fits(guidance: Guidance, tools: Tools) -> bool:
     config, labels, by_model = tools.config.reflection, guidance.labels, tools.config.runner.judge == "model"
     times = max(1.0, len(labels) / LABELS) if by_model or labels == PASS_FAIL else len(labels)
     guidance = replace(guidance, rules=tuple(rule for rule in guidance.rules if not rule.is_background))
-    full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
-    return len(guidance.rules) <= config.max_rules * times and full - empty <= config.max_guidance_tokens * times
+    most = config.max_guidance_tokens * times  # a ticket and demonstrations have the other half of a prompt
+    room = min(most, tools.config.sampler.max_prompt_tokens // 2) if by_model else most
+    return len(guidance.rules) <= config.max_rules * times and _count(tools, rule_lines(guidance)) <= room
+
+
+def _count(tools: Tools, text: str) -> int:
+    full, empty = tools.count_tokens([Prompt(text, ""), Prompt("", "")])
+    return full - empty

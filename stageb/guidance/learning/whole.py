@@ -93,8 +93,12 @@ def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_CO
     most; None where none is estimated to cost less than the present one."""
     among = sum(folds)
     present = (material.fails ^ material.judged_fail) & among
-    learn = _learn_of_labels if material.labelled else _learn_of_two
-    best = learn(material, folds, longest)
+    if material.labelled:  # cards of plain conditions where those do
+        cards = [[partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)]
+        best = _improve(_learn_by_label(material, folds), cards, material, folds)
+    else:
+        cards = [] if material.keeps else [[partial(_learn_cards, longest)]]
+        best = _improve(_learn_best_list(material, folds, _ways(material)), cards, material, folds)
     if not best or _cost(best[1], material) >= _cost(present, material):
         return None
     (whole, wrong), count = best, among.bit_count()
@@ -150,18 +154,6 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _learn_of_two(material: Material, folds: Sequence[int], longest: int) -> _Found | None:
-    """The best list or card."""
-    best, cards = _learn_best_list(material, folds, _ways(material)), [partial(_learn_cards, longest)]
-    return best if material.keeps else _improve(best, [cards], material, folds)
-
-
-def _learn_of_labels(material: Material, folds: Sequence[int], longest: int) -> _Found | None:
-    """The same of labels of its own: lists, or cards that are compared, of plain conditions where that does."""
-    cards = [[partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)]
-    return _improve(_learn_by_label(material, folds), cards, material, folds)
-
-
 def _improve(
     best: _Found | None, others: Sequence[Sequence[_Kind]], material: Material, folds: Sequence[int]
 ) -> _Found | None:
@@ -206,8 +198,6 @@ def _learn_by_label(material: Material, folds: Sequence[int]) -> _Found | None:
 
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
     """How pure the best line for the ``wanted`` tickets ``among`` these is (Laplace), and how short."""
-    if not wanted or wanted == among:
-        return 0.0, 0
     lines = cover(material.masks, wanted, among & ~wanted, 0.5, most=1)
     if not lines:
         return 0.0, 0
@@ -219,9 +209,12 @@ def _learn_best_list(material: Material, folds: Sequence[int], ways: Sequence[tu
     weights = (FULL.computed, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
 
+    # Of so few candidates as reasons of people name, chance brings fewer.
+    named = {term: mask for term, mask in material.masks.items() if term.condition in material.named}
+
     def list_kinds(sure: float) -> list[_Kind]:
-        named = _learn_named(material, ways, sure) if material.named else []
-        return named + [_learn_lists(*way, Demands(weight, sure), counts) for weight in weights for way in ways]
+        kinds = [_learn_lists(*way, Demands(1.0, sure), named, lambda *_: {}) for way in ways if named]
+        return kinds + [_learn_lists(*way, Demands(each, sure), material.masks, counts) for each in weights for way in ways]
 
     return _improve(None, [list_kinds(FULL.sure), list_kinds(0.0)], material, folds)
 
@@ -231,13 +224,13 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     if not material.verdicts:
         return [("fail", False), ("pass", True)]
     # A ticket that one rule passes no other can fail.
-    added: list[tuple[Verdict, bool]] = (
-        [("pass", False)] if "pass" in material.verdicts else [("fail", False), ("pass", False)]
-    )
+    added = [(each, False) for each in ("fail", "pass") if each == "pass" or "pass" not in material.verdicts]
     return added if material.keeps else [*added, ("fail", True), ("pass", True)]
 
 
-def _learn_lists(verdict: Verdict, replaces: bool, demands: Demands, find: Callable[[int, int], dict[Term, int]]) -> _Kind:
+def _learn_lists(
+    verdict: Verdict, replaces: bool, demands: Demands, masks: Masks, find: Callable[[int, int], dict[Term, int]]
+) -> _Kind:
     """What learns lists of lines with a verdict, beside the present rules or in their place. ``find`` gives the counts that
     tell some tickets that fail from some that pass."""
 
@@ -250,21 +243,10 @@ def _learn_lists(verdict: Verdict, replaces: bool, demands: Demands, find: Calla
         wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
         counts = find(fails, passes) if fails and passes else {}
-        lines = cover({**material.masks, **counts}, wanted, spared, least, demands=demands)
+        lines = cover({**masks, **counts}, wanted, spared, least, demands=demands)
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
-
-
-def _learn_named(material: Material, ways: Sequence[tuple[Verdict, bool]], sure: float) -> list[_Kind]:
-    """What learns lists of nothing but what reasons of people name: of so few candidates, chance brings fewer."""
-    masks = {term: mask for term, mask in material.masks.items() if term.condition in material.named}
-    narrow = replace(material, masks=masks)
-
-    def limit(kind: _Kind) -> _Kind:
-        return lambda _, among: kind(narrow, among)
-
-    return [limit(_learn_lists(*way, Demands(1.0, sure), lambda fails, passes: {})) for way in ways]
 
 
 def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
