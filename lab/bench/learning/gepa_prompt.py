@@ -58,9 +58,9 @@ class Adapter:
     def judge(self, instruction: str, tickets: Sequence[Ticket]) -> list[str]:
         """The verdict on each ticket, in order."""
         verdicts: list[str] = []
+        lines = tuple(f"Verdict: {label}" for label in self.labels)
         for start in range(0, len(tickets), BATCH):
             prompts = [Prompt(instruction, ticket_text(ticket)) for ticket in tickets[start : start + BATCH]]
-            lines = tuple(f"Verdict: {label}" for label in self.labels)
             scores = self.engine.score([Question(prompt, lines) for prompt in prompts])
             verdicts += [self.labels[row.index(max(row))] for row in scores]
         return verdicts

@@ -212,8 +212,8 @@ class _Teacher:
 
     def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
         """The edit under which its rules as code decide, if they seem better than the model under the present guidance; None
-        where they do not, or cannot be read. A hundred tickets may teach such rules, but too little of how far to trust
-        each of two witnesses: that is learnt from rules which fewer taught."""
+        where they do not, or cannot be read. A hundred tickets can teach good rules, yet too little about how far to trust
+        them beside the model, since that is measured on rules that fewer tickets taught."""
         rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
         if not self.tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
             return None

@@ -25,7 +25,7 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
 
-HARDLY = 0.01  # the slope of a model's log-odds where rules decide: at most 28 apart, they decide between no two rules
+HARDLY = 0.01  # slope of a model's log-odds where rules decide: too small to outweigh a rule, enough to break a tie
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Stacker:
 
 def follow_rules(guidance: Guidance, right: float, tickets: int) -> Guidance:
     """``guidance`` whose verdicts are those of its rules as code, which are ``right`` for that share of as many ``tickets``
-    that did not teach them; what the model says only decides where they say nothing."""
+    that did not teach them; the model decides only where they say nothing."""
     share, labels = (right * tickets + 1) / (tickets + 2), guidance.labels  # Laplace
     weight = max(0.0, log(share * (len(labels) - 1) / (1 - share)))
     return replace(guidance, calibration=Calibration.of_labels(labels, HARDLY, [0.0] * len(labels), weight).rounded)

@@ -8,7 +8,7 @@ conditions that mend few tickets, a card - is taken if it costs less by more tha
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
 is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
-these are compared.
+these are compared; lists that are right nine times in ten give way to cards by three standard errors alone.
 """
 
 from __future__ import annotations
