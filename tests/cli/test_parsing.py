@@ -326,7 +326,6 @@ def test_a_text_that_yaml_takes_for_something_else_wants_quotes(
         (["--output.run_name", "a/b"], "output.run_name"),
         (["--gate.alpha", "3"], "gate.alpha"),
         (["--gate.fn_weight", "0"], "gate.fn_weight"),
-        (["--gate.removal_margin", "1"], "gate.removal_margin"),
         (["--budget.tokens", "0"], "budget.tokens"),
         (["--early_stop.patience", "0"], "early_stop.patience"),
         (["--distill.size=-1"], "distill.size"),

@@ -53,7 +53,7 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
         known[mission] = {ticket.key: ticket for ticket in own}
         pending = [Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own]
         seen = [Case(ticket, draw(st.booleans()), draw(TEXT)) for ticket in own if draw(st.booleans())]
-        counts = {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "idle_bundles", "distilled")}
+        counts = {name: draw(COUNT) for name in ("bundles", "idle_epochs", "idle_bundles", "distilled")}
         guidance = guidances(st.just(mission))
         missions[mission] = MissionState(
             guidance=draw(guidance),
@@ -97,7 +97,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
     record = Record(ticket, 1, 2, 3, Answers("g::fail", 9, ()), Selection(None, "", None, 0.0, True, False, "why"))
     mission = MissionState(
         guidance,
-        Budget((0.1, 0.2, 0.3), 0.4, 0.5),
+        Budget((0.1, 0.2, 0.3)),
         (record,),
         True,
         {"g::fail": Case(ticket, True, "so")},
@@ -106,7 +106,6 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
         {"val": (1, Tally(2))},
         {"g::fail": 0.5},
         (("digest", 2), ("other", 0)),
-        4,
         True,
         5,
         7,

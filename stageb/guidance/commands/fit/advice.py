@@ -225,7 +225,7 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
             f"a wrong {rare}, say so: --{worth} 20 (docs/guides/rare.md)."
         )
     yield from _advise_on_edits(attempts)
-    if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.edits):
+    if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.tried):
         yield "The rules seem better without a proof: gate.provisional keep keeps them, marked."
     if config.guidance.path is None:
         yield (
@@ -235,14 +235,14 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
 
 
 def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
-    refused, tried = sum(attempts.refused.values()), len(attempts.edits)
+    refused, tried = sum(attempts.refused.values()), len(attempts.tried)
     if refused and refused >= MANY * (refused + tried):
         why = explain_refusals(attempts.refused)[0][0]
         yield (
             f"{refused:,} proposals could not be used, most of them since they {why}: let a larger model propose "
             "(reflection.model), or raise reflection.num_proposals."
         )
-    ends = Counter(each.outcome for each in attempts.edits)
+    ends = Counter(each.outcome for each in attempts.tried)
     if tried and ends["turns no evidence"] >= MANY * tried:
         yield (
             f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} fixed none of the tickets they were made for: "
