@@ -172,7 +172,7 @@ def test_all_columns_that_are_missing_are_told_at_once_with_the_keys_that_name_t
         'no column "mission" (columns.mission), "group_id" (columns.group_id), "label" (columns.label), '
         '"State" (columns.texts), did you mean "state"?; there are part, state'
     )
-    assert [key in remedy for key in ("mission_name=TEXT", "group_id=null", "label=NAME", "texts=NAME")] == [True] * 4
+    assert [key in remedy for key in ("mission_name TEXT", "group_id null", "label=NAME", "texts=NAME")] == [True] * 4
 
 
 @pytest.mark.parametrize(("first", "second"), [("Seal", "SEAL"), ("Köln", "Ko\u0308ln"), ("Seal  state", "Seal state")])
