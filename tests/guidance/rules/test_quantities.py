@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
-from stageb.guidance.rules.quantities import clean_value, fold_value, parse_quantity
-from stageb.guidance.rules.reading import Reading, read_content
+from stageb.guidance.rules.reading import Reading, clean_value, fold_value, parse_quantity, read_content
 
 NAMES = ("Seal", "No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Remarks", "A is B")
 TEXTS = st.text(st.sampled_from("ab ;,|=:：；，。\n.5"), max_size=12)
