@@ -20,7 +20,7 @@ from pathlib import Path
 from stageb import __version__
 from stageb.cli import registry
 from stageb.cli.parsing import ParsedCommand, parse, parse_run, parse_tool
-from stageb.errors import FRESH, ConfigError, InputError, StagebError, shown
+from stageb.errors import CALLER, ConfigError, InputError, StagebError, shown
 from stageb.job import lifetime, process
 from stageb.store import disk
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; without ``arguments`` that of this process."""
     if arguments is None:
         return script(sys.argv[1:])
-    FRESH.set(os.environ.get(FRESH.name, "--fresh"))  # a function of Python, such as ``fit``, may have begun this process
+    CALLER.set(os.environ.get(CALLER.name, "shell"))  # a function of Python, such as ``fit``, may have begun this process
     try:
         lifetime.accept_signals()
         try:

@@ -20,9 +20,22 @@ def shown(text: str, limit: int | None = None) -> str:
     return text if limit is None or len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-FRESH = ContextVar("STAGEB_FRESH", default="--fresh")  # how the caller asks to begin anew, as remedies write it
-IN_PYTHON = "fresh=True"
+CALLER = ContextVar("STAGEB_CALLER", default="shell")  # or IN_PYTHON: who is to follow remedies
+IN_PYTHON = "python"
 FEW = 3  # equal faults that are told one by one
+
+
+def write_option(key: str, value: object = True) -> str:
+    """How the caller gives ``key`` a value, as remedies write it: ``--fresh``, ``--gate.fp_weight 20`` and ``--columns
+    passes=WORD,fails=WORD`` in a shell; ``fresh=True``, ``gate={'fp_weight': 20}``, ... in Python."""
+    name, *inner = key.split(".")
+    if CALLER.get() == IN_PYTHON:
+        for part in reversed(inner):
+            value = {part: value}
+        return f"{name}={value!r}"
+    if isinstance(value, dict):
+        value = ",".join(f"{part}={each}" for part, each in value.items())
+    return f"--{key}" if value is True else f"--{key} {'null' if value is None else value}"
 
 
 class StagebError(Exception):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from programs.shell import Shell
 
-from stageb.errors import FRESH
+from stageb.errors import CALLER
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
@@ -43,9 +43,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(autouse=True)
 def speaks_to_a_command_line() -> Iterator[None]:
     """Remedies do, until a test calls a function as a program does."""
-    before = FRESH.set("--fresh")
+    before = CALLER.set("shell")
     yield
-    FRESH.reset(before)
+    CALLER.reset(before)
 
 
 @pytest.fixture(scope="session")

@@ -37,8 +37,8 @@ ROOMS = {
     "engines": ({"config", "protocol"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
-FILES = 240
-LINES = {"stageb": 46_557, "stageb/guidance": 21_487}
+FILES = 239
+LINES = {"stageb": 46_280, "stageb/guidance": 21_197}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
@@ -149,7 +149,7 @@ STAGES = {
         "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/forms "
         "rules/evidence rules/fields rules/reading rules/expression rules/vocabulary rules/parse "
         "rules/judge learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
-        "learning/gate/decide learning/gate/pruning commands/use/rows"
+        "learning/gate/decide commands/use/rows"
     ).split(),
     "two_channel": (
         "boxes/text boxes/metrics boxes/augmentation learning/targets learning/losses learning/packing learning/schedule"

@@ -1,4 +1,6 @@
-from stageb.errors import BadInputError, BadLine, ConfigError
+import pytest
+
+from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, ConfigError, write_option
 
 
 def test_every_bad_line_is_one_line_that_a_terminal_shows_as_it_is() -> None:
@@ -33,3 +35,18 @@ def test_a_config_error_shows_a_long_value_in_part() -> None:
     assert len(str(error)) < 300
     assert str(error).endswith("999...: a whole number")
     assert str(ConfigError("a.质\n", "质量", "x")) == "config: a.质\\n: '质量': x"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "in_a_shell", "in_python"),
+    [
+        ("fresh", True, "--fresh", "fresh=True"),
+        ("gate.fp_weight", 20, "--gate.fp_weight 20", "gate={'fp_weight': 20}"),
+        ("columns.group_id", None, "--columns.group_id null", "columns={'group_id': None}"),
+        ("columns", {"a": "X", "b": "Y"}, "--columns a=X,b=Y", "columns={'a': 'X', 'b': 'Y'}"),
+    ],
+)
+def test_options_are_written_as_the_caller_gives_them(key: str, value: object, in_a_shell: str, in_python: str) -> None:
+    assert write_option(key, value) == in_a_shell
+    CALLER.set(IN_PYTHON)
+    assert write_option(key, value) == in_python

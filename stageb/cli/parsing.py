@@ -23,7 +23,7 @@ from stageb.cli import registry
 from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted
 from stageb.cli.registry import Loop, Tool
 from stageb.config import LearningConfig
-from stageb.errors import FRESH, IN_PYTHON, BadInputError, BadLine, ConfigError, InputError, shown
+from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.settings import inner_of, section_of
 from stageb.store import trust
 from stageb.untrusted import strict_yaml
@@ -95,7 +95,7 @@ def draft_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -
 
     Raises ``InputError`` as ``parse`` does.
     """
-    FRESH.set(IN_PYTHON)
+    CALLER.set(IN_PYTHON)
     given = {key: value for key, value in keywords.items() if key != "config"}
     try:
         plain = json.loads(json.dumps(given, default=_plain))

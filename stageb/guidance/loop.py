@@ -171,21 +171,11 @@ def learn_whole(run: FitRun, state: State, name: str) -> Dialogue[State]:
     return run.record_reflection(state, bundle, reflection, learnt, mission)
 
 
-def prune(run: FitRun, state: State, name: str) -> Dialogue[State]:
-    """Search for a rule of a mission that earns nothing, and remove it."""
-    before, tools = state.missions[name], run.tools(name)
-    run.progress.show_activity(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
-    removal, learnt = yield from steps.seek_removal(before, tools)
-    return run.record_removal(state, removal, learnt, steps.apply_removal(before, removal, learnt, tools))
-
-
 def end_epoch(run: FitRun, state: State, epoch: int, name: str) -> Dialogue[State]:
-    """End a mission's epoch: learn from the remaining records, search for an idle rule, count idle epochs."""
+    """End a mission's epoch: learn from the remaining records, count idle epochs."""
     if run.schedule.close(epoch, name) <= state.done:
         return state
     state = yield from learn(run, state, name, 1)
-    if transitions.may_prune(state, name, run.config):
-        state = yield from prune(run, state, name)
     return run.record_epoch(state, epoch, transitions.after_epoch(state.missions[name]))
 
 

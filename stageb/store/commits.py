@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stageb.errors import FRESH, InputError, JournalError, shown
+from stageb.errors import InputError, JournalError, shown, write_option
 from stageb.store import disk
 from stageb.store.trust import file_of
 
@@ -121,7 +121,7 @@ def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str
 
 def anew() -> str:
     """The remedy for what cannot be resumed."""
-    return f"give {FRESH.get()} to set it aside and begin anew"
+    return f"give {write_option('fresh')} to set it aside and begin anew"
 
 
 def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: tuple[str, ...] = ()) -> None:

@@ -25,7 +25,7 @@ VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])
 def budgets() -> st.SearchStrategy[Budget]:
     """What was spent, or what is left: any chances."""
     chance = st.floats(0, 1)
-    return st.builds(Budget, st.tuples(*[chance] * FOLDS), chance, chance)
+    return st.builds(Budget, st.tuples(*[chance] * FOLDS))
 
 
 @st.composite

@@ -83,7 +83,7 @@ def read(place: Path, task: Task) -> Learnt:
     ]
     decisions = rows(place / "reflection.jsonl")
     costs = [(row["guidance_step"], 1) for row in learning if row["decode"] != BY_RULES]
-    costs += [(row["guidance_step_before"], row.get("judged", 0)) for row in decisions]  # a removal counts no evidence
+    costs += [(row["guidance_step_before"], row["judged"]) for row in decisions]
     costs += [(row["guidance_step_before"], row["gate"]["judged"]) for row in decisions if row["gate"]]
     spent = sum(cost for _, cost in costs)
     points = [Point(0, task.first)]

@@ -10,9 +10,7 @@ the way; the share that a test of fixed size, McNemar's in its exact form at the
 many tickets that one needs, fixed in advance, to accept 90 % of such edits. Rows without gain count false acceptances.
 
 Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the start and after a good one;
-how often one of several does that go on from each other's guidance, on the same tickets; and what the rules that a run lets
-go cost in truth. Some of these are idle but for noise: leaving such a rule out turns that share of the tickets right, and as
-many wrong.
+and how often one of several does that go on from each other's guidance, on the same tickets.
 """
 
 from __future__ import annotations
@@ -51,15 +49,6 @@ FAILED = 4  # tests before the later one, of edits that the folds taught in turn
 TRAIN = (180, 360, 768, 1536)  # tickets of a simulated run
 BUNDLES = 24  # of worthless edits
 CHAIN = (1, 2, 4, 8)  # runs that go on from each other
-RULES = (
-    (0.0, 0.0),
-    (0.0, 0.005),
-    (0.0025, 0.0),
-    (0.005, 0.0),
-    (0.01, 0.0),
-    (0.02, 0.0),
-)  # what each is worth, and its noise
-REMOVED_ON = 1024  # tickets
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,46 +254,6 @@ def chains_table(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def of_removals(runs: int) -> list[dict[str, Any]]:
-    """A row for each kind of rule: runs in which all rules are of that kind."""
-    rows = []
-    for cost, noise in RULES:
-        ran = [simulated.removals(stream("removals", run), REMOVED_ON, cost, noise) for run in range(runs)]
-        rows.append(
-            {
-                "cost": cost,
-                "noise": noise,
-                "runs": runs,
-                "first_let_go": sum(first for first, _, _ in ran),
-                "let_go": fmean(gone for _, gone, _ in ran),
-                "cost_mean": fmean(lost for _, _, lost in ran),
-                "cost_most": max(lost for _, _, lost in ran),
-                "over_margin": sum(lost > simulated.CONFIG.removal_margin for _, _, lost in ran),
-            }
-        )
-    return rows
-
-
-def removals_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of ``of_removals``, as Markdown."""
-    head = ["a rule is worth, %", "noise, %", "first search lets one go, %", "rules let go, a run"]
-    return table(
-        [*head, "their true cost: mean, %", "most, %", "runs over the margin"],
-        [
-            [
-                f"{100 * r['cost']:g}",
-                f"{100 * r['noise']:g}",
-                percent(r["first_let_go"] / r["runs"]),
-                f"{r['let_go']:.2f}",
-                f"{100 * r['cost_mean']:.2f}",
-                f"{100 * r['cost_most']:.2f}",
-                f"{r['over_margin']} of {r['runs']}",
-            ]
-            for r in rows
-        ],
-    )
-
-
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
@@ -320,7 +269,6 @@ def main(arguments: Sequence[str]) -> int:
         "test": of_the_test(given.runs, given.tickets),
         "noise": of_noise(given.worlds),
         "chains": of_chains(given.worlds),
-        "removals": of_removals(given.worlds),
     }
     text = "\n".join(
         [
@@ -331,8 +279,6 @@ def main(arguments: Sequence[str]) -> int:
             noise_table(results["noise"]),
             f"Runs that go on from each other's guidance on the same tickets, {BUNDLES} such bundles each:\n",
             chains_table(results["chains"]),
-            f"Rules that could go, {REMOVED_ON} tickets, margin {100 * simulated.CONFIG.removal_margin:g} %:\n",
-            removals_table(results["removals"]),
         ]
     )
     print(text)

@@ -15,8 +15,6 @@ from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
 from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
-from stageb.guidance.learning.gate.pruning import prune
-from stageb.guidance.learning.steps import CREDITED_ON
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.config import GateConfig, SplitConfig
 from stageb.guidance.words.types import FOLDS, Guidance, Judgement, Rule, Ticket
@@ -29,8 +27,6 @@ BUDGET = budget_per_mission(CONFIG, 1)
 AT_ONCE = 0.8  # share of the tickets that is train, where code judges
 ERROR = 0.3  # share of the tickets judged wrong without a rule
 EDITS = 8  # of a bundle
-RULES = 12  # that could go
-SEARCHES = 16  # for a rule that can
 
 
 class Turns(NamedTuple):
@@ -40,7 +36,6 @@ class Turns(NamedTuple):
     mends: float
     breaks: float
     knows: frozenset[int] = frozenset()  # tickets that it judges right, since it was made from them
-    left_out: bool = False  # whether it is leaving the rule out that does so
 
 
 @dataclass
@@ -61,7 +56,7 @@ class World:
     def right(self, guidance: Guidance, positions: Sequence[int]) -> list[bool]:
         """Whether tickets are judged right: each rule in turn may change that."""
         held = {rule.text for rule in guidance.rules}
-        acting = [turns for name, turns in self.rules.items() if (name in held) != turns.left_out]
+        acting = [turns for name, turns in self.rules.items() if name in held]
         return [self._right(acting, position) for position in positions]
 
     def _right(self, acting: Sequence[Turns], position: int) -> bool:
@@ -197,24 +192,3 @@ def worthless(key: int, number: int, each: int, wrong: float, shown: frozenset[i
     name = stream(key, "worthless", number, each)
     mends = (0.05, 0.2, 0.5, 0.9)[each % 4]
     return Turns(name, mends, mends * wrong / (1 - wrong), shown)
-
-
-def removals(key: int, pool: int, cost: float, noise: float, searches: int = SEARCHES) -> tuple[bool, int, float]:
-    """A run of searches for rules that can go, on so many tickets, where each rule is worth ``cost`` of accuracy, and
-    leaving it out turns a share ``noise`` of the tickets either way beside. Whether the first search let one go, how many
-    went, and what all of them cost in truth."""
-    made, guidance = world(key, CREDITED_ON + pool), START
-    for number in range(RULES):
-        breaks, mends = (cost + noise) / (1 - ERROR), noise / ERROR
-        guidance = made.plus(guidance, Turns(stream(key, "rule", number), mends, breaks, left_out=True))
-    others = whole_groups(range(CREDITED_ON, CREDITED_ON + pool), made.tickets)
-    first, left = False, BUDGET
-    for number in range(searches):
-        judge = Judge(made.tickets, CONFIG, guidance, {})
-        gate = Gate(judge, range(CREDITED_ON), CONFIG.race_chunk, others, LOOK)
-        removal = made.answer(prune(guidance, "P", gate, left))
-        left = removal.left
-        if removal.winner:
-            guidance, first = removal.winner.guidance, first or number == 0
-    gone = RULES + 1 - len(guidance.rules)
-    return first, gone, gone * cost

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
-from stageb.errors import FRESH, ConfigError, InputError, shown
+from stageb.errors import ConfigError, InputError, shown, write_option
 from stageb.guidance.rules.prompts import REASON, VERDICT, Words, verdict_lines
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import (
@@ -161,7 +161,7 @@ def check_readable(candidates: Sequence[Candidate], most: float, words: Words, k
     remedy = _BEGUN if words.begin and "prompt.prefill" in _REMEDIES[fault] else _REMEDIES[fault]
     raise UnreadableError(
         f"{len(faulty)} of the first {len(candidates)} answers cannot be read ({count} of them: {fault}), so {loss}. "
-        f"One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew ({FRESH.get()}); "
+        f"One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew ({write_option('fresh')}); "
         f"{key} says how many may be unreadable"
     )
 

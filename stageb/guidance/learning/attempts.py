@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.learning.reflection_file import ACCEPTED, EditEntry, LearningRow, PruningRow, RaceEntry, ReflectionRow
+from stageb.guidance.learning.reflection_file import ACCEPTED, EditEntry, RaceEntry, ReflectionRow
 from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 
 UNTESTED = "applied untested"
@@ -24,14 +24,13 @@ class Attempt:
     """One edit, and how far it came."""
 
     place: int  # which reflection of the run it is of, from 1
-    name: str  # R3, or P2 for a search for idle rules
+    name: str  # R3
     outcome: str  # one of OUTCOMES
     operations: tuple[Operation, ...]
     times: int  # answers that proposed it
     turned: tuple[int, int] | None  # of the tickets that it names: turned, named; None where it was not asked
     race: RaceEntry | None  # None where it did not race
     test: Mapping[str, Any] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth
-    step: int  # of the guidance that it was made for
     estimate: Estimate | None = None  # of what was learnt at once
 
     @property
@@ -43,43 +42,27 @@ class Attempt:
             return float((self.race.won - self.race.lost) / self.race.tickets)
         return None
 
-    @property
-    def is_removal(self) -> bool:
-        """Whether it comes from a search for rules that can go: then it need not be better."""
-        return self.name.startswith("P")
-
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """What a mission's reflections came to."""
 
-    reflections: int  # bundles reflected on, and searches for idle rules
+    reflections: int  # bundles reflected on
     tried: tuple[Attempt, ...]  # in their order
     idle: Mapping[str, int]  # why reflections had nothing to try, and how many
     refused: Mapping[str, int]  # why what answers said was not used, and how often
-    earned: tuple[tuple[int, Mapping[str, float], int], ...]  # (guidance step, rule -> what it earns, tickets), per search
     budget: tuple[float, float] | None  # the mission's false-acceptance budget, and what is left of it; None without a gate
-
-    @property
-    def edits(self) -> list[Attempt]:
-        """Those that reflections proposed; the others let go of rules."""
-        return [each for each in self.tried if not each.is_removal]
 
     @property
     def outcomes(self) -> list[tuple[str, int]]:
         """How many edits came how far, the furthest first."""
-        counts = Counter(each.outcome for each in self.edits)
+        counts = Counter(each.outcome for each in self.tried)
         return [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
 
     @property
     def accepted(self) -> list[Attempt]:
-        """Those that changed the guidance, rules that went included."""
+        """Those that changed the guidance."""
         return [each for each in self.tried if each.outcome in APPLIED]
-
-    @property
-    def gone(self) -> int:
-        """Searches for idle rules that found one."""
-        return sum(each.is_removal for each in self.accepted)
 
     @property
     def others(self) -> list[Attempt]:
@@ -94,7 +77,7 @@ def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
     return [each for each in some if id(each) in kept]
 
 
-def list_attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
+def list_attempts(rows: Sequence[ReflectionRow]) -> Attempts:
     """What rows of reflection.jsonl say."""
     tried: list[Attempt] = []
     idle: Counter[str] = Counter()
@@ -105,24 +88,18 @@ def list_attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
         refused.update(each.reason for proposal in row.proposals for each in proposal.refused)
         if not mine:
             none = "no usable edit was proposed" if row.proposals else NO_CANDIDATE
-            idle[(row.why_not if isinstance(row, ReflectionRow) else "") or none] += 1
-    earned = tuple((row.step_before, row.credits, _count_raced(row)) for row in rows if isinstance(row, PruningRow))
+            idle[row.why_not or none] += 1
     gates = [row.gate for row in rows if row.gate]
     budget = (gates[0].budget_before, gates[-1].budget_after) if gates else None
-    return Attempts(len(rows), tuple(tried), idle, refused, earned, budget)
+    return Attempts(len(rows), tuple(tried), idle, refused, budget)
 
 
-def _count_raced(row: LearningRow) -> int:
-    """Train tickets that the edits of a row were compared on."""
-    return max((edit.race.tickets for edit in row.gate.edits), default=0) if row.gate else 0
-
-
-def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
-    name, step = row.reflection_id, row.step_before
+def _parse_attempts(place: int, row: ReflectionRow) -> list[Attempt]:
+    name = row.reflection_id
     if row.gate is None:
         if row.applied is None:
             return []
-        return [Attempt(place, name, UNTESTED, row.operations, 1, None, None, None, step)]
+        return [Attempt(place, name, UNTESTED, row.operations, 1, None, None, None)]
     return [
         Attempt(
             place=place,
@@ -133,7 +110,6 @@ def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
             turned=(edit.evidence.turned, edit.evidence.tickets) if _has_answered(edit) else None,
             race=edit.race if edit.race.tickets else None,
             test=edit.test,
-            step=step,
             estimate=edit.estimate,
         )
         for edit in row.gate.edits
@@ -200,17 +176,12 @@ def count_of(n: int, what: str) -> str:
 
 
 def name_reflection(name: str) -> str:
-    """``R3``: reflection 3; ``P2``: the search for rules that bring nothing at step 2."""
-    found = re.fullmatch(r"([RP])(\d+)", name)
-    if not found:
-        return name
-    return f"reflection {found[2]}" if found[1] == "R" else f"search for idle rules at step {found[2]}"
+    """``R3``: reflection 3."""
+    return re.sub(r"^R(?=\d+$)", "reflection ", name)
 
 
 def name_outcome(attempt: Attempt) -> str:
     """The outcome of an edit, in a word or two."""
-    if attempt.is_removal:
-        return "rule removed" if attempt.outcome == ACCEPTED else "rule stays"
     return OUTCOME_TEXTS[attempt.outcome]
 
 
@@ -240,9 +211,9 @@ def name_last_stage(attempts: Attempts) -> str:
     """Which stage stopped a run that has learnt nothing: how far the edit came that came furthest, or why none was tried."""
     if not attempts.reflections:
         return "nothing was reflected on"
-    if not attempts.edits:
+    if not attempts.tried:
         return f"no edit was tried: {'; '.join(_why_nothing(attempts))}"
-    (best,) = keep_furthest(attempts.edits, 1)
+    (best,) = keep_furthest(attempts.tried, 1)
     stage = STAGES[best.outcome]
     if best.estimate:
         stage += f" ({describe_estimate(best.estimate)})"
@@ -274,12 +245,9 @@ def describe_provisional(rules: Sequence[Rule]) -> list[str]:
     ]
 
 
-def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool = False) -> str:
-    """What one reflection, or search for idle rules, tried, and the outcome, in one line. ``attempts`` are those of the row;
-    ``is_weighed``: gains are weighed by unequal prices."""
-    if row.reflection_id.startswith("P"):
-        return _describe_search(attempts, is_weighed)
-    tried, accepted = attempts.edits, attempts.accepted
+def describe_reflection(attempts: Attempts, is_weighed: bool = False) -> str:
+    """What one reflection tried, and the outcome, in one line; ``is_weighed``: gains are weighed by unequal prices."""
+    tried, accepted = attempts.tried, attempts.accepted
     if not tried:
         return f"nothing to try: {'; '.join(_why_nothing(attempts))}"
     if not accepted:
@@ -296,14 +264,6 @@ def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool =
     if accepted[0].outcome == UNTESTED:
         return "an edit applied untested"
     return f"{count_of(len(tried), 'edit')} tried, one accepted{f': {gain}' if gain else ''}"
-
-
-def _describe_search(attempts: Attempts, is_weighed: bool) -> str:
-    rules = count_of(len(attempts.tried), "rule")
-    if attempts.accepted:
-        gain = describe_gain(attempts.accepted[0], is_weighed)
-        return f"{rules} looked at, one brings nothing and goes{f': {gain}' if gain else ''}"
-    return f"{rules} looked at, none could be shown to be idle"
 
 
 def _why_nothing(attempts: Attempts) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``reflection.jsonl``, read: a row for each bundle that was reflected on, and for each search for idle rules."""
+"""``reflection.jsonl``, read: a row for each bundle that was reflected on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACCEPTED = "accepted"  # the outcome of the edit that the gate let through
 
 @dataclass(frozen=True, slots=True)
 class ProposalEntry:
-    """One answer of the model that reflects; of a search, one rule left out."""
+    """One answer of the model that reflects."""
 
     proposal: int  # its number among those of the row
     operations: tuple[Operation, ...]  # what can be used of it
@@ -64,16 +64,17 @@ class GateEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class LearningRow:
-    """What both kinds of row say."""
+class ReflectionRow:
+    """A bundle that was reflected on."""
 
-    reflection_id: str  # R1, R2, ... for bundles; P3 for a search for idle rules at step 3
+    reflection_id: str  # R1, R2, ...
     epoch: int | None  # from 1; None where the run's files are older than this figure
     step_before: int  # of the guidance that was to be edited
     step_after: int  # one more where an edit was applied
     proposals: tuple[ProposalEntry, ...]  # what was proposed
     gate: GateEntry | None  # None without a gate
     applied: tuple[int, ...] | None  # the proposals that changed the guidance, by ascending number; None where nothing did
+    why_not: str  # why nothing was asked; empty where something was
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -101,37 +102,19 @@ class LearningRow:
         return tuple(operation for number in proposals for operation in known[number])
 
 
-@dataclass(frozen=True, slots=True)
-class ReflectionRow(LearningRow):
-    """A bundle that was reflected on."""
-
-    why_not: str  # why nothing was asked; empty where something was
-
-
-@dataclass(frozen=True, slots=True)
-class PruningRow(LearningRow):
-    """A search for rules that earn nothing."""
-
-    credits: Mapping[str, float]  # what leaving each rule out would cost, in accuracy as the gate weighs it
-
-
-def parse_row(row: Mapping[str, Any]) -> ReflectionRow | PruningRow:
+def parse_row(row: Mapping[str, Any]) -> ReflectionRow:
     """A row of ``reflection.jsonl``. Raises ``LookupError``, ``TypeError``, ``ValueError`` or ``AttributeError`` for what no
     run writes."""
-    common: dict[str, Any] = {
-        "reflection_id": str(row["reflection_id"]),
-        "epoch": row.get("epoch"),
-        "step_before": int(row["guidance_step_before"]),
-        "step_after": int(row["guidance_step_after"]),
-        "proposals": tuple(map(_parse_proposal, row["proposals"])),
-        "gate": GateEntry(**{**gate, "edits": tuple(map(_parse_edit, gate["edits"]))}) if (gate := row["gate"]) else None,
-        "applied": tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
-    }
-    parsed: ReflectionRow | PruningRow
-    if "credits" in row:
-        parsed = PruningRow(**common, credits=dict(row["credits"]))
-    else:
-        parsed = ReflectionRow(**common, why_not=row["why_not"])
+    parsed = ReflectionRow(
+        reflection_id=str(row["reflection_id"]),
+        epoch=row.get("epoch"),
+        step_before=int(row["guidance_step_before"]),
+        step_after=int(row["guidance_step_after"]),
+        proposals=tuple(map(_parse_proposal, row["proposals"])),
+        gate=GateEntry(**{**gate, "edits": tuple(map(_parse_edit, gate["edits"]))}) if (gate := row["gate"]) else None,
+        applied=tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
+        why_not=row["why_not"],
+    )
     parsed.operations_of(parsed.applied or ())  # which it must hold
     return parsed
 

@@ -183,7 +183,6 @@ class MissionState:
     merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
     failed: tuple[tuple[str, int], ...] = ()  # what failed a test under the present guidance: the edited one's digest, and
     #   the fold that taught it, which does not teach it again
-    pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
     idle_bundles: int = 0  # the same
@@ -216,7 +215,7 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
-_PLAIN_FIELDS = "again bundles merits pruned_step changed idle_epochs idle_bundles distilled".split()  # JSON data already
+_PLAIN_FIELDS = "again bundles merits changed idle_epochs idle_bundles distilled".split()  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:
@@ -246,7 +245,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
         failed=tuple((name, fold) for name, fold in body["failed"]),
-        left=Budget.of(body["left"]),
+        left=Budget(tuple(body["left"]["edits"])),
         **{field: body[field] for field in _PLAIN_FIELDS},
     )
 

@@ -18,7 +18,6 @@ from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
-from stageb.guidance.learning.gate.pruning import Removal, prune
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
@@ -42,7 +41,6 @@ from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Judg
 from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
-CREDITED_ON = 96  # tickets that say what each rule earns
 LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
 NO_ROOM = "no room: the rules would be beyond reflection.max_rules or reflection.max_guidance_tokens"
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
@@ -226,30 +224,27 @@ def gate_edits(mission: MissionState, bundle: Bundle, drafts: Drafts, tools: Too
 
 
 def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
-    """The mission after a bundle. One that led to an accepted edit is followed by another at once if there is a gate, whose
-    test has just judged most of the tickets that it takes."""
-    mission = replace(mission, failed=(*mission.failed, *learnt.failed))
-    taught = learnt.decision.winner is not None
-    again = mission.again or (taught and tools.config.has_gate)
-    idle = 0 if taught else mission.idle_bundles + 1
-    mission = replace(_apply_decision(mission, learnt, tools), changed=mission.changed or taught, again=again)
-    return replace(mission, idle_bundles=idle)
-
-
-def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal, GateResult]]:
-    """Search for a rule that can be removed."""
-    gate = make_gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
-    pruning = prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
-    removal, verdicts = yield from ask_once(pruning, known_verdicts(mission, tools))
-    decision = Decision(removal.tried, removal.left.removals, removal.winner)
-    return removal, GateResult(decision, removal.left, verdicts)
-
-
-def apply_removal(mission: MissionState, removal: Removal, learnt: GateResult, tools: Tools) -> MissionState:
-    """The mission after a search for idle rules. A removal does not count as an accepted edit, so it starts no new
-    bundle."""
-    searched = mission.pruned_step if removal.winner else mission.guidance.step
-    return replace(_apply_decision(mission, learnt, tools), pruned_step=searched)
+    """The mission after a bundle, with its new guidance, if there is one, and what was spent. Under new guidance, wrong
+    tickets may be right and failed edits may pass, so what is known of them is reset. An accepted edit is followed by
+    another bundle at once if there is a gate, whose test has just judged most of the tickets that this takes."""
+    winner = learnt.decision.winner
+    most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
+    # Of what was judged, what may be asked again: without a limit it would only grow.
+    asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
+    seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
+    asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
+    judged = learnt.verdicts.of(winner.guidance if winner else mission.guidance)
+    merits = {tools.tickets[i].key: merit for i, merit in judged.items() if i in asked_again}
+    spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
+    mission = replace(mission, left=learnt.left, merits=merits)
+    if winner is None:
+        guidance, failed = mission.guidance, (*mission.failed, *learnt.failed)
+        return replace(
+            mission, guidance=replace(guidance, spent=spent), failed=failed, idle_bundles=mission.idle_bundles + 1
+        )
+    guidance = note_tickets(sign_rules(winner.guidance, split_seed(tools.config)), tools.tickets, tools.splits)
+    mission = replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=(), idle_bundles=0)
+    return replace(mission, changed=True, again=mission.again or tools.config.has_gate)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
@@ -285,25 +280,6 @@ def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dic
     return {key: case if case and not is_touched(reading(case.ticket)) else None for key, case in mission.seen.items()}
 
 
-def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
-    """The mission with its new guidance, if there is one, and what was spent. Under new guidance, wrong tickets may be right
-    and failed edits may pass, so what is known of them is reset."""
-    winner = learnt.decision.winner
-    most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
-    # Of what was judged, what may be asked again: without a limit it would only grow.
-    asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
-    seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
-    asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
-    judged = learnt.verdicts.of(winner.guidance if winner else mission.guidance)
-    merits = {tools.tickets[i].key: merit for i, merit in judged.items() if i in asked_again}
-    spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
-    mission = replace(mission, left=learnt.left, merits=merits)
-    if winner is None:
-        return replace(mission, guidance=replace(mission.guidance, spent=spent))
-    guidance = note_tickets(sign_rules(winner.guidance, split_seed(tools.config)), tools.tickets, tools.splits)
-    return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
-
-
 def choose_demonstrations(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Guidance:
     """``guidance`` with demonstrations from these cases, if any are to be shown."""
     room = tools.config.prompt.demonstration_tokens
@@ -336,7 +312,7 @@ def _calibrate_edits(
 
 
 def make_gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
-    """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold, as removals."""
+    """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold."""
     judge, chunk = make_judge(mission, tools), tools.config.gating.race_chunk
     return Gate(judge, race_on, chunk, tools.pool.groups_outside(taught_by), tools.look)
 

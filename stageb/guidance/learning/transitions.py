@@ -17,7 +17,6 @@ from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import UNCALIBRATED, Choice, Record, Round
 
 UNCHANGED = "unchanged"
-FEWEST_TO_PRUNE = 2  # rules beside the headline
 
 
 def why_ended(state: State, name: str, config: LoopConfig) -> str:
@@ -52,14 +51,6 @@ def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
     if config.reflection.scope == "all":
         return not why_ended(state, name, config)
     return (mission.again or len(mission.pending) >= size) and not why_ended(state, name, config)
-
-
-def may_prune(state: State, name: str, config: LoopConfig) -> bool:
-    """Whether to search a mission's guidance for idle rules: it has enough rules and has changed since the last search in
-    vain, and no budget or patience has ended everything that costs verdicts."""
-    mission = state.missions[name]
-    is_new = mission.pruned_step != mission.guidance.step and len(mission.guidance.rules) - 1 >= FEWEST_TO_PRUNE
-    return config.has_gate and is_new and why_ended(state, name, config) in ("", "early_stop.reflections")
 
 
 def why_skip(batch: Round, state: State, config: LoopConfig) -> str:

@@ -273,7 +273,7 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     metadata, labels = body.get("metadata", {}), tuple(body.get("labels", PASS_FAIL))
     rules = [Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()]
     rules.sort(key=(lambda rule: rule.key != HEADLINE_KEY) if has_labels(labels) else number)  # there the order decides
-    spent = Budget.of(body["spent"]) if "spent" in body else NOTHING
+    spent = Budget(tuple(map(float, body["spent"]["edits"]))) if "spent" in body else NOTHING
     demonstrations = tuple(
         Demonstration(**{**each, "per_image": tuple(each["per_image"].items())}) for each in body.get("demonstrations", ())
     )
@@ -345,12 +345,12 @@ def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> li
 
 def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """A share below 0 would give a run more to spend than ``gate.alpha``."""
-    spent, names = body.get("spent", asdict(NOTHING)), {each.name for each in fields(Budget)}
-    remedy = f'write {{"edits": [{", ".join(["0"] * FOLDS)}], "removals": 0, "margin": 0}} with what was spent, 0 to 1 each'
-    if not isinstance(spent, dict) or set(spent) != names or not isinstance(spent["edits"], list | tuple):
-        return [(("spent",), "spent: not an object of edits, removals and margin", remedy)]
-    shares = [*spent["edits"], spent["removals"], spent["margin"]]
-    if len(spent["edits"]) != FOLDS or not all(type(each) in (int, float) and 0 <= each <= 1 for each in shares):
+    spent = body.get("spent", asdict(NOTHING))
+    remedy = f'write {{"edits": [{", ".join(["0"] * FOLDS)}]}} with what was spent, 0 to 1 each'
+    if not isinstance(spent, dict) or set(spent) != {"edits"} or not isinstance(spent["edits"], list | tuple):
+        return [(("spent",), "spent: not an object of edits", remedy)]
+    shares = spent["edits"]
+    if len(shares) != FOLDS or not all(type(each) in (int, float) and 0 <= each <= 1 for each in shares):
         return [(("spent",), f"spent: {shares!r}", remedy)]
     return []
 

@@ -26,15 +26,21 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from stageb.errors import write_option
 from stageb.guidance.words.types import NAME_LENGTH, Ticket
 from stageb.store import disk
 
 Group = tuple[int, ...]
 """The positions of one group's tickets."""
 
-APART = "where tickets can say but a few different things, make each a case of its own: --columns.repeats apart"
 MANY = 4  # group_ids of a group in the mean: copies alone hardly make so many
 _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])")
+
+
+def advise_apart() -> str:
+    """What helps where equal tickets are no copies."""
+    apart = write_option("columns.repeats", "apart")
+    return f"where tickets can say but a few different things, make each a case of its own: {apart}"
 
 
 def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
@@ -99,7 +105,7 @@ class Repeats:
 
     def __str__(self) -> str:
         mixed = f" ({self.mixed:,} of them labelled both ways)" if self.mixed else ""
-        remedy = f"; {APART}" if self.is_coarse else ""
+        remedy = f"; {advise_apart()}" if self.is_coarse else ""
         return (
             f"{self.mission}: some tickets say the same, or are kept together, under several group_ids: the "
             f"{self.group_ids:,} group_ids of {self.tickets:,} tickets make {self.groups:,} groups{mixed}, and no split "

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
+from stageb.errors import write_option
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
 from stageb.guidance.rules.reading import POWER, clean_value, fold_text
 from stageb.guidance.words.columns import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
@@ -99,14 +100,23 @@ class Decimals:
 
 
 SHOWN = 4  # names of columns at either end
-SAY_WORDS = "columns.passes and columns.fails in the config: --columns passes=WORD,fails=WORD"
-_WAYS = {  # what a key may say
-    "mission": "mission=NAME, or mission_name=TEXT where all rows are of one mission",
-    "group_id": "group_id=NAME, or group_id=null where every row is a group of its own",
-    "together": "together=NAME, or leave it out",
-    "label": "label=NAME",
-    "texts": "texts=NAME,texts=OTHER, those that say what is seen",
-}
+
+
+def advise_words() -> str:
+    """Where a user says which words mean pass and fail."""
+    return f"columns.passes and columns.fails in the config: {write_option('columns', {'passes': 'WORD', 'fails': 'WORD'})}"
+
+
+def advise_columns(keys: Sequence[str]) -> str:
+    """How to name the columns that ``keys`` of the config's columns mean, and what they may say else."""
+    named = write_option("columns", dict.fromkeys(keys, "NAME"))
+    hints = {
+        "mission": f"{write_option('columns.mission_name', 'TEXT')} where all rows are of one mission",
+        "group_id": f"{write_option('columns.group_id', None)} where every row is a group of its own",
+        "together": "or leave together out",
+        "texts": "texts are those that say what is seen, one or several",
+    }
+    return "; ".join([f"name it in the config's columns, or by {named}", *filter(None, map(hints.get, keys))])
 
 
 def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
@@ -251,8 +261,7 @@ class Table:
             told = [f"{short(name)} (columns.{key}){hint_nearest(name, header)}" for key, name in missing]
             what = ", ".join(told) or "for the text"
             keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
-            remedy = f"name it in the config's columns, or by --columns: {'; '.join(_WAYS[key] for key in keys)}"
-            raise FaultError(f"no column {what}; there are {self._describe_header()}", remedy, line)
+            raise FaultError(f"no column {what}; there are {self._describe_header()}", advise_columns(list(keys)), line)
         _check_apart([name for name in texts if not is_image_column(name)], line)
         return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
 

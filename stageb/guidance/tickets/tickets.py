@@ -17,12 +17,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from stageb.errors import BadInputError, BadLine, InputError, StagebError
+from stageb.errors import BadInputError, BadLine, InputError, StagebError, write_option
 from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.splits import leave_out
-from stageb.guidance.tickets.tables import SAY_WORDS, Table, TableRow, find_verdict, table_lines
+from stageb.guidance.tickets.tables import Table, TableRow, advise_words, find_verdict, table_lines
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
@@ -112,9 +112,9 @@ def _set_aside(path: str, entry: Entry, fault: FaultError) -> BadRecord:
 
 def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
     """What to say of a label of a mission that has pass and fail alone."""
-    known = "write one of " + ", ".join([*columns.passes, *columns.fails]) + f", or correct {SAY_WORDS}"
+    known = "write one of " + ", ".join([*columns.passes, *columns.fails]) + f", or correct {advise_words()}"
     return FaultError(
-        f"label {short(label)}", known if _has_own_words(columns) else f'write "pass" or "fail", or set {SAY_WORDS}'
+        f"label {short(label)}", known if _has_own_words(columns) else f'write "pass" or "fail", or set {advise_words()}'
     )
 
 
@@ -135,7 +135,7 @@ def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[se
         if _has_own_words(columns) or len(others) < max(3, len(by_label)):
             strange.update(i for label in others for i in by_label[label])
         elif why := labels_fault(sorted(others)):
-            remedy = "correct them, or name the column of the right verdicts: --columns label=NAME"
+            remedy = f"correct them, or name the column of the right verdicts: {write_option('columns.label', 'NAME')}"
             faults.append(BadLine("tickets", 0, f"labels of mission {mission!r}: {why}", remedy))
     return strange, faults
 
@@ -208,7 +208,7 @@ def _make_ticket(
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if not isinstance(label, str) and (labelled or label is not None):
-        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {SAY_WORDS}')
+        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {advise_words()}')
     if label is not None and (why := label_fault(label)):
         raise FaultError(f"label {short(label)}", f"write {why}")
     summaries = _sort_summaries(row["per_image"], labelled)

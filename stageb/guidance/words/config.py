@@ -211,9 +211,8 @@ class GateConfig(Section, at="gate"):
 
     alpha: float = setting(0.05, Check(lambda chance: 0 < chance <= 0.5, "above 0, at most 0.5"))
     """A run's first change to its guidance is for the worse with a probability of at most this, however many edits it tries:
-    an edit that is no better, or a removed rule that costs more than its part of ``removal_margin``. One budget for all
-    tests; runs that start from the learnt guidance share it on the same tickets. For later changes this is measured, not
-    proven."""
+    an edit that is no better. One budget for all tests; runs that start from the learnt guidance share it on the same
+    tickets. For later changes this is measured, not proven."""
     pool_size: int = setting(1024, at_least(1))
     """Train tickets that test one edit, at most: whole groups, each counted once, none from the fold that taught it."""
     race_size: int = setting(64, at_least(1))
@@ -240,10 +239,6 @@ class GateConfig(Section, at="gate"):
     provisional: Literal["keep", "drop"] = "keep"
     """With reflection.scope all, what becomes of rules that seem better on tickets that did not teach them, but are not
     proven: kept, and marked as provisional, or dropped."""
-    removal_margin: float = setting(0.02, Check(lambda share: 0 < share < 1, "above 0, below 1"))
-    """Accuracy that all rules removed from a mission may cost together. A rule goes if hardly any loss is seen without it;
-    what it may still cost, as far as the tickets seen cannot rule it out, counts against this (0.6 % with 1,000 tickets,
-    none lost)."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +249,6 @@ class _NoGate(GateConfig):
     pool_size: int = 0
     race_size: int = 0
     judge_by: Literal["auto", "probability", "answer"] = "answer"
-    removal_margin: float = 0.0
 
     def __post_init__(self) -> None:
         """Nothing to check: these are no values of a user's."""

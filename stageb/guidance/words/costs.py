@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from stageb.errors import ConfigError, shown
+from stageb.errors import ConfigError, shown, write_option
 from stageb.guidance.words.types import PASS_FAIL, Verdict
 from stageb.runs.figures import wilson
 
@@ -186,7 +186,7 @@ def warn_of_constant(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     said = f"NO BETTER THAN ALWAYS {always['verdict'].upper()}: looking at no ticket would do as well"
     few = min(figures["classes"], key=lambda label: figures["classes"][label]["n"])
     if prices["fail"] == prices["pass"] and few == "fail" != always["verdict"]:
-        said += ". Where a missed failure costs more than a false alarm, say so: --gate.fp_weight 20"
+        said += f". Where a missed failure costs more than a false alarm, say so: {write_option('gate.fp_weight', 20)}"
     return said
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -149,37 +149,26 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An error budget of one mission, left or spent: probabilities of changing its guidance for the worse, and a margin."""
+    """An error budget of one mission, left or spent: probabilities of accepting an edit that is no better."""
 
-    edits: tuple[float, ...] = (0.0,) * FOLDS  # for tests of edits, by the fold that taught them
-    removals: float = 0.0  # for tests of rules that could go
-    margin: float = 0.0  # accuracy that removed rules may cost together; spent: what those removed may have cost
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Budget:
-        """The budget in ``plain``, as ``dataclasses.asdict`` and JSON leave it; integers, as people write them, are fine."""
-        return cls(tuple(map(float, plain["edits"])), float(plain["removals"]), float(plain["margin"]))
+    edits: tuple[float, ...] = (0.0,) * FOLDS  # by the fold that taught the edits
 
     @property
     def chance(self) -> float:
         """All probabilities together."""
-        return sum(self.edits) + self.removals
+        return sum(self.edits)
 
     def plus(self, other: Budget) -> Budget:
-        """The sum of both, field by field."""
-        return self._with(other, float.__add__)
+        """The sum of both, fold by fold."""
+        return Budget(tuple(map(float.__add__, self.edits, other.edits)))
 
     def less(self, spent: Budget) -> Budget:
-        """What is left after ``spent``, field by field, never below 0."""
-        return self._with(spent, lambda mine, its: max(0.0, mine - its))
+        """What is left after ``spent``, fold by fold, never below 0."""
+        return Budget(tuple(max(0.0, mine - its) for mine, its in zip(self.edits, spent.edits, strict=True)))
 
     def most(self, other: Budget) -> Budget:
-        """The larger of both, field by field."""
-        return self._with(other, max)
-
-    def _with(self, other: Budget, made_of: Callable[[float, float], float]) -> Budget:
-        edits = tuple(map(made_of, self.edits, other.edits))
-        return Budget(edits, made_of(self.removals, other.removals), made_of(self.margin, other.margin))
+        """The larger of both, fold by fold."""
+        return Budget(tuple(map(max, self.edits, other.edits)))
 
 
 NOTHING = Budget()

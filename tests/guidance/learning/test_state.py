@@ -6,7 +6,6 @@ from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.learning.state import (
     MissionState,
     Spent,
@@ -36,7 +35,6 @@ COUNT = st.integers(0, 10**6)
 ANSWERED = st.dictionaries(LINE, st.dictionaries(LINE, COUNT, max_size=2), max_size=2)
 TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)[:-1]), answered=ANSWERED)
 SPENT = st.builds(Spent, *(COUNT for _ in fields(Spent)))
-MISSED = st.fixed_dictionaries({"pass": COUNT, "fail": COUNT})
 TEXT = st.text(max_size=20)  # any text at all: raw answers hold everything
 CANDIDATES = st.builds(Candidate, COUNT, COUNT, st.floats(0, 2), TEXT, st.none() | VERDICT, TEXT, st.booleans(), COUNT)
 ANSWERS = st.builds(Answers, LINE, COUNT, st.lists(CANDIDATES, max_size=3).map(tuple), TEXT)
@@ -55,7 +53,7 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
         known[mission] = {ticket.key: ticket for ticket in own}
         pending = [Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own]
         seen = [Case(ticket, draw(st.booleans()), draw(TEXT)) for ticket in own if draw(st.booleans())]
-        counts = {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "idle_bundles", "distilled")}
+        counts = {name: draw(COUNT) for name in ("bundles", "idle_epochs", "idle_bundles", "distilled")}
         guidance = guidances(st.just(mission))
         missions[mission] = MissionState(
             guidance=draw(guidance),
@@ -99,7 +97,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
     record = Record(ticket, 1, 2, 3, Answers("g::fail", 9, ()), Selection(None, "", None, 0.0, True, False, "why"))
     mission = MissionState(
         guidance,
-        Budget((0.1, 0.2, 0.3), 0.4, 0.5),
+        Budget((0.1, 0.2, 0.3)),
         (record,),
         True,
         {"g::fail": Case(ticket, True, "so")},
@@ -108,7 +106,6 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
         {"val": (1, Tally(2))},
         {"g::fail": 0.5},
         (("digest", 2), ("other", 0)),
-        4,
         True,
         5,
         7,
@@ -125,11 +122,6 @@ def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[str, dict[str, Ti
     for mission in map(mission_to_plain, made[0].missions.values()):
         assert all(isinstance(record["ticket"], str) for record in mission["pending"])
         assert all([type(each) for each in case] == [bool, str] for case in mission["seen"].values())
-
-
-@given(ANSWERS)
-def test_answers_come_back_from_json(answers: Answers) -> None:
-    assert answers_from_plain(json.loads(json.dumps(answers_to_plain(answers)))) == answers
 
 
 # Tallies

@@ -180,7 +180,7 @@ def test_power_prints_and_writes_a_row_per_edit_and_level(
     assert text in capsys.readouterr().out
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     missions, tests = len(power.MISSIONS) * len(power.TURNS), 2 * (len(power.BROKEN) + 1)
-    assert len(rows) == 5 * 2 + missions + tests + 2 * len(power.TRAIN) + len(power.RULES) + 2 * len(power.CHAIN)
+    assert len(rows) == 4 * 2 + missions + tests + 2 * len(power.TRAIN) + 2 * len(power.CHAIN)
 
 
 def test_a_larger_mission_proves_more_and_a_smaller_budget_less() -> None:

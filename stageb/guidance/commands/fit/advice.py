@@ -12,6 +12,7 @@ from itertools import islice, pairwise
 from math import ceil
 from typing import Any
 
+from stageb.errors import write_option
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, count_of, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
@@ -80,7 +81,8 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
         worth = "fp_weight" if rare == "fail" else "fn_weight"
         yield (
             f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always {common} would score "
-            f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: --gate.{worth} 20"
+            f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: "
+            f"{write_option(f'gate.{worth}', 20)}"
         )
 
 
@@ -222,27 +224,27 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
         worth = "gate.fp_weight" if rare == "fail" else "gate.fn_weight"
         yield (
             f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a missed one costs more than "
-            f"a wrong {rare}, say so: --{worth} 20 (docs/guides/rare.md)."
+            f"a wrong {rare}, say so: {write_option(worth, 20)} (docs/guides/rare.md)."
         )
     yield from _advise_on_edits(attempts)
-    if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.edits):
+    if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.tried):
         yield "The rules seem better without a proof: gate.provisional keep keeps them, marked."
     if config.guidance.path is None:
         yield (
-            "Write a rule that you believe in, and start from it: --guidance.path rules.json; stageb evaluate says what it "
-            "is worth."
+            f"Write a rule that you believe in, and start from it: {write_option('guidance.path', 'rules.json')}; "
+            "stageb evaluate says what it is worth."
         )
 
 
 def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
-    refused, tried = sum(attempts.refused.values()), len(attempts.edits)
+    refused, tried = sum(attempts.refused.values()), len(attempts.tried)
     if refused and refused >= MANY * (refused + tried):
         why = explain_refusals(attempts.refused)[0][0]
         yield (
             f"{refused:,} proposals could not be used, most of them since they {why}: let a larger model propose "
             "(reflection.model), or raise reflection.num_proposals."
         )
-    ends = Counter(each.outcome for each in attempts.edits)
+    ends = Counter(each.outcome for each in attempts.tried)
     if tried and ends["turns no evidence"] >= MANY * tried:
         yield (
             f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} fixed none of the tickets they were made for: "
@@ -254,7 +256,7 @@ def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
     elif ends["dropped"]:
         yield (
             f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn once: raise gate.race_size, or "
-            "let code judge (--config frugal), where every train ticket teaches and tests."
+            f"let code judge ({write_option('config', 'frugal')}), where every train ticket teaches and tests."
         )
     if NO_CANDIDATE in attempts.idle:
         yield "Nothing in the tickets tells their labels apart: give columns or texts that do, or look for wrong labels."

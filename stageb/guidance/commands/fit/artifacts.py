@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stageb.guidance.learning.gate.decide import Decision, Trial
-from stageb.guidance.learning.gate.pruning import Removal
 from stageb.guidance.learning.gate.sequential import Test
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import (
@@ -190,18 +189,6 @@ def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
         "wrong": evidence.wrong,
         "right": evidence.right,
         "clues": [[clue.wrong, clue.right, clue_text(clue.conditions, WORDS["en"])] for clue in evidence.clues],
-    }
-
-
-def removal_row(before: MissionState, removal: Removal) -> Row:
-    """What each rule earns, what was tried without it, and what removals may still cost."""
-    return {
-        "mission": before.guidance.mission,
-        "reflection_id": f"P{before.guidance.step}",
-        "credits": dict(removal.credits),
-        "margin_before": round(before.left.margin, 6),
-        "margin_after": round(removal.left.margin, 6),
-        "proposals": [asdict(make_proposal_entry(proposal)) for each in removal.tried for proposal in each.edit.proposals],
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import BadInputError, BadLine, ConfigError
+from stageb.errors import BadInputError, BadLine, ConfigError, write_option
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.judging.answers import check_model
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
@@ -19,7 +19,7 @@ from stageb.guidance.rules.guidance_file import make_neutral, read_guidance, to_
 from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.tickets.groups import APART, name_content
+from stageb.guidance.tickets.groups import advise_apart, name_content
 from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, leave_out, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.words.config import LoopConfig
@@ -105,7 +105,7 @@ def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
             why, remedy = f"{config.columns.together} keeps them together", "give both one split"
         else:
             why = "they say the same, as others of their group may"
-            remedy = f"give both one split; or, {APART}"
+            remedy = f"give both one split; or, {advise_apart()}"
         path, _, line = ticket.place.rpartition(":")
         bad[group] = BadLine(path, int(line), f"{ticket.key} is of {of}, {other.place} of {of_other}, and {why}", remedy)
     if bad:
@@ -148,12 +148,13 @@ def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> N
     check_prices(config.gating, mission, labels)
     if not config.runner.epochs:
         return
+    frugal = write_option("config", "frugal")
     for key, value, wanted, model in (
         ("runner.judge", config.runner.judge, "both", config.model),
         ("reflection.scope", config.reflection.scope, "all", config.reflection.model or config.model),
     ):
         if value != wanted:
-            check_model(model, key, value, mission, labels, f"--config frugal, which sets it to {wanted}, or another model")
+            check_model(model, key, value, mission, labels, f"{frugal}, which sets it to {wanted}, or another model")
 
 
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:
@@ -219,7 +220,8 @@ def check_sealed(
         for split, seen in sealed:
             known = [tickets[i] for i in splits[name].of(split) if name_content(tickets[i]) in seen]
             if known:
-                by = next((f"--split.seed {each}" for rule in seed.rules if (each := rule.metadata.get(SPLIT_SEED))), "")
+                learnt_by = (each for rule in seed.rules if (each := rule.metadata.get(SPLIT_SEED)))
+                by = next((write_option("split.seed", each) for each in learnt_by), "")
                 many = f"{len(known):,} of the tickets kept for {split} here, {known[0].key} among them,"
                 what = f"{many} taught or chose the guidance of mission {name!r}"
                 remedy = f"give {by or 'the split.seed that it was learnt by'}, or tickets that it has not seen"

@@ -23,7 +23,7 @@ from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.learning.attempts import describe_reflection, list_attempts, name_reflection
 from stageb.guidance.learning.gate.budget import budget_per_mission
-from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
+from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, describe_learning
 from stageb.guidance.learning.state import State, Tally
 from stageb.guidance.tickets.groups import find_repeats
@@ -105,15 +105,13 @@ JUDGED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class EditCounts:
-    """Edits of a run's missions, those that let a rule go left out."""
+    """Edits of a run's missions."""
 
     tried: int = 0  # by the gate
     accepted: int = 0
 
     def plus(self, row: Mapping[str, Any]) -> EditCounts:
         """With those of one more row of reflection.jsonl."""
-        if "credits" in row:
-            return self
         outcomes = [edit["outcome"] for edit in row["gate"]["edits"]] if row["gate"] else ["untested"] * row["applied"]
         return EditCounts(self.tried + len(outcomes), self.accepted + (row["applied"] and PROVISIONAL not in outcomes))
 
@@ -271,13 +269,13 @@ class FitProgress:
         self._say(level, text)
 
     def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
-        """Print the outcome of a bundle, or of a search for idle rules, in one line, and the rules that changed."""
+        """Print the outcome of a bundle in one line, and the rules that changed."""
         self._edits = self._edits.plus(row)
         self._add_time(LEARNT, 0)
         parsed = parse_row(row)
         if self._is_quiet(mission, parsed):
             return
-        what = describe_reflection(parsed, list_attempts([parsed]), prices_of(self._config.gating) != EQUAL)
+        what = describe_reflection(list_attempts([parsed]), prices_of(self._config.gating) != EQUAL)
         lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
@@ -294,11 +292,8 @@ class FitProgress:
             left = describe_time(seconds)
             self._say("info", f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
 
-    def _is_quiet(self, mission: str, row: LearningRow) -> bool:
-        """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one.
-        Searches for idle rules, of which there are few, have theirs."""
-        if isinstance(row, PruningRow):
-            return False
+    def _is_quiet(self, mission: str, row: ReflectionRow) -> bool:
+        """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one."""
         self._idle[mission] = 0 if row.applied else self._idle[mission] + 1
         more = self._idle[mission] - SHOWN_IDLE
         if more <= 0 or self._config.log_level == "debug":

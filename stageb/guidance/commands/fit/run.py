@@ -23,7 +23,6 @@ from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Verdicts
-from stageb.guidance.learning.gate.pruning import Removal
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.learning.schedule import GuidanceSchedule
@@ -263,11 +262,6 @@ class FitRun(RecordedRun):
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
             self.progress.print_line(f"{name}: {idle}: it stops learning (early_stop.reflections)")
         return state
-
-    def record_removal(self, state: State, removal: Removal, learnt: GateResult, mission: MissionState) -> State:
-        """Write down, show and commit the result of a search for a removable rule."""
-        row = artifacts.removal_row(state.missions[mission.guidance.mission], removal)
-        return self.commit(self._record_edits(state, row, mission, learnt))
 
     def _record_edits(self, state: State, row: artifacts.Row, mission: MissionState, learnt: GateResult) -> State:
         """Write down and show the outcome of edits; returns the state with the mission's new one, and what it cost."""

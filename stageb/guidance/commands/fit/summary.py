@@ -16,7 +16,7 @@ from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
-from stageb.guidance.learning.reflection_file import REFLECTION, PruningRow, parse_row
+from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
@@ -158,23 +158,22 @@ class AppliedEdits:
 
     accepted: int  # edits
     provisional: int  # edits that were kept without a proof
-    gone: int  # rules that it let go
 
     def describe(self) -> str:
-        """In words: ``2 accepted edits, 1 rule removed``."""
+        """In words: ``2 accepted edits``."""
         edits = f"{self.accepted} accepted edit{'s' if self.accepted != 1 else ''}"
         if self.provisional:
             kept = f"{self.provisional} edit{'s' if self.provisional != 1 else ''} kept as provisional"
             edits = f"{edits}, {kept}" if self.accepted else kept
-        return edits + (f", {self.gone} rule{'s' if self.gone != 1 else ''} removed" if self.gone else "")
+        return edits
 
 
 def count_applied(journal: Journal, guidance: Guidance) -> AppliedEdits:
     """What became ``guidance``."""
     rows = map(parse_row, journal.rows(f"{folder(guidance.mission)}/{REFLECTION}"))
     applied = [row for row in rows if row.applied is not None and row.step_after <= guidance.step]
-    gone, provisional = sum(isinstance(row, PruningRow) for row in applied), sum(row.is_provisional for row in applied)
-    return AppliedEdits(len(applied) - gone - provisional, provisional, gone)
+    provisional = sum(row.is_provisional for row in applied)
+    return AppliedEdits(len(applied) - provisional, provisional)
 
 
 def describe_splits(used: Collection[Split]) -> str:

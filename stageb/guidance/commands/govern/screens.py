@@ -14,7 +14,7 @@ from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
 from stageb.guidance.learning.attempts import describe_provisional
-from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
+from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
 from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_words, find_author, find_moves
 from stageb.guidance.rules.export import CodedMission
@@ -63,13 +63,13 @@ def mark_words(old: str, new: str) -> str:
 LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run that learnt it: what that run's files say
 
 
-def read_edits(run: Path, mission: str) -> list[LearningRow]:
+def read_edits(run: Path, mission: str) -> list[ReflectionRow]:
     """The rows of reflection.jsonl by which a run edited a mission's guidance, in order.
 
     Raises ``BadInputError`` where another program changed them.
     """
     files, file = RunFolder(run), f"{safe_name(mission)}/{REFLECTION}"
-    found: list[LearningRow] = []
+    found: list[ReflectionRow] = []
     for line, row in files.read_whole(file, '"applied": true'):
         if row.get("applied") is not True:
             continue
@@ -91,10 +91,10 @@ def read_val_metrics(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
     return judged
 
 
-def find_edit(rule: Rule, made: list[LearningRow]) -> LearningRow | None:
+def find_edit(rule: Rule, made: list[ReflectionRow]) -> ReflectionRow | None:
     """The edit that gave a rule its text; None where none of these did, but an earlier run, or a person."""
 
-    def gave(edit: LearningRow) -> bool:
+    def gave(edit: ReflectionRow) -> bool:
         texts = [(operation.text, list(operation.evidence)) for operation in edit.operations]
         by, sources = rule.metadata.get("reflection_id"), rule.metadata.get("sources")
         return edit.reflection_id == by and (rule.text, sources) in texts
@@ -102,7 +102,7 @@ def find_edit(rule: Rule, made: list[LearningRow]) -> LearningRow | None:
     return next((edit for edit in reversed(made) if gave(edit)), None)
 
 
-def summarize_edit(edit: LearningRow, run: str) -> dict[str, Any]:
+def summarize_edit(edit: ReflectionRow, run: str) -> dict[str, Any]:
     """What a rule that is copied out of ``run`` remembers of the edit that gave it its text."""
     return {"run": run, "step": edit.step_after, "epoch": edit.epoch, "gate": edit.test}
 
@@ -151,7 +151,7 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
             yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
 
 
-def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool) -> Iterator[str]:
+def _describe_provenance(rule: Rule, edit: ReflectionRow | None, all_tickets: bool) -> Iterator[str]:
     """How a rule came to its text. What its metadata holds, anybody may have written there."""
     data = rule.metadata
     if not data:

@@ -259,12 +259,10 @@ def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: s
     """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
     no gain is known, as without a gate, the rules alone."""
     shown = keep_furthest([each for each in attempts.tried if each.gain is not None], POINTS)
-    edits = [each for each in shown if not each.is_removal]
     kinds: list[tuple[str, str, str, list[Attempt]]] = [
-        ("not tested", ".", "seen", [each for each in edits if not each.test]),
-        ("not proven", "X", "refused", [each for each in edits if each.test and each.outcome != "accepted"]),
-        ("accepted", "o", "accepted", [each for each in edits if each.outcome == "accepted"]),
-        ("rule removed", "v", "ink", [each for each in shown if each.is_removal and each.outcome == "accepted"]),
+        ("not tested", ".", "seen", [each for each in shown if not each.test]),
+        ("not proven", "X", "refused", [each for each in shown if each.test and each.outcome != "accepted"]),
+        ("accepted", "o", "accepted", [each for each in shown if each.outcome == "accepted"]),
     ]
     gains = any(some for *_, some in kinds)
     height = 300 if gains else 118

@@ -93,8 +93,8 @@ class MissionSection:
 
     @property
     def accepted_edits(self) -> int:
-        """Edits that were accepted, searches for idle rules and provisional rules left out."""
-        return sum(not each.is_removal and each.outcome != PROVISIONAL for each in self.mission.attempts.accepted)
+        """Edits that were accepted, provisional rules left out."""
+        return sum(each.outcome != PROVISIONAL for each in self.mission.attempts.accepted)
 
     @property
     def stage(self) -> str:
@@ -132,7 +132,7 @@ def render_page(run: RunReport) -> str:
 
 
 def _make_section(number: int, mission: MissionReport, run: RunReport) -> MissionSection:
-    rules = trace_rules(mission.steps, mission.final, mission.attempts.earned)
+    rules = trace_rules(mission.steps, mission.final)
     drawn: dict[str, str] = {}
     if number <= DETAILED:
         with use_settings():
@@ -230,11 +230,6 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
     prices = prices_of(run.config.gating)
     is_weighed = prices != EQUAL
 
-    def describe_left_out(rule: Lineage, row: Mapping[str, Any], letter: Mapping[str, Any], step: int) -> str:
-        if "won" in row and letter["decided"]:
-            return sentences.describe_left_out(row, letter, prices)
-        return sentences.describe_credit(rule, step, is_weighed)
-
     environment.filters |= {
         "percent": format_percent,
         "plain": escape_unseen,
@@ -246,7 +241,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
         "rules_tell": sentences.describe_rules,
-        "left_out": describe_left_out,
+        "left_out": lambda row, letter: sentences.describe_left_out(row, letter, prices),
         "black_box": lambda box: box.describe(prices),
         "furthest": keep_furthest,
         "review": describe_review,

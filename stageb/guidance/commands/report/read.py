@@ -21,7 +21,7 @@ from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
 from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.source import code_rules
 from stageb.guidance.learning.attempts import Attempts, list_attempts
-from stageb.guidance.learning.reflection_file import REFLECTION, LearningRow, parse_row
+from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, find_author, mark_provisional
 from stageb.guidance.rules.guidance_file import from_json
 from stageb.guidance.rules.prompts import words_of
@@ -173,9 +173,6 @@ class Lineage:
     rule: Rule
     since: int  # the guidance step at which it got this text
     earlier: tuple[RuleChange, ...]  # how its text changed in this run, oldest first; the first is how it came
-    worth: float | None  # what leaving it out would cost, in accuracy as the gate weighs it; None where it was not measured
-    worth_at: int  # the guidance step at which that was measured
-    worth_on: int  # train tickets that it was measured on
 
     @property
     def reason(self) -> str:
@@ -196,7 +193,7 @@ class Lineage:
         return value if isinstance(value, str) else ""
 
 
-def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, ...]:
+def replay(first: Guidance, rows: Iterable[ReflectionRow]) -> tuple[GuidanceStep, ...]:
     """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that applied an edit.
 
     Raises ``ValueError`` where a row names rules that the guidance does not have.
@@ -213,18 +210,13 @@ def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, 
     return tuple(steps)
 
 
-def trace_rules(
-    steps: Sequence[GuidanceStep], final: int, earned: Sequence[tuple[int, Mapping[str, float], int]]
-) -> list[Lineage]:
-    """The rules of step ``final``. ``earned`` are (guidance step, rule -> what it earns, tickets), in the order they were
-    measured; one counts for a rule that has the same text since."""
-    found, last = [], steps[final].guidance.step
+def trace_rules(steps: Sequence[GuidanceStep], final: int) -> list[Lineage]:
+    """The rules of step ``final``."""
+    found = []
     for rule in steps[final].guidance.rules:
         own = [(step, change) for step in steps[: final + 1] for change in step.changes if change.key == rule.key]
         since = own[-1][0].guidance.step if own else steps[0].guidance.step
-        measured = [(at, worth[rule.key], on) for at, worth, on in earned if rule.key in worth and since <= at <= last]
-        at, worth, on = measured[-1] if measured else (since, None, 0)
-        found.append(Lineage(rule, since, tuple(change for _, change in own), worth, at, on))
+        found.append(Lineage(rule, since, tuple(change for _, change in own)))
     return found
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.commands.report.read import Lineage
 from stageb.guidance.learning.attempts import Attempt, count_of
 from stageb.guidance.learning.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.learning.reflection_file import ACCEPTED
@@ -146,6 +145,8 @@ def describe_decided(letter: Mapping[str, Any]) -> str:
 def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices: Prices) -> str:
     """What the verdicts of code would come to without a rule, by its row in what ``compare_with_letter`` says of val and
     test."""
+    if "won" not in rule or not letter["decided"]:
+        return "was not measured: code cannot judge by the rules"
     won, lost, verdict, decided, tickets = rule["won"], rule["lost"], rule["verdict"], letter["decided"], letter["tickets"]
     many = f"all {tickets:,}" if decided == tickets else f"{decided:,} of {tickets:,}"
     n = f"code judged {many} tickets of val and test with it and without it"
@@ -162,16 +163,6 @@ def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices
         (more, *_), (less, *_) = errors
         change = f"{(won * prices[more] - lost * prices[less]) / decided:+.3f} in the cost of a ticket"
     return f"{what}: {change} ({n})"
-
-
-def describe_credit(rule: Lineage, step: int, is_weighed: bool) -> str:
-    """What the gate found that leaving a rule out costs at guidance step ``step``, where code cannot tell."""
-    if rule.worth is None:
-        return "was not measured: code cannot judge by the rules, and no search for rules that bring nothing looked at it"
-    points = f"{-rule.worth * 100:+.1f} points of accuracy{', weighed by the prices' * is_weighed}"
-    said = points if abs(rule.worth) >= 0.0005 else "changes nothing"
-    when = f" at step {rule.worth_at}, before later edits" if rule.worth_at < step else ""
-    return f"{said} (as far as {count_of(rule.worth_on, 'train ticket')} could tell{when})"
 
 
 def name_ticket(key: str) -> str:
@@ -208,8 +199,6 @@ def _describe_gain(won: float, lost: float, many: str = "") -> str:
 
 
 def _describe_end(attempt: Attempt) -> str:
-    if attempt.is_removal:
-        return "Nothing was lost without it." if attempt.outcome == ACCEPTED else "So the rule stays."
     if attempt.outcome == "turns no evidence" and attempt.turned:
         tickets = attempt.turned[1]
         none = f"None of the {tickets:,} tickets" if tickets > 1 else "The one ticket"

@@ -27,7 +27,7 @@ from typing import Any
 from stageb.cli import registry
 from stageb.cli.draft import Draft
 from stageb.cli.parsing import draft_keywords, parse_run
-from stageb.errors import FRESH, IN_PYTHON, InputError, StagebError
+from stageb.errors import CALLER, IN_PYTHON, InputError, StagebError
 from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
 from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
@@ -217,7 +217,7 @@ def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[
     last: list[str] = []  # lines from the one on that says what ended it
     # In a session of its own, so that an interrupt reaches it once, whoever was interrupted.
     piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "start_new_session": True}
-    piped["env"] = {**os.environ, FRESH.name: IN_PYTHON}
+    piped["env"] = {**os.environ, CALLER.name: IN_PYTHON}
     failed, is_over = None, False
     with subprocess.Popen(command, **piped) as job:
         lines = queue.SimpleQueue[str | None]()

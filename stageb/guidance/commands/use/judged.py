@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import ConfigError, shown
+from stageb.errors import ConfigError, shown, write_option
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.commands.use.doubts import Doubts, Survey, find_named_fields, keep_common, send_to_review
 from stageb.guidance.commands.use.record import read_record
@@ -78,7 +78,8 @@ class JudgedRounds:
         labels.
         """
         for mission in missions if by == "model" else ():
-            check_model(config.model, "by", by, mission, guidance[mission].labels, "--by rules, or another model")
+            remedy = f"{write_option('by', 'rules')}, or another model"
+            check_model(config.model, "by", by, mission, guidance[mission].labels, remedy)
         wanted = config.min_rule_accuracy
         if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
             remedy = "name a run's folder as guidance: what it held out tells how often each rule was right"
@@ -224,7 +225,7 @@ class JudgedRounds:
     def _read_code(self) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""
         config = self._config
-        known, why = self._find_known("--vocabulary FILE")
+        known, why = self._find_known(write_option("vocabulary", "FILE"))
         if why:
             if any(len(each.rules) > 1 and not each.named for each in self._guidance.values()):
                 console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))

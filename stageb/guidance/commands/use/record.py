@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
+from stageb.errors import write_option
 from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.judging.answers import find_cited_rule
@@ -98,7 +99,8 @@ def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
     if not lines:
         return []
     is_whole = not any("out_of_reach" in rule for rule in of["rules"])
-    by = "--by rules" if is_whole else "--by both, which asks the model for what rules cannot decide"
+    by = write_option("by", "rules" if is_whole else "both")
+    by += "" if is_whole else ", which asks the model for what rules cannot decide"
     return [*lines, f"{mission}: to judge by code, as the rules are written: {by}"]
 
 

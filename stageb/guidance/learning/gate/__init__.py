@@ -2,5 +2,5 @@
 
 ``decide.py`` is the table of contents: evidence, race (``race.py``), test. The test of an edit is ``exact.py``'s or
 ``betting.py``'s, both sequential (``sequential.py``); ``budget.py`` deals out the error rate and the tickets,
-``judge.py`` asks how they are judged. ``pruning.py`` looks for rules that earn nothing.
+``judge.py`` asks how they are judged.
 """

@@ -1,19 +1,17 @@
 """What the gate deals out: the run's false-acceptance budget, and the train tickets that edits are tested on.
 
-Each mission has an equal part. Of that a twentieth is for rules that go; the rest is cut in three, one part for the edits
-that each fold of train has taught. A test spends half of what its part has left, or an eighth (``decide.py``), and an edit
-that is proven gives its level back.
+Each mission has an equal part, cut in three, one part for the edits that each fold of train has taught. A test spends half
+of what its part has left, or an eighth (``decide.py``), and an edit that is proven gives its level back.
 
-*What is proven.* The first change that a run makes to its guidance is for the worse (an accepted edit that is no better, a
-rule that goes and costs more than its bound) with a chance of at most ``gate.alpha``. For until then the guidance is fixed,
-and an edit and its level are functions of the fold that taught it and of the race tickets: which tickets a bundle reads,
-which edits it does not try again, and what its part has left depend on no ticket that its test looks at. So, given that
-fold and those race tickets, a test of an edit that is no better accepts it with a chance of at most its level; levels that
-accept nothing add up to no more than the fold's part, and the parts to ``gate.alpha`` (a fallback procedure within each
-part, a union bound over them: Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4). A run that
-goes on from learnt guidance spends only what the runs before left, ``Guidance.spent``, fold by fold. Bundles of one round
-that are reflected on together (``reflection.scope: round``) have a fold each and are tested in turn: until one of them is
-accepted, this is no different.
+*What is proven.* The first change that a run makes to its guidance is no better with a chance of at most ``gate.alpha``. For
+until then the guidance is fixed, and an edit and its level are functions of the fold that taught it and of the race tickets:
+which tickets a bundle reads, which edits it does not try again, and what its part has left depend on no ticket that its test
+looks at. So, given that fold and those race tickets, a test of an edit that is no better accepts it with a chance of at most
+its level; levels that accept nothing add up to no more than the fold's part, and the parts to ``gate.alpha`` (a fallback
+procedure within each part, a union bound over them: Tian & Ramdas, "Online control of the familywise error rate", 2021,
+section 4). A run that goes on from learnt guidance spends only what the runs before left, ``Guidance.spent``, fold by fold.
+Bundles of one round that are reflected on together (``reflection.scope: round``) have a fold each and are tested in turn:
+until one of them is accepted, this is no different.
 
 *What is learnt at once* (``at_once.py``) where code judges has one test, at all that the folds' parts have left. Where a
 model judges, it has half of them, and bundles are tested with the rest. Its test bets on no race ticket: those have chosen
@@ -43,13 +41,10 @@ from stageb.guidance.tickets.groups import Group
 from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.types import FOLDS, NOTHING, Budget, Guidance
 
-FOR_REMOVALS = 1 / 20  # of a mission's part: a larger one costs edits a group to win where tickets are few
-
 
 def budget_per_mission(gate: GateConfig, missions: int) -> Budget:
     """What each of so many missions may spend."""
-    part = gate.alpha / missions
-    return Budget((part * (1 - FOR_REMOVALS) / FOLDS,) * FOLDS, part * FOR_REMOVALS, gate.removal_margin)
+    return Budget((gate.alpha / missions / FOLDS,) * FOLDS)
 
 
 def spent_on(guidance: Guidance, contents: Iterable[str]) -> Budget:

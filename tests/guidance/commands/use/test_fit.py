@@ -95,6 +95,22 @@ def test_what_cannot_be_used_raises_what_the_command_says(tmp_path: Path, monkey
     assert not list(Path().glob("out/*/commit.json"))
 
 
+def test_remedies_say_what_to_write_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"Seal": "worn", "Checked": "NG"}, {"Seal": "new", "Checked": "OK"}]
+    Path("t.csv").write_text("Seal,Checked\nworn,NG\nnew,OK\n")
+    Path("g.json").write_text('{"valves": {"experiences": {"G0": "A valve passes."}}}')
+    columns = {"mission_name": "valves", "group_id": None}
+    with pytest.raises(stageb.InputError, match=r"or by columns={'label': 'NAME'}$"):
+        stageb.fit(rows, **KEYS)
+    with pytest.raises(stageb.InputError, match=r"columns={'passes': 'WORD', 'fails': 'WORD'}"):
+        stageb.validate(tickets="t.csv", columns={**columns, "label": "Checked"})
+    with pytest.raises(stageb.InputError, match=r"or by columns={'mission': 'NAME', 'group_id': 'NAME', 'label': 'NAME'}; "):
+        stageb.evaluate(tickets="t.csv", guidance="g.json", by="rules")
+    with pytest.raises(stageb.InputError, match=r"; columns={'group_id': None} where every row is a group of its own$"):
+        list(stageb.predict(tickets="t.csv", guidance="g.json", by="rules", output="p.jsonl"))
+
+
 def test_rows_with_summaries_are_lines_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = list(small.rows("valves", 60))
