@@ -19,7 +19,6 @@ import re
 import sys
 import time
 import traceback
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -57,10 +56,8 @@ from bending import (
 )
 
 from stageb.cli import registry
-from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
+from stageb.errors import BadInputError, ConfigError, InputError, StagebError, shown
 from stageb.guidance.commands.fit.artifacts import make_proposal_entry
-from stageb.guidance.judging.answers import parse_answer, parse_verdict
-from stageb.guidance.judging.selection import select
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.edits import apply, named, number
 from stageb.guidance.rules.evidence import Evidence, find_evidence
@@ -76,10 +73,9 @@ from stageb.guidance.rules.prompts import (
 )
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.config import LoopConfig, ReflectionConfig
-from stageb.guidance.words.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
+from stageb.guidance.words.types import Guidance, Operation, Rule, Ticket
 from stageb.settings import CHECKPOINT, DATA, describe_keys
 from stageb.store import disk
-from stageb.store.journal import safe_name
 from stageb.untrusted import pictures, strict_json
 from stageb.untrusted.clean_text import text_fault
 
@@ -120,7 +116,6 @@ def check_guidance(guidance: Guidance) -> None:
 
 
 # The surfaces -----------------------------------------------------------------------------------------------------------
-
 
 TICKETS = [
     {
@@ -390,59 +385,6 @@ def check_input_error(error: InputError, line: Line) -> None:
         assert any(word in message for word in words), message
 
 
-ANSWERS = [
-    "Verdict: pass\nReason: G0: no rule fails it", "Verdict: FAIL\nReason: G1: a is b", "Verdict: 通过\nReason: G0",
-    "Verdict: 不通过\nReason: 漏油", " Verdict:pass \r\n Reason : x \n", "Verdict: pass\n\nReason: x",
-]  # fmt: skip
-
-
-def make_answers(rng: random.Random) -> tuple[list[str], str]:
-    texts = []
-    for _ in range(rng.randrange(1, 5)):
-        text = rng.choice(ANSWERS)
-        for _ in range(rng.choice([0, 1, 2])):
-            text = bent(rng, text) if rng.random() < 0.5 else scratched(rng, text)
-            text = text if isinstance(text, str) else json.dumps(text)
-        texts.append(text)
-    return texts, rng.choice(["en", "zh"])
-
-
-_BREAK = "\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
-
-
-def two_lines(text: str, language: str) -> tuple[str, str] | None:
-    """What ``parse_answer`` promises, said another way."""
-    lines = re.split(_BREAK, text.strip())
-    if len(lines) != 2 or "\n" not in text.strip():
-        return None
-    verdict = re.fullmatch(r"\s*Verdict:\s*(.*?)\s*", lines[0], re.DOTALL)
-    reason = re.fullmatch(r"\s*Reason\s*:\s*(\S|\S.*\S)\s*", lines[1], re.DOTALL)
-    found = [name for name, word in WORDS[language].verdicts.items() if verdict and verdict[1].lower() == word]
-    if not found or not reason or any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in reason[1]):
-        return None
-    return found[0], reason[1]
-
-
-def meet_answers(made: tuple[list[str], str]) -> bool:
-    texts, language = made
-    candidates = []
-    for index, text in enumerate(texts):
-        parsed = parse_answer(text, WORDS[language])
-        assert parsed == two_lines(text, language), parsed
-        alone = parse_verdict(text, WORDS[language])
-        assert alone is None or re.fullmatch(r"\s*Verdict:\s*\S+\s*", text)
-        verdict, reason = parsed or (None, "")
-        candidates.append(Candidate(index, 0, 0.5, text, verdict, reason, parsed is not None, 3))
-    ticket = Ticket("m", "g", "pass", (("image_1", "a"),))
-    selection = select(ticket, Answers(ticket.key, 9, tuple(candidates)), 0.8)
-    said = [candidate.verdict for candidate in candidates if candidate.verdict]
-    assert (selection.verdict is None) == (not said)
-    assert selection.verdict is None or 2 * said.count(selection.verdict) >= len(said)
-    rows = disk.json_lines([asdict(candidate) for candidate in candidates]).decode("utf-8").splitlines()
-    assert [json.loads(row)["text"] for row in rows] == [joined(text) for text in texts]
-    return bool(said)
-
-
 RULES = [
     "A ticket passes unless a rule fails it.",
     "Fail if a is b.",
@@ -538,87 +480,6 @@ def check_refusals(text: str, kept: int, refused: Sequence[str]) -> None:
     )
     assert all(raw in raws for raw in refused), "refused operations, in their order"
     assert kept + len(refused) == len(strict_json.loads(inner[1] if inner else text.strip())["operations"])
-
-
-def make_names(rng: random.Random) -> list[str]:
-    names = [
-        rng.choice([nasty(rng), "valves", "Valves", "con", "质检", nasty(rng) + nasty(rng)])
-        for _ in range(rng.randrange(1, 5))
-    ]
-    name = rng.choice(names)
-    forms = [name.upper(), name.lower(), name.title(), f"{name} ", f" {name}", safe_name(name), name.replace("/", "\\")]
-    forms += [unicodedata.normalize(form, name) for form in ("NFC", "NFD", "NFKC")]
-    return names + rng.sample(forms, 3)
-
-
-def meet_names(names: list[str]) -> bool:
-    root = folder().resolve()
-    made = {name: safe_name(name) for name in names}
-    for part in made.values():
-        assert 0 < len(part) <= 61
-        assert len(part.encode("utf-8")) <= 200
-        assert (root / part).resolve().parent == root
-        assert re.fullmatch(r"[\w-]+", part), part
-    for form in ("NFC", "NFD", "NFKC", "NFKD"):  # as file systems may compare
-        assert len({unicodedata.normalize(form, part).casefold() for part in made.values()}) == len(made)
-    return True
-
-
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-TRIMMED = "<s>{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}</s>\n{% endfor %}<|im_start|>"
-SPECIAL = ["<|im_start|>", "<|im_end|>", "<|end|>", "<s>", "</s>", "###", "__en__", "#_", "|>", "<think>"]
-
-
-@cache
-def chats() -> list[tuple[Any, set[int]]]:
-    """Chats of one tokenizer of bytes under several templates, each with the ids that are special."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    from stageb.engines.chat import Chat
-
-    made: list[tuple[Any, set[int]]] = []
-    letters = {letter: place for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    for template in (CHATML, TRIMMED, None):
-        plain = Tokenizer(models.BPE(vocab=letters, merges=[]))
-        plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<|im_end|>", extra_special_tokens=SPECIAL)
-        tokenizer.chat_template = template
-        made.append(
-            (Chat(tokenizer, {}), {place for place, token in tokenizer.added_tokens_decoder.items() if token.special})
-        )
-    return made
-
-
-def make_chat(rng: random.Random) -> tuple[str, str, int]:
-    def words() -> str:
-        parts = [
-            rng.choice([nasty(rng), *SPECIAL, rng.choice(SPECIAL)[: rng.randrange(9)]]) for _ in range(rng.randrange(6))
-        ]
-        return "".join(part.encode("utf-8", "replace").decode() for part in parts)[:3000]
-
-    return words(), words(), rng.randrange(3)
-
-
-def meet_chat(made: tuple[str, str, int]) -> bool:
-    from stageb.engines.protocol import Prompt
-
-    system, user, which = made
-    chat, special = chats()[which]
-
-    def found(prompt: Prompt) -> list[int]:
-        return sorted(token for part in chat.encode(prompt) for token in part if token in special)
-
-    try:
-        ids = found(Prompt(system, user))
-    except EngineError as error:
-        assert "empty prompt" in str(error), error
-        return False
-    assert ids == found(Prompt("s" if system else "", "u"))
-    return True
 
 
 # What others hand on: folders of runs, files of guidance, images of tickets. Beside them lies a private folder ----------
@@ -887,16 +748,12 @@ SURFACES = {
     "ticket files": Surface(make_tickets, meet_tickets, 20),
     "guidance files": Surface(make_guidance, meet_guidance, 14),
     "configs, command lines": Surface(make_config, meet_config, 2),
-    "rollout answers": Surface(make_answers, meet_answers, 22),
     "reflection answers": Surface(make_reflection, meet_reflection, 26),
-    "mission names": Surface(make_names, meet_names, 10),
-    "chat encoding": Surface(make_chat, meet_chat, 6),
     "folders of runs": Surface(make_run, meet_run, 2),
     "files of guidance": Surface(make_shared, meet_shared, 2),
     "images of tickets": Surface(make_images, meet_images, 2),
     **strangers.SURFACES,
 }
-
 
 # Counting ---------------------------------------------------------------------------------------------------------------
 

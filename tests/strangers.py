@@ -10,10 +10,9 @@ import logging
 import random
 import re
 import socket
-import sqlite3
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -497,7 +496,6 @@ class Judged:
     name: str
     data: bytes
     rules: tuple[str, ...]
-    row: dict[str, Any]  # for the exported ``judge``, from anywhere
 
 
 def make_rules(rng: random.Random, names: Sequence[str], cells: Sequence[str]) -> tuple[str, ...]:
@@ -517,14 +515,13 @@ def make_judged(rng: random.Random) -> Judged:
     pool = [*rng.sample(CELLS, 6), nasty(rng) if rng.random() < 0.3 else "worn"]
     rows = [[f"r{n}", *(rng.choice(pool) for _ in names), rng.choice(["OK", "NG"])] for n in range(rng.randrange(1, 9))]
     rules = make_rules(rng, names, pool)
-    row = {rng.choice([*names, nasty(rng)]): rng.choice([*VALUES, *pool, nasty(rng)]) for _ in range(rng.randrange(4))}
     if rng.random() < 0.2:
         fields = [{"mission": "racks", "group_id": row[0], "label": "pass", "per_image": {
             "image_1": json.dumps(dict(zip(names, row[1:-1], strict=True)), ensure_ascii=False),
             "image_2": "; ".join(row[1:-1])}}
             for row in rows]  # fmt: skip
         text = "".join(f"{json.dumps(line, ensure_ascii=rng.random() < 0.5)}\n" for line in fields)
-        return Judged("t.jsonl", text.encode("utf-8", "surrogatepass"), rules, row)
+        return Judged("t.jsonl", text.encode("utf-8", "surrogatepass"), rules)
     tab = rng.random() < 0.1
     file = io.StringIO()
     writer = csv.writer(
@@ -532,7 +529,7 @@ def make_judged(rng: random.Random) -> Judged:
     )
     with contextlib.suppress(csv.Error):
         writer.writerows([["Rack", *names, "Checked"], *rows])
-    return Judged("t.tsv" if tab else "t.csv", file.getvalue().encode("utf-8", "surrogatepass"), rules, row)
+    return Judged("t.tsv" if tab else "t.csv", file.getvalue().encode("utf-8", "surrogatepass"), rules)
 
 
 def make_table(rng: random.Random) -> Judged:
@@ -589,69 +586,6 @@ def meet_table(made: Judged) -> bool:
     return True
 
 
-def meet_export(made: Judged) -> bool:
-    from stageb.__main__ import run
-
-    place = handed() / "judged"
-    with watched():
-        try:
-            rows = predicted(place, made)
-            codes: dict[str, int] = {}
-            texts: dict[str, str] = {}
-            for form in ("python", "sql", "json", "text", "chat"):
-                path = place / "out" / form
-                words = ["--tickets", *lay_judged(place, made), "--format", form, "--output", str(path)]
-                codes[form] = run(["guidance", "export", str(place / "g.json"), *words])
-                texts[form] = path.read_bytes().decode("utf-8")
-        except StagebError as error:
-            heard(error, [str(place), "racks", "columns", "config: "])
-            return False
-    verdicts = [row["verdict"] for row in rows]
-    if made.name == "t.jsonl":
-        given: list[Any] = [json.loads(line) for line in made.data.decode().split("\n")[:-1]]
-    else:
-        text = made.data.decode("utf-8-sig")
-        first = text.splitlines()[0]
-        parted = "\t" if made.name == "t.tsv" else ";" if ";" in first and "," not in first else ","
-        given = [row for row in csv.DictReader(io.StringIO(text, newline=""), delimiter=parted) if any(row.values())]
-    judge = judge_of(texts["python"])
-    by_python = [judge(row, "racks").verdict for row in given]
-    exact = [codes["python"] == 0 and one != other for one, other in zip(by_python, verdicts, strict=True)]
-    assert not any(exact), (by_python, verdicts)
-    assert all(one in (None, other) for one, other in zip(by_python, verdicts, strict=True)), (by_python, verdicts)
-    with contextlib.suppress(KeyError):
-        assert judge(made.row).verdict in ("pass", "fail", None)
-    json.loads(texts["json"])
-    json.loads(texts["chat"])
-    said = judge_by_sql(texts["sql"], given) if made.name != "t.jsonl" else None
-    if said is not None:
-        assert all(one in (None, other) for one, other in zip(said, verdicts, strict=True)), (said, verdicts)
-        assert said == verdicts or codes["sql"] == 1 or not made.data.decode().isprintable()
-    return True
-
-
-def judge_of(source: str) -> Callable[..., Any]:
-    """``judge`` of an exported module."""
-    names: dict[str, Any] = {"__name__": "exported"}
-    exec(compile(source, "exported.py", "exec", dont_inherit=True), names)
-    made: Callable[..., Any] = names["judge"]
-    return made
-
-
-def judge_by_sql(query: str, rows: Sequence[Mapping[str, str]]) -> list[str | None] | None:
-    """The verdicts of an exported query, by SQLite; None where no table can have such columns."""
-    columns = [name.strip() for name in rows[0]]
-    quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-    with contextlib.closing(sqlite3.connect(":memory:")) as opened:
-        try:
-            opened.execute(f"CREATE TABLE tickets ({quoted})")
-            cells = [list(row.values()) for row in rows]
-            opened.executemany(f"INSERT INTO tickets VALUES ({', '.join('?' * len(columns))})", cells)
-        except (sqlite3.Error, ValueError):
-            return None
-        return [found[-2] for found in opened.execute(query)]
-
-
 # Outputs that were begun, and annotations of other tools ----------------------------------------------------------------
 
 
@@ -661,7 +595,7 @@ def begun() -> tuple[Files, Judged, bytes]:
     from stageb.store.output import Output
 
     table = "Rack,Seal,Checked\n" + "".join(f"r{n},{'worn' if n % 3 else 'fine'} {n},OK\n" for n in range(8))
-    made, place, kept = Judged("t.csv", table.encode(), ("Fail if Seal is worn 4.",), {}), handed() / "begun", list[Files]()
+    made, place, kept = Judged("t.csv", table.encode(), ("Fail if Seal is worn 4.",)), handed() / "begun", list[Files]()
     add = Output.add
 
     def keep(self: Output, *words: Any, **more: Any) -> None:
@@ -730,6 +664,5 @@ SURFACES = {
     "checkpoints": Surface(make_checkpoint, meet_checkpoint, 2),
     "servers": Surface(make_served, meet_served, 26),
     "tables": Surface(make_table, meet_table, 10),
-    "exports": Surface(make_judged, meet_export, 3),
     "outputs begun": Surface(make_output, meet_output, 3),
 }

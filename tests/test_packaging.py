@@ -18,7 +18,6 @@ import yaml
 
 from stageb import __version__
 from stageb.cli.draft import dotted
-from stageb.cli.registry import LOOPS
 from stageb.guidance.words.config import LoopConfig
 
 ROOT = Path(__file__).parent.parent
@@ -36,15 +35,6 @@ def name_of(requirement: str) -> str:
 def test_who_cites_cites_this_version() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (cited["version"], cited["license"]) == (__version__, PROJECT["license"])
-
-
-def test_the_project_says_that_it_has_loops_which_learn_weights() -> None:
-    for text in (PROJECT["description"], (ROOT / "CITATION.cff").read_text(encoding="utf-8")):
-        assert "no weight" not in text.lower()
-        assert "Snake" in text
-    reference = (ROOT / "docs" / "tickets-and-keys.md").read_text(encoding="utf-8")
-    [names] = re.findall(r"names the loop that the keys are of: (.*?);", reference, re.DOTALL)
-    assert re.findall(r"`(\w+)`", names) == list(LOOPS)
 
 
 def test_every_direct_dependency_has_a_tested_version() -> None:

@@ -193,16 +193,6 @@ def test_a_config_without_tickets_prints_but_does_not_run(fit: Fit, capsys: pyte
     assert "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]" in message
 
 
-def test_the_shipped_configs_are_usable(fit: Fit) -> None:
-    configs = Path(__file__).parent.parent.parent / "configs" / "guidance"
-    options = [*TICKETS, "--output.root", "out", "--output.run_name", "first", "--seed", "1"]
-    assert main(["fit", "--config", str(configs / "tickets.yaml"), *options]) == 0
-    assert (fit.config.output.run_name, fit.config.seed, fit.config.guidance.path) == ("first", 1, None)
-    assert main(["fit", "--config", str(configs / "demo.yaml")]) == 0
-    assert fit.config.tickets == ["stageb/demo/tickets.jsonl"]
-    assert (fit.config.output.root, fit.config.output.run_name) == ("out", "demo")
-
-
 # Messages --------------------------------------------------------------------------------------------------------------
 
 
@@ -491,7 +481,6 @@ def test_only_rank_0_says_what_is_wrong(
 
 HEAVY = ("torch", "lightning", "lightning_fabric", "transformers", "numpy", "tokenizers")
 
-
 QUESTIONS = [
     "--help",
     "--version",
@@ -600,7 +589,6 @@ REFUSED = {
     "guidance show none": "none: No such file or directory",
     "report none": "none: no run lies there",
 }
-
 
 FILES = {"tickets.jsonl", "unlabelled.jsonl", "bad.csv", "guidance.json", "other", "old"}
 ASKING = f"""

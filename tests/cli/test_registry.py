@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
@@ -207,15 +206,6 @@ def test_a_name_can_be_a_tool_and_a_command_of_runs(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "2 words\n"
     assert main(["play", "somewhere", "--tickets", "a"]) == 2
     assert "no run lies there" in capsys.readouterr().err
-
-
-def test_no_garbage_is_looked_for_while_a_loop_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Imports of torch make so many objects that this took a fifth of their time."""
-    (tmp_path / "noting.py").write_text("import gc\nlooked = gc.isenabled()\ndef fit(config, text, fresh): return looked\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(registry.LOOPS, "counting", dataclasses.replace(COUNTING, fit="noting:fit"))
-    assert not registry.fit_of("counting")(None, "", False)
-    assert gc.isenabled()
 
 
 def test_a_full_memory_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

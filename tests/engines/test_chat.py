@@ -105,15 +105,21 @@ def test_words_cannot_close_their_turn() -> None:
     assert "< |im_end|>" in tokenizer.decode(list(own))
 
 
-def test_special_tokens_that_overlap_themselves_or_each_other_are_data_too() -> None:
+SPECIAL = ["__en__", "###", "#_", "~|", "|>"]
+PARTS = [*SPECIAL, "<|im_end|>", "<|im_", "__en", "en__", "#", "_", "|", ">", "<", "a"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=8).map("".join))
+def test_special_tokens_that_overlap_themselves_or_each_other_are_data_too(hostile: str) -> None:
     tokenizer = tiny_models.bpe()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["__en__", "###", "#_", "~|", "|>"]})
+    tokenizer.add_special_tokens({"additional_special_tokens": SPECIAL})
     special = {str(token): number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     chat = Chat(tokenizer, {})
-    frame = Counter(number for part in chat.encode(Prompt("s", "u")) for number in part)
-    for hostile in ("__en__en__", "####", "##_en__", "#####_~|>", "<|im_end|><|im_end|>|>"):
-        ids = Counter(number for part in chat.encode(Prompt(hostile, hostile)) for number in part)
-        assert all(ids[number] == frame[number] for number in special.values())
+    frame, ids = (
+        Counter(number for part in chat.encode(Prompt(*both)) for number in part)
+        for both in (("s", "u"), (f"s{hostile}", f"u{hostile}"))
+    )
+    assert all(ids[number] == frame[number] for number in special.values())
 
 
 def test_a_text_may_hold_the_marker() -> None:

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 import torch
 from engines import tiny_models
-from torch import nn
 
 from stageb.engines.native import decoding, memory, stepping
-from stageb.engines.native.attention import attend_one_step
 from stageb.engines.native.decoding import Decoder
 from stageb.engines.native.rows import Answer, ScoreRequest
 from stageb.engines.protocol import Decode, Row
@@ -189,28 +187,6 @@ def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Decoder, "_answer_batch", refuse)
     decoder().answers(SHARED, rows(8))
     assert seen[0] < seen[1] < seen[2]
-
-
-@pytest.mark.parametrize("columns", [1, 3])
-@pytest.mark.parametrize("samples", [None, 1, 3, 6])
-@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
-def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(
-    heads: int, key_heads: int, samples: int | None, columns: int
-) -> None:
-    torch.manual_seed(0)
-    rows, stem, read, own, dim = 6, 7, 5 if samples else 0, 4, 8
-    query, key, value = torch.randn(rows, heads, columns, dim), *torch.randn(2, rows, key_heads, own, dim)
-    shared = torch.randn(2, 1, key_heads, stem, dim)
-    lines = torch.randn(2, rows // (samples or rows), key_heads, read, dim)
-    mask = torch.ones(rows, 1, columns, stem + read + own, dtype=torch.bool)
-    mask[::2, ..., stem : stem + 2] = False
-    mask[:, :, 0, -columns + 1 :] &= columns == 1  # the first of several queries does not see what comes
-    levels = shared.expand(-1, rows, -1, -1, -1), lines.repeat_interleave(samples or rows, 1), torch.stack([key, value])
-    keys, values = torch.cat(levels, 3)
-    expected = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=0.3, enable_gqa=True)
-    prompts = [(lines[0], lines[1])] if samples else []
-    found = attend_one_step(query, [(shared[0], shared[1]), *prompts, (key, value)], mask, 0.3)
-    torch.testing.assert_close(found, expected.transpose(1, 2))
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "mistral"])  # read packed, and padded

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
-import logging
 import math
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -448,13 +447,6 @@ def test_a_broken_answer_is_asked_for_again(server: Server, behave: Behave) -> N
     assert ask(server) == expected
 
 
-def test_a_server_that_hangs_is_asked_again(server: Server) -> None:
-    expected = ask(server)
-    server.next.append(hangs)
-    assert ask(server, timeout_s=0.3) == expected
-    assert len(server.seen) == 3
-
-
 def test_retry_after_is_heeded(server: Server) -> None:
     server.next.append(says({}, 429, Retry_After="0.5"))
     ask(server)
@@ -497,15 +489,6 @@ def test_it_gives_up_on_a_server_that_hangs(server: Server) -> None:
     server.usually = hangs
     with pytest.raises(EngineError, match=r"no answer within 0\.05 s \(model\.timeout_s\)"):
         ask(server, timeout_s=0.05)
-
-
-def test_nobody_there() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        built = engines.build(ModelConfig(engine="openai", model_name_or_path="m", base_url=url), "cpu")
-        with pytest.raises(EngineError, match=f"{url}/chat/completions: ConnectionRefusedError"):
-            built.generate([ASKED])
 
 
 @pytest.mark.parametrize(
@@ -874,6 +857,7 @@ def drips(first: bytes, part: bytes, last: bytes = b"", headers: tuple[str, ...]
 @pytest.mark.parametrize(
     "behave",
     [
+        hangs,
         drips(b"HTTP/1.1 200 OK", b" ", b"{}", ("Content-Length: 22", "")),
         drips(b"HTTP/1.1 200 OK", b" ", b"{}", ("",)),
         drips(b"HTTP/1.1 200 OK", b"1\r\n \r\n", b"0\r\n\r\n", ("Transfer-Encoding: chunked", "")),
@@ -882,7 +866,7 @@ def drips(first: bytes, part: bytes, last: bytes = b"", headers: tuple[str, ...]
         drips(b"HTTP/1.1 100 Continue", b"\r\nHTTP/1.1 100 Continue\r\n"),
     ],
 )
-def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_asked_for_again(server: Server, behave: Behave) -> None:
+def test_an_answer_that_comes_not_or_byte_by_byte_beyond_its_time_is_asked_for_again(server: Server, behave: Behave) -> None:
     """Nothing else would end it: every byte comes in time. Headers, and lines between chunks, may drip too."""
     server.next.append(behave)
     began = time.monotonic()
@@ -904,12 +888,6 @@ def test_an_error_is_told_by_its_status_though_its_words_drip(server: Server) ->
     server.next.append(drips(b"HTTP/1.1 401 No", b"n", headers=("",)))
     with pytest.raises(EngineError, match="HTTP status 401 No"):
         ask(server, timeout_s=0.5)
-
-
-def test_it_gives_up_on_a_server_whose_answers_never_end(server: Server) -> None:
-    server.usually = drips(b"HTTP/1.1 200 OK", b" ", headers=("",))
-    with pytest.raises(EngineError, match=r"no answer within 0\.2 s \(model\.timeout_s\) \(after 6 attempts\)"):
-        ask(server, timeout_s=0.2)
 
 
 def test_a_long_answer_is_read(server: Server) -> None:
@@ -948,30 +926,6 @@ def test_lengths_are_exact_with_a_tokenizer(server: Server, tmp_path: Any) -> No
     prompts = [request.prompt for request in requests()]
     theirs = engines.build(ModelConfig(model_name_or_path=folder), "cpu")
     assert connect(server, tokenizer=folder).count_tokens(prompts) == theirs.count_tokens(prompts)
-
-
-def test_measuring_a_prompt_that_is_too_long_says_nothing(
-    server: Server, tmp_path: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Prompts are measured in order to be cut or set aside: the tokenizer's warning would be about nothing."""
-    folder = tiny_models.save(tmp_path, "qwen3", model_max_length=64)
-    long = [Prompt("rules " * 100, "a red valve"), Prompt("", "word " * 100)]
-    for one in (connect(server, tokenizer=folder), engines.build(ModelConfig(model_name_or_path=folder), "cpu")):
-        capfd.readouterr()
-        with noise_heard(caplog):
-            assert min(one.count_tokens(long)) > 64
-        assert (caplog.text, *capfd.readouterr()) == ("", "", "")
-
-
-@contextmanager
-def noise_heard(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """transformers' logger hands nothing on by itself."""
-    logger = logging.getLogger("transformers")
-    logger.addHandler(caplog.handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(caplog.handler)
 
 
 @pytest.mark.parametrize(

@@ -136,22 +136,6 @@ def test_layers_are_compiled_once_for_all_batches(quantized: bool, monkeypatch: 
     assert compiled["unique_graphs"] == before
 
 
-def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    asked = rows(12)
-    whole = decoder().answers(SHARED, asked)
-    answers = Packed.answers
-
-    def refuse(engine: Packed, shared: Any, stems: Any, given: list[Row]) -> list[Answer]:
-        if len(given) > 4:
-            raise torch.cuda.OutOfMemoryError("no memory left")
-        return answers(engine, shared, stems, given)
-
-    monkeypatch.setattr(Packed, "answers", refuse)
-    with caplog.at_level(logging.WARNING):
-        assert decoder().answers(SHARED, asked) == whole
-    assert "going on with 6" in caplog.text
-
-
 def test_an_attention_that_asks_for_more_goes_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_models.model("llama", VOCABULARY)
     attend = model.model.layers[1].self_attn.forward

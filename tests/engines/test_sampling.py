@@ -17,7 +17,6 @@ from stageb import seeds
 from stageb.draws import uniforms
 from stageb.engines.native.rows import (
     RowSettings,
-    _least_kept,
     invert_cdf,
     next_tokens,
     probabilities,
@@ -46,19 +45,6 @@ def test_inversion_finds_the_token_at_the_uniform(weights: list[float], uniform:
     assert weights[token] > 0
     assert below <= uniform * total * (1 + 1e-12) + 1e-300
     assert uniform * total <= (below + weights[token]) * (1 + 1e-12)
-
-
-def test_top_p_keeps_the_fewest_tokens_that_come_to_it() -> None:
-    probability = torch.tensor([[0.5, 0.25, 0.125, 0.125]])
-    for top_p, kept in ((0.5, 1), (0.75, 2), (0.8, 4), (1.0, 4)):  # of equal tokens both stay
-        least = _least_kept(probability, torch.tensor([top_p]))
-        assert int((probability >= least).sum()) == kept
-
-
-def test_inversion_at_the_edges() -> None:
-    probability = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.float64).expand(3, -1)
-    edges = torch.tensor([0.0, 0.5, 1.0 - 2.0**-53], dtype=torch.float64)
-    assert invert_cdf(probability, edges).tolist() == [1, 3, 3]
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,6 @@ def test_no_instruct_text_holds_a_form_that_could_be_copied(language: str) -> No
         assert not any(form in text for form in ('the rule"', "why", "T1", "<pass>", "operations", '规则"'))
 
 
-def test_the_ticket_comes_last() -> None:
-    assert rollout_prompt(CASES[0].ticket, GUIDANCE, EN).user.endswith("image_1: oil 0")
-
-
 @pytest.mark.parametrize(
     ("answer", "read"),
     [

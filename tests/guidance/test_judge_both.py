@@ -7,21 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import check_equal_bytes
 from programs import small
 
 from stageb.__main__ import main
 
 BOTH = {"runner.judge": "both"}
-FILES = ("trajectories.jsonl", "selections.jsonl", "metrics.jsonl", "reflection.jsonl", "guidance.json")
 
 
 def rows(run: Path, file: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "valves" / file).read_text().splitlines()]
-
-
-def written(run: Path) -> dict[str, bytes]:
-    return {name: (run / "valves" / name).read_bytes() for name in FILES}
 
 
 @pytest.fixture
@@ -50,7 +44,8 @@ def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(
     assert main(["report", str(run), "--tickets", str(tickets)]) == 0
     page = (run / "report.html").read_text()
     assert "tickets of val and test, all rightly." in page
-    assert "The model judged" not in page
+    assert "The model judged" not in page and "Taken word for word, it decides" in page
+    assert "answers and verdicts that rules as code spared the model" in page
 
 
 def test_the_model_is_asked_for_what_code_cannot_decide(tickets: Path, tmp_path: Path) -> None:
@@ -71,14 +66,3 @@ def test_the_model_is_asked_for_what_code_cannot_decide(tickets: Path, tmp_path:
     assert test["rollouts"] == 2 * (test["n"] - test["by_rules"])
     by_model_alone, *_ = [row for row in rows(tmp_path / "out" / "model", "metrics.jsonl") if row["split"] == "test"]
     assert "by_rules" not in by_model_alone
-
-
-def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
-    """Half of the tickets are decided by code from the beginning."""
-    Path(tmp_path / "rules.txt").write_text("[valves]\nFail if the part looks odd.\nPass if colour is red.\n")
-    keys = {**BOTH, "guidance.path": str(tmp_path / "rules.txt"), "runner.epochs": 1}
-
-    def line(name: str, world_size: int) -> list[str]:
-        return small.arguments(tickets, tmp_path / name, world_size, keys)
-
-    check_equal_bytes(tmp_path, line, lambda name: written(tmp_path / name / "run"), (1, 3))

@@ -194,12 +194,6 @@ def test_a_verdict_is_given_where_all_that_is_unknown_leaves_it_the_same(held: l
     assert judge(held) == (possible.pop() if len(possible) == 1 else None)
 
 
-def test_of_rules_that_disagree_the_first_wins() -> None:
-    rules = [CompiledRule("G1", "", ("c",), lambda _: True), CompiledRule("G2", "", ("b",), lambda _: True)]
-    assert make_judge(rules, "G0", LABELS)(READING) == ("c", "G1", ())
-    assert make_judge([], "G0", LABELS)(READING) == ("a", "G0", ())
-
-
 @given(st.lists(st.tuples(st.sampled_from(LABELS), st.integers(-3, 3)), min_size=1, max_size=6), st.booleans())
 def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
     above: list[tuple[str, int]], has_unread: bool

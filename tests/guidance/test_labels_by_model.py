@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Literal, cast
 import pytest
 from guidance.rules.made_rules import ticket
 from guidance.test_labels import KEYS, learn, plant, read_rows
-from hypothesis import given
-from hypothesis import strategies as st
 from programs import small
 
 from stageb.__main__ import main
@@ -155,15 +153,6 @@ def test_demonstrations_show_every_label_in_turn() -> None:
     shown = demonstrate(guidance(), cases, vocabulary, name_labels(instruct_words("en"), LABELS), lambda _: 1, 100).shown
     said = [each.verdict for each in shown]
     assert said[:6] == ["medium", "high", "low"] * 2 and len(said) == 16 and said.count("medium") == 2
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=60), st.integers(1, 20))
-def test_a_race_sees_every_ticket_once_and_half_of_each_chunk_is_wrong(kinds: list[tuple[str, bool]], size: int) -> None:
-    chunks = cut_chunks(kinds, size)
-    assert sorted(place for chunk in chunks for place in chunk) == list(range(len(kinds)))
-    assert all(len(chunk) == size for chunk in chunks[:-1])
-    wrong = [sum(not kinds[place][1] for place in chunk) for chunk in chunks]
-    assert wrong == sorted(wrong, reverse=True) or max(wrong) > size // 2 or not wrong
 
 
 def test_labels_that_are_not_judged_wrong_are_most_of_those_judged_right() -> None:

@@ -9,7 +9,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,10 @@ from stageb.errors import JournalError
 from stageb.guidance.commands.fit.inputs import LIMITS
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.learning import steps as learning
-from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.prompts import WORDS, ticket_text
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.types import FOLDS, Guidance
+from stageb.guidance.words.types import Guidance
 from stageb.store.commits import PARTS
 from stageb.store.journal import Journal, safe_name
 
@@ -153,7 +151,7 @@ def test_it_learns_the_hidden_rule(plain: Fit) -> None:
     assert [rule.text for rule in learnt.rules] == ["A ticket passes unless a rule fails it.", "Fail if state is torn."]
     assert learnt.step == 1
     assert "G1. Fail if state is torn." in plain.out
-    assert "Traceback" not in plain.err
+    assert "Traceback" not in plain.err and "What to try next" not in plain.out
 
 
 def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selections(plain: Fit) -> None:
@@ -205,6 +203,8 @@ def test_the_final_guidance_is_chosen_on_val(fit: Fit, model: Model) -> None:
     assert "back to guidance step 1" in fit.err
     assert fit.rows("metrics")[-1]["guidance_step"] == 1
     assert fit.guidance() == load_seed(fit.run / "valves" / "snapshots" / "guidance-000001.json")["valves"]
+    line = next(line for line in fit.out.splitlines() if line.startswith("valves   val"))
+    assert f"-> {val[1]['acc']:.1%}" in line and val[1]["acc"] > val[2]["acc"]  # of the first epoch, not the last
 
 
 def test_what_was_spent_is_what_the_files_hold_and_never_more_than_was_forecast(plain: Fit) -> None:
@@ -381,19 +381,6 @@ def shining_at_first(fit: Fit) -> models.Respond:
 
 
 @pytest.mark.usefixtures("one_label")
-def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_same(fit: Fit, model: Model) -> None:
-    assert fit(model__model_name_or_path=model(shining_at_first(fit))[0], runner__epochs=1) == 0
-    first, *later = fit.rows("reflection")
-    assert [edit["outcome"] for edit in first["gate"]["edits"]] == ["unproven"]
-    assert first["gate"]["budget_after"] < first["gate"]["budget_before"]
-    assert len(later) >= FOLDS
-    for number, row in enumerate(later, 1):
-        assert all(proposal["operations"] for proposal in row["proposals"])
-        assert len(row["gate"]["edits"]) == (number < FOLDS)  # others turn nothing, and are not tried again either
-        assert row["gate"]["budget_after"] == first["gate"]["budget_after"]
-
-
-@pytest.mark.usefixtures("one_label")
 def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(fit: Fit, model: Model) -> None:
     name, _ = model(shining_at_first(fit))
     assert fit(model__model_name_or_path=name, runner__epochs=1) == 0
@@ -408,26 +395,6 @@ def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(
     assert gates[0]["budget_before"] == pytest.approx(0.05 - spent.chance, abs=1e-8)
     (after,) = load_seed(fit.root / "on" / "valves" / "guidance.json").values()
     assert after.spent.chance == pytest.approx(0.05 - gates[-1]["budget_after"], abs=1e-8)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_rule_that_no_operation_names_is_never_lost(fit: Fit, seed: int) -> None:
-    assert fit(seed=seed, **UNTESTED, **NO_VAL) == 0
-    snapshots = {
-        guidance.step: guidance
-        for path in (fit.run / "valves" / "snapshots").iterdir()
-        for guidance in load_seed(path).values()
-    }
-    applied = [row for row in fit.rows("reflection") if row["applied"]]
-    assert len(applied) > 3
-    for row in applied:
-        (proposal,) = [each for each in row["proposals"] if [each["proposal"]] == row["applied_proposals"]]
-        named = {key for op in proposal["operations"] for key in [op["key"], *op["merged_from"]]}
-        before, after = snapshots[row["guidance_step_before"]], snapshots[row["guidance_step_after"]]
-        assert all(rule.key in named or after.rule(rule.key) == rule for rule in before.rules)
-        assert after.next_number >= before.next_number
-    assert sorted(snapshots) == list(range(len(snapshots)))
-    assert snapshots[len(applied)] == fit.guidance()
 
 
 def test_val_test_and_new_tickets_are_judged_at_a_temperature_of_their_own(fit: Fit, tmp_path: Path) -> None:
@@ -459,44 +426,6 @@ def test_rules_never_grow_beyond_the_limit_and_what_would_is_refused(fit: Fit) -
     assert fit("--fresh", reflection__max_rules=3, **UNTESTED, **NO_VAL) == 0
     sizes = {len(load_seed(path)["valves"].rules) for path in (fit.run / "valves" / "snapshots").iterdir()}
     assert max(sizes) == 3
-
-
-def test_that_tickets_are_too_few_to_prove_anything_is_foretold(fit: Fit) -> None:
-    small.write(fit.tickets, "valves", groups=20)
-    assert fit(runner__epochs=1) == 0
-    assert all(edit["test"] is None for row in fit.rows("reflection") for edit in row["gate"]["edits"])
-    fails = sum(row["label"] == "fail" for row in small.rows("valves", 20))
-    assert f"valves: {fails} of 20 tickets are labelled fail, " in fit.err
-
-
-def test_no_edit_is_tested_on_a_group_that_its_answer_or_its_race_saw(
-    fit: Fit, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor where nothing is ever accepted, so that the same tickets teach again."""
-    asked: list[tuple[Sequence[Edit], Gate]] = []
-
-    def listening(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Any:
-        asked.append((edits, gate))
-        return decide(edits, gate, join, left)
-
-    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
-        if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
-            return models.idle(prompt, decode, key)
-        return json.dumps({"operations": [{"op": "add", "text": f"Fail if number is above {key % 7}.", "evidence": ["T1"]}]})
-
-    monkeypatch.setattr(learning, "decide", listening)
-    assert fit(model__model_name_or_path=model(answer)[0], reflection__batch_size=10) == 0
-    tickets = read_tickets([fit.tickets], "error")[0]
-    group = {ticket.key: ticket.group_id for ticket in tickets}
-    assert sum(len(edits) for edits, _ in asked) > 4
-    for edits, gate in asked:
-        tested = {tickets[i].group_id for whole in gate.groups for i in whole}
-        assert tested.isdisjoint(tickets[i].group_id for i in gate.race_on)
-        for edit in edits:
-            told = {group[key] for proposal in edit.proposals for key in proposal.cases}
-            assert told
-            assert tested
-            assert tested.isdisjoint(told)
 
 
 def test_what_was_counted_stands_in_the_prompt_and_in_the_file(fit: Fit, model: Model) -> None:
@@ -632,7 +561,7 @@ def test_a_guidance_that_val_did_not_choose_is_learnt_on_from_under_more_epochs(
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
-@pytest.mark.parametrize("commits", range(1, 20, 2))
+@pytest.mark.parametrize("commits", range(1, 20, 4))
 def test_a_limit_may_be_raised_wherever_the_run_was_interrupted(
     fit: Fit, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
@@ -738,7 +667,6 @@ def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -
 
 # Folders and files
 
-
 NAMES = (*"../../x|/etc/x|a/b|a-b|A|a|x|x |..|con|[/b]|:warning:|阀门|commit.json".split("|"), "n" * 300)
 
 
@@ -809,20 +737,6 @@ def test_a_seed_is_what_the_mission_starts_with(fit: Fit) -> None:
     ]
     assert by_epoch(fit.rows("metrics", "seals"), "val")[0] < 0.9
     assert fit.guidance("seals").rule("G1") is not None
-
-
-def test_new_rules_count_on_from_a_seeds(fit: Fit) -> None:
-    assert (
-        fit(
-            guidance__path=seed_file(
-                fit, {"valves": {"G0": "Judge valves.", "G7": "Fail if colour is red and part is hose."}}
-            )
-        )
-        == 0
-    )
-    texts = {rule.key: rule.text for rule in fit.guidance().rules}
-    assert texts["G0"] == "Judge valves."
-    assert texts.get("G8") == "Fail if state is torn."
 
 
 def test_a_run_can_start_from_what_another_one_learnt(fit: Fit) -> None:
@@ -990,13 +904,3 @@ def told(fit: Fit, codes: Mapping[int, int], learnt: Path) -> str:
     seed = next(seed for seed, code in codes.items() if code == 2)
     assert fit("--fresh", seed=seed, guidance__path=str(learnt), runner__epochs=0) == 2
     return fit.err
-
-
-def test_the_table_shows_val_under_the_guidance_that_was_chosen(fit: Fit, model: Model) -> None:
-    """That is the first epoch's, though it was not measured last."""
-    learn_well_then_badly(fit, model)
-    val = {row["guidance_step"]: row for row in fit.rows("metrics") if row["split"] == "val"}
-    assert fit.guidance().step == 1
-    line = next(line for line in fit.out.splitlines() if line.startswith("valves   val"))
-    assert f"-> {val[1]['acc']:.1%}" in line
-    assert val[1]["acc"] > val[2]["acc"]

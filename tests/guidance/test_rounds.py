@@ -1,4 +1,5 @@
-"""``reflection.scope: round`` as whole runs of real processes: equal bytes on any number of ranks, killed or not."""
+"""``reflection.scope: round``, and other ways to judge and to learn, as whole runs of real processes: equal bytes on any
+number of ranks, killed or not."""
 
 from __future__ import annotations
 
@@ -94,3 +95,22 @@ def test_killed_amid_a_round_and_resumed_on_other_ranks(bench: Bench) -> None:
 def test_killed_before_any_file_operation_and_resumed(bench: Bench) -> None:
     for number in range(len(bench.whole().operations[0])):
         conformance.check_killed_before_an_operation(bench, number, 1, 1)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "code and model": {"runner.judge": "both", "guidance.path": "rules.txt", "runner.epochs": 1},  # half each
+    "all at once": {"runner.judge": "both", "reflection.scope": "all", "runner.epochs": 1},
+    "reasons of errors": {"sampler.reasons": "wrong", "runner.epochs": 1},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_leaves_the_same_bytes(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.txt").write_text("[valves]\nFail if the part looks odd.\nPass if colour is red.\n")
+    given = small.write(tmp_path / "tickets.jsonl", "valves")
+
+    def line(name: str, world_size: int) -> list[str]:
+        return small.arguments(given, tmp_path / name, world_size, WAYS[way])
+
+    conformance.check_equal_bytes(tmp_path, line, lambda name: conformance.content(tmp_path / name / "run"), (1, 3))

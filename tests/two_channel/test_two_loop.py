@@ -201,11 +201,6 @@ def test_two_ranks_paste_what_one_does(tmp_path: Path) -> None:
     assert apart(tmp_path / "1" / "run", tmp_path / "2" / "run") < APART
 
 
-def learnt(row: dict[str, Any]) -> dict[str, Any]:
-    """What a row says of learning and of rollouts."""
-    return {name: value for name, value in row.items() if not name.startswith(("val/", "eval/"))}
-
-
 def test_ranks_stop_together_and_judge_test_with_the_best_weights(tmp_path: Path) -> None:
     keys = {"evaluation__patience": 2, "schedule__steps": 12, "evaluation__pictures": 0}
     ended = forks.run(looking(tmp_path, "scribbling", 2, **keys), 2, tmp_path / "job")

@@ -4,21 +4,16 @@ from typing import Any
 
 import pytest
 
-from stageb.engines.protocol import Completion, Decode, Prompt, Request
+from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.judging.questions import answer_all
-from stageb.guidance.judging.selection import select
 from stageb.guidance.learning.proposals import parse_proposal
-from stageb.guidance.learning.reflect import case_of, merge_equal, reflect
-from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.rules.forms import Condition
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt
 from stageb.guidance.words.config import ReflectionConfig
-from stageb.guidance.words.types import Answers, Candidate, Guidance, Record, Rule, Ticket, Verdict
-from stageb.seeds import stream, uniform
+from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
+from stageb.seeds import stream
 
 GREEDY, WARM = Decode(temperature=0), Decode(temperature=0.7)
 
@@ -165,61 +160,3 @@ def test_other_prompts_get_a_remark() -> None:
     assert json.loads(
         respond(reflection_prompt(ReflectionInput(()), guidance(), WORDS["en"], 1), GREEDY, 0)
     )  # and no cases are no trouble
-
-
-class Follower:
-    """The smallest engine around the follower."""
-
-    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
-        return [len(prompt.user) for prompt in prompts]
-
-    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        return [
-            tuple(Completion(respond(request.prompt, request.decode, key), 1, "stop") for key in request.keys)
-            for request in requests
-        ]
-
-
-def rolled_out(tickets: list[Ticket], rules: Guidance) -> list[Record]:
-    records = []
-    for each in tickets:
-        candidates = []
-        for sample in range(4):
-            text = respond(rollout_prompt(each, rules, WORDS["en"]), WARM, stream(each.key, rules.step, sample))
-            said, reason = parse_answer(text, WORDS["en"]) or (None, "")
-            candidates.append(Candidate(sample, 0, 0.7, text, said, reason, said is not None, 9))
-        answers = Answers(each.key, 50, tuple(candidates))
-        records.append(Record(each, 1, 0, rules.step, answers, select(each, answers, 0.8)))
-    return records
-
-
-def accuracy(records: list[Record]) -> float:
-    return sum(record.selection.label_match for record in records) / len(records)
-
-
-def test_the_stages_together_learn_hidden_rules() -> None:
-    tickets = []
-    for n in range(120):
-        part, state, colour = (
-            values[int(uniform(stream("t", n), k) * len(values))]
-            for k, values in enumerate([["hose", "valve", "seal"], ["new", "worn", "torn", "loose"], ["red", "blue"]])
-        )
-        faulty = state == "torn" or (part == "valve" and state == "loose")
-        text = (f"part: {part}", f"state: {state}; colour: {colour}")
-        tickets.append(ticket(*text, label="fail" if faulty else "pass", group=f"g{n}"))
-    rules = make_neutral("m", WORDS["en"])
-    records = rolled_out(tickets, rules)
-    begun = accuracy(records)
-    for bundle in range(6):
-        cases, key = [case_of(each) for each in records], stream("r", bundle)
-        steps = reflect(cases, rules, Follower().count_tokens, ReflectionConfig(), WORDS["en"], key)
-        answered = answer_all(steps, lambda question: Follower().generate(question.requests))
-        for proposal, _ in merge_equal(answered.proposals):
-            edited = apply(rules, proposal.operations, f"r{bundle}")
-            tried = rolled_out(tickets, edited)
-            if accuracy(tried) > accuracy(records):
-                rules, records = edited, tried
-                break
-    assert begun < 0.8
-    assert accuracy(records) > 0.97
-    assert "Fail if state is torn." in {rule.text for rule in rules.rules}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import check_equal_bytes, content
 from programs import small
 
 from stageb.__main__ import main
@@ -224,16 +223,6 @@ def test_it_learns_and_distills_whole_answers(runs: Mapping[str, Path], reasons:
     said = [row["messages"][-1]["content"] for row in rows(runs[reasons], "distill_chatml")]
     assert len(said) == 5
     assert all(text.partition("\n")[2].startswith("Reason: G") for text in said)
-
-
-def test_every_world_size_and_every_kill_leaves_the_same_bytes(tmp_path: Path) -> None:
-    tickets = small.write(tmp_path / "tickets.jsonl", "valves")
-    keys = {"sampler.reasons": "wrong", "runner.epochs": 1}
-
-    def line(name: str, world_size: int) -> list[str]:
-        return small.arguments(tickets, tmp_path / name, world_size, keys)
-
-    check_equal_bytes(tmp_path, line, lambda name: content(tmp_path / name / "run"), (1, 3), [(0.4, 2, 1)])
 
 
 # Use

@@ -121,12 +121,6 @@ def test_the_same_round_makes_the_same_groups_at_usual_world_sizes(round_size: i
     assert sizes.pop() <= limit
 
 
-@given(st.integers(1, 60), st.integers(1, 64))
-def test_as_many_tickets_as_eight_ranks_read_at_once_make_the_same_groups_on_fewer(per_rank: int, limit: int) -> None:
-    if per_rank >= min(limit, 16):
-        assert {1, 2, 4, 8} <= set(promised(8 * per_rank, limit))
-
-
 @pytest.mark.parametrize(
     ("round_size", "limit", "size"),
     [
@@ -170,16 +164,6 @@ def test_the_order_within_a_round_makes_no_difference_to_its_groups(
     other = data.draw(st.permutations(round_))
     made = [[round_[i].key for i in group] for group in micro_batches(round_, size)]
     assert [[other[i].key for i in group] for group in micro_batches(other, size)] == made
-
-
-@given(tickets(max_size=40), st.integers(1, 12), st.sampled_from([1, 2, 3, 4, 8]), st.integers(1, 8))
-def test_no_rank_gets_more_than_its_share(round_: list[Ticket], per_rank: int, world_size: int, limit: int) -> None:
-    """Item i runs on rank i % world_size; an epoch's last round may be short."""
-    round_ = round_[: per_rank * world_size]
-    groups = micro_batches(round_, group_size(per_rank * world_size, per_rank, limit))
-    shares = [sum(map(len, groups[rank::world_size])) for rank in range(world_size)]
-    assert max(shares) <= per_rank
-    assert sum(shares) == len(round_)
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 8, 16, 32, 128]), st.sampled_from([16, 32]))
@@ -316,12 +300,6 @@ def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
     assert len(fits.candidates) == 4
 
 
-def test_nothing_to_roll_out_is_nothing() -> None:
-    assert rollout([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES) == []
-    assert judge_tickets([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], "answer") == []
-    assert judge_tickets([], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], "probability") == []
-
-
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
     guidance = Guidance("m", 3, (Rule("G0", "x"), Rule("G4", "Fail if a is b.", {"sources": ["secret-group::fail"]})), 5)
@@ -414,34 +392,7 @@ def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -
     assert unsure
 
 
-def test_a_begun_verdict_of_the_shipped_model_is_readable_and_as_the_gate_sees_it() -> None:
-    engine, words = build(ModelConfig(), "cpu"), words_of(PromptConfig(prefill=True))
-    rules = (*GUIDANCE.rules, Rule("G1", "Fail if state is torn."), Rule("G2", "Pass if colour is a shade of red."))
-    guidance, samples = replace(GUIDANCE, rules=rules, next_number=3), 100
-    sampler = SamplerConfig(samples, grid=[DecodeConfig(3.0, max_new_tokens=4)])
-    (told,) = rollout([ticket("g", "torn and red")], guidance, engine, sampler, words, NAMES)
-    (judged,) = judge_tickets([ticket("g", "torn and red")], guidance, engine, sampler, words, "probability")
-    verdicts = [candidate.verdict for candidate in told.candidates]
-    formed = len(verdicts) - verdicts.count(None)  # at such a temperature a reason may be empty
-    assert formed > 0.8 * samples
-    assert 0.02 < judged.merit < 0.98
-    assert verdicts.count("pass") / formed == pytest.approx(judged.merit, abs=4 * math.sqrt(0.25 / formed))
-
-
-def test_a_rollout_wants_both_lines() -> None:
-    (answers,) = rollout([ticket()], GUIDANCE, ScriptedEngine(lambda *_: "Verdict: pass"), SAMPLER, WORDS["en"], NAMES)
-    assert {(candidate.verdict, candidate.format_ok) for candidate in answers.candidates} == {(None, False)}
-
-
 def test_an_entry_of_the_grid_reaches_the_engine_whole() -> None:
     decode = DecodeConfig(0.4, top_p=0.9, top_k=7, max_new_tokens=5, seed=3, stop=["END"])
     assert as_decode(decode) == Decode(0.4, top_p=0.9, top_k=7, max_new_tokens=5, seed=3, stop=("END",))
     assert [field.name for field in fields(DecodeConfig)] == [field.name for field in fields(Decode)]
-
-
-def test_what_the_engine_raises_comes_out() -> None:
-    def broken(prompt: Prompt, decode: Decode, key: int) -> str:
-        raise ZeroDivisionError("no answer")
-
-    with pytest.raises(ZeroDivisionError, match="no answer"):
-        rollout([ticket()], GUIDANCE, ScriptedEngine(broken), SAMPLER, WORDS["en"], NAMES)

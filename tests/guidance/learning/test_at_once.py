@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import check_equal_bytes
 from programs import small
 
 from stageb.__main__ import main
@@ -24,7 +23,6 @@ from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.words.types import Ticket
 
 ALL = {"runner.judge": "both", "reflection.scope": "all", "runner.epochs": 1, "split.val": 0.0, "split.train": 0.85}
-FILES = ("selections.jsonl", "metrics.jsonl", "reflection.jsonl", "guidance.json")
 
 
 def rows(run: Path, file: str) -> list[dict[str, Any]]:
@@ -182,16 +180,6 @@ def test_a_limit_beside_the_gate_refuses_what_is_proven_and_the_log_tells(
     said = capsys.readouterr()
     assert "more than gate.max_false_passes or gate.max_changed_verdicts allows" in said.err
     assert "the edit that came furthest does more than gate." in said.out
-
-
-def test_every_world_size_and_every_kill_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
-    def line(name: str, world_size: int) -> list[str]:
-        return small.arguments(tickets, tmp_path / name, world_size, ALL)
-
-    def written(name: str) -> dict[str, bytes]:
-        return {file: (tmp_path / name / "run" / "valves" / file).read_bytes() for file in FILES}
-
-    check_equal_bytes(tmp_path, line, written)
 
 
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:

@@ -299,19 +299,6 @@ def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: 
     assert len(mission.seen) == 10
 
 
-def test_what_taught_something_is_followed_by_another_fold_without_another_rollout() -> None:
-    world = made_up(Random("again"), batch_size=5)
-    tools = world.tools()
-    mission = replace(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied[:3]), again=True, bundles=1)
-    assert is_due(State({"m": mission}), "m", 5, tools.config)
-    after, (bundle,) = world.answer(draw_bundles(mission, tools))
-    assert after.pending == mission.pending
-    assert not after.again
-    assert not is_due(State({"m": after}), "m", 5, tools.config)
-    fold = set(tools.pool.fold(1))
-    assert {tools.splits.by_key[case.ticket.key] for case in bundle.judged} <= fold
-
-
 @pytest.mark.parametrize("outcome", ["futile", "unproven"])
 def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where_another_does(
     outcome: Outcome, monkeypatch: pytest.MonkeyPatch

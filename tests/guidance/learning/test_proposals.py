@@ -1,13 +1,9 @@
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stageb.guidance.learning.proposals import parse_proposal
-from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
@@ -241,46 +237,3 @@ def test_rationales_become_one_short_line() -> None:
     (kept,) = parse(answer({**ADD, "rationale": "a\n b\u202e" + "c" * 500})).operations
     assert kept.rationale.startswith("a b ccc")
     assert len(kept.rationale) == 200
-
-
-VALUE = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.sampled_from(["G0", "G1", "T1", "Fail if x."]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-FIELDS = st.fixed_dictionaries(
-    {},
-    optional={
-        "op": st.sampled_from(["add", "update", "merge", "remove"]) | VALUE,
-        "key": st.sampled_from(["G0", "G1", "G3", "G4", "G5"]) | VALUE,
-        "merged_from": st.lists(st.sampled_from(["G0", "G1", "G3", "G4"]), max_size=3) | VALUE,
-        "text": st.sampled_from(["Fail if x is y.", "Pass if u is v.", "Fail if a is b.", "Fail if c is d."]) | VALUE,
-        "rationale": st.just("because") | VALUE,
-        "evidence": st.lists(st.sampled_from(["T1", "T2", "T3"]), min_size=1, max_size=3) | VALUE,
-    },
-)
-SHAPED = st.sampled_from([ADD, UPDATE, MERGE, REMOVE]).flatmap(
-    lambda base: FIELDS.map(lambda fields: {key: fields.get(key, value) for key, value in base.items()})
-)
-
-
-@given(st.lists(SHAPED | FIELDS | VALUE, max_size=5))
-def test_whatever_the_answer_what_survives_can_be_applied(items: list[Any]) -> None:
-    proposal = parse(json.dumps({"operations": items}))
-    after = apply(GUIDANCE, proposal.operations, "r1")
-    assert after.rules[0].key == "G0"
-    assert (after is GUIDANCE) == (not proposal.operations)
-    assert all(refused.reason for refused in proposal.refusals)
-    unreadable = [refused for refused in proposal.refusals if refused.raw == proposal.text]
-    assert unreadable or len(proposal.operations) + len(proposal.refusals) == len(items)
-
-
-@given(st.text(alphabet=st.sampled_from('{}[]",:\\untrfalse`json\n0-9opadd T1'), max_size=80) | st.text(max_size=30))
-def test_no_text_raises(text: str) -> None:
-    proposal = parse(text)
-    assert len(proposal.operations) + len(proposal.refusals) >= 1

@@ -176,7 +176,6 @@ def test_every_error_gets_its_turn() -> None:
 
 # What is asked
 
-
 MANY = [case(f"f{n}", "fail", right=False) for n in range(30)] + [case(f"p{n}", "pass") for n in range(30)]
 
 
@@ -218,12 +217,6 @@ def test_reflect_parses_each_answer_against_the_cases_it_saw() -> None:
 def test_reflect_counts_what_was_read_and_written() -> None:
     judged = [case("a", "fail", right=False), case("b", "pass")]
     assert reflection_of(judged, Parrot("x")).tokens == 6 * (11 + 1)
-
-
-def test_reflect_asks_nothing_of_tickets_that_can_not_teach() -> None:
-    engine = Parrot("x")
-    assert reflection_of([case("a", "pass")], engine) == Reflection()
-    assert engine.asked == []
 
 
 def test_evidence_is_counted_over_all_tickets_of_the_kind_and_not_over_the_cases_alone() -> None:
@@ -286,7 +279,3 @@ def test_equal_edits_are_one_whatever_their_reasons_and_order() -> None:
         Proposal(7, "", (replace(add, text="Fail if c is e."),), ()),
     ]
     assert merge_equal(made) == [(made[1], 2), (made[2], 2), (made[5], 2), (made[7], 1)]
-
-
-def seen(group: str, label: Verdict, text: str) -> Ticket:
-    return Ticket("m", group, label, (("image_1", text),))

@@ -128,15 +128,6 @@ def test_every_epoch_learns_closes_and_judges_and_the_final_guidance_is_chosen_b
         assert sorted(drawn) == sorted(splits.train)
 
 
-@given(tickets(), st.data())
-def test_the_order_of_lines_makes_no_difference(world: list[Ticket], data: st.DataObject) -> None:
-    other = data.draw(st.permutations(world))
-    rounds, others = walked(world, 5).rounds, walked(other, 5).rounds
-    assert [replace(batch, tickets=()) for batch in rounds] == [replace(batch, tickets=()) for batch in others]
-    for batch, same in zip(rounds, others, strict=True):
-        assert [world[i] for i in batch.tickets] == [other[i] for i in same.tickets]
-
-
 # The rounds
 
 
@@ -182,13 +173,6 @@ def test_a_draw_of_train_tickets_leaves_val_and_test_whole(world: list[Ticket], 
             assert len(set(batch.tickets)) == len(batch.tickets)
     for (epoch, split), count in whole.items():
         assert some[epoch, split] == (min(count, drawn) if split == "train" else count)
-
-
-@given(WORLDS, st.sampled_from([(1, 12), (2, 6), (3, 4), (4, 3)]))
-def test_the_schedule_knows_the_round_and_not_the_ranks(world: list[Ticket], shape: tuple[int, int]) -> None:
-    world_size, per_rank = shape
-    config = replace(CONFIG, runner=RunnerConfig(epochs=2, per_rank_rollout_batch_size=per_rank))
-    assert walked(world, world_size * per_rank, config).rounds == walked(world, 12).rounds
 
 
 # The forecast

@@ -6,7 +6,6 @@ from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.learning.state import (
     MissionState,
     Spent,
@@ -36,7 +35,6 @@ COUNT = st.integers(0, 10**6)
 ANSWERED = st.dictionaries(LINE, st.dictionaries(LINE, COUNT, max_size=2), max_size=2)
 TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)[:-1]), answered=ANSWERED)
 SPENT = st.builds(Spent, *(COUNT for _ in fields(Spent)))
-MISSED = st.fixed_dictionaries({"pass": COUNT, "fail": COUNT})
 TEXT = st.text(max_size=20)  # any text at all: raw answers hold everything
 CANDIDATES = st.builds(Candidate, COUNT, COUNT, st.floats(0, 2), TEXT, st.none() | VERDICT, TEXT, st.booleans(), COUNT)
 ANSWERS = st.builds(Answers, LINE, COUNT, st.lists(CANDIDATES, max_size=3).map(tuple), TEXT)
@@ -124,11 +122,6 @@ def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[str, dict[str, Ti
     for mission in map(mission_to_plain, made[0].missions.values()):
         assert all(isinstance(record["ticket"], str) for record in mission["pending"])
         assert all([type(each) for each in case] == [bool, str] for case in mission["seen"].values())
-
-
-@given(ANSWERS)
-def test_answers_come_back_from_json(answers: Answers) -> None:
-    assert answers_from_plain(json.loads(json.dumps(answers_to_plain(answers)))) == answers
 
 
 # Tallies

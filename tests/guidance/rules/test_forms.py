@@ -107,19 +107,6 @@ def test_limits_lie_where_the_wrong_tickets_do() -> None:
 SAID = st.lists(st.sampled_from(["oil", "leaks", "leaking", "at", "the", "hose", "a", "hoses,"]), min_size=1, max_size=9)
 
 
-@given(st.lists(SAID.map(" ".join), min_size=3, max_size=9))
-def test_a_rule_in_the_words_of_a_phrase_decides_the_tickets_that_were_counted(texts: list[str]) -> None:
-    readings = [read_summaries((text,)) for text in texts]
-    known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
-    for condition, mask in find_conditions(readings, Forms(phrases=True)).items():
-        if " " in condition.value:
-            code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
-            assert isinstance(code, RuleCode)
-            holds = compile_expression(code.expression)
-            assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each))
-    assert not any(" " in condition.value for condition in find_conditions(readings))
-
-
 def test_products_are_compared_with_products_of_other_names() -> None:
     readings = [Reading({"a": "2", "b": "3", "c": "1", "d": str(d)}, frozenset()) for d in (1, 5, 6, 7)]
     readings += [Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)]
@@ -157,7 +144,6 @@ def test_long_hostile_texts_are_read_at_once(part: str) -> None:
 
 
 # Conditions, against the plain statement of each
-
 
 VALUES = st.sampled_from(["1", "2", "3.5", "-4", "10 kg", "07", "1.0", "low", "med", "high", "b"])
 READINGS = st.lists(
@@ -327,7 +313,8 @@ def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.
         ("20:1", None), ("4 m32", None), ("1e5", None), ("kg 3", None), ("#REF!", None), ("", None), (".5", 0.5),
         ("5½", None), ("5 ½ in", None), ("10³", None), ("1.5⁻³", None), ("1e-05²", None), ("5万", None),
         ("4 m²", 4.0), ("4m³", 4.0), ("25 ⁰C", 25.0), ("1.5 kg·m⁻³", 1.5), ("5k", 5.0), ("5 个", 5.0),
-        ("5千克", 5.0), ("0.5兆帕", 0.5),
+        ("5千克", 5.0), ("0.5兆帕", 0.5), ("1e-05", 1e-05), ("2.5E-5 m2", 2.5e-05), ("0.2-", None), ("3.-", None),
+        ("1e-05-", None), ("3 --", 3.0), ("3 mm-", 3.0),
     ],
 )  # fmt: skip
 def test_a_value_is_a_number_if_nothing_follows_but_a_unit(value: str, wanted: float | None) -> None:

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,9 @@ from stageb.errors import BadInputError
 from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import from_json, load_seed, make_neutral, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.rules_file import parse
 from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.types import NOTHING, Budget, Guidance, Operation, Rule
 from stageb.untrusted import strict_json
@@ -41,18 +44,6 @@ def seed(tmp_path: Path, content: object) -> Path:
 def test_json_and_back(guidance: Guidance) -> None:
     written = json.dumps(to_json(guidance), ensure_ascii=False)
     assert from_json(strict_json.loads(written), "x") == {guidance.mission: guidance}
-
-
-@given(st.dictionaries(st.sampled_from(["m", "n\n", ""]), JSON, max_size=2))
-def test_any_content_is_guidance_or_an_error_that_names_the_file(content: dict[str, object]) -> None:
-    try:
-        missions = from_json(content, "seed.json")
-    except BadInputError as error:
-        assert all(line.path == "seed.json" and line.what and line.remedy for line in error.bad)
-    else:
-        for mission, guidance in missions.items():
-            assert guidance.rules[0].key == "G0"
-            assert from_json(to_json(guidance), "x") == {mission: guidance}
 
 
 def test_a_user_may_write_experiences_alone_in_any_order(tmp_path: Path) -> None:
@@ -117,7 +108,8 @@ def test_all_faults_come_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [("", "not JSON"), ("{", "not JSON"), ("[]", "not an object of missions"), ("{}", "not an object of missions"),
-     ('{"m": {"experiences": {"G0": "a", "G0": "b"}}}', "'G0' is given twice")],
+     ('{"m": {"experiences": {"G0": "a", "G0": "b"}}}', "'G0' is given twice"),
+     ('{"a\\u202eb": {"experiences": {"G0": "x"}}}', "its name has the character U.202E")],
 )  # fmt: skip
 def test_files_that_hold_something_else(tmp_path: Path, content: str, says: str) -> None:
     with pytest.raises(BadInputError, match=says):
@@ -161,13 +153,6 @@ def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
     added = apply(load_seed(path)["m"], [Operation("add", None, (), "Fail if b.", "", ("g::fail",))])
     assert added.rules[-1].key == "G1000000"
     assert from_json(to_json(added), "commit.json") == {"m": added}
-
-
-def test_the_neutral_guidance_is_a_headline() -> None:
-    for language in ("en", "zh"):
-        guidance = make_neutral("m", WORDS[language])
-        assert [rule.key for rule in guidance.rules] == ["G0"]
-        assert (guidance.step, guidance.next_number) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -224,3 +209,33 @@ def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_bud
     left = whole.less(SPENT)
     assert left.edits[0] == 0 < left.edits[1] < 0.01
     assert left.edits[2] == 0
+
+
+# Rules that a person writes in a text file: slips are told by line, and no wording is refused
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("G3 Fail if seal is worn.", "rules.txt:2: 'G3' is no number"),
+        ("g3. Fail if seal is worn.", "rules.txt:2: 'g3.' is no number"),
+        ("G3: Fail if seal is worn.", "rules.txt:2: 'G3:' is no number"),
+        ("Gx Fail if seal is worn.", "rules.txt:2: 'Gx' is no number"),
+        ("G. Fail if seal is worn.", "rules.txt:2: 'G.' is no number"),
+        ("Fial if seal is worn.", "rules.txt:2: 'Fial' is no verdict; did you mean Fail?"),
+        ("G3. Fial if seal is worn.", "rules.txt:2: 'Fial' is no verdict; did you mean Fail?"),
+        ("Pas unless seal is worn.", "rules.txt:2: 'Pas' is no verdict; did you mean Pass?"),
+    ],
+)
+def test_slips_are_told_by_line(line: str, told: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        parse(f"[m]\n{line}\n", "rules.txt", WORDS["en"])
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["Fails when worn.", "Go on if worn.", "GPU fans: fail if worn.", "A fail if worn.", "fail if worn", "Gauge: 3"]
+)
+def test_other_wordings_stand(line: str) -> None:
+    content, _ = parse(f"[m]\n{line}\n", "rules.txt", WORDS["en"])
+    assert content["m"]["experiences"] == {"G0": WORDS["en"].neutral_headline, "G1": line}

@@ -16,7 +16,7 @@ from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
-from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.vocabulary import Vocabulary, order_values
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
 
 EN = WORDS["en"]
@@ -279,3 +279,59 @@ def test_a_hostile_list_is_read_in_time() -> None:
     assert isinstance(read, OutOfReach)
     read = parse_rule("Fail if state is " + "a or " * 20 + "b", vocabulary, EN)
     assert isinstance(read, OutOfReach)
+
+
+# Values that have an order, and rules that rank by them
+
+
+VALUES = ["vhigh", "med", "Low", "high"]
+VOCABULARY = Vocabulary.of(ticket({"cost": value, "colour": hue}) for value, hue in zip(VALUES, "abcd", strict=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "ordered"),
+    [
+        (["vhigh", "med", "low", "high"], ("low", "med", "high", "vhigh")),
+        (["Big", "small", "medium"], ("small", "medium", "Big")),
+        (["very_low", "LOW", "High"], ("very_low", "LOW", "High")),
+        (["low", "high"], ()),
+        (["low", "med", "high", "blue"], ()),
+        (["low", "med", "medium"], ()),
+        (["red", "green", "blue"], ()),
+        ([], ()),
+    ],
+)
+def test_an_order_is_guessed_where_all_values_stand_on_a_well_known_scale(
+    values: list[str], ordered: tuple[str, ...]
+) -> None:
+    assert order_values(values) == ordered
+
+
+@pytest.mark.parametrize(
+    ("said", "values"),
+    [
+        ("is at least med", ("med", "high", "vhigh")),
+        ("is at most med", ("Low", "med")),
+        ("is above med", ("high", "vhigh")),
+        ("is below med", ("Low",)),
+        ("is not above low", ("Low",)),
+        ("is no less than high", ("high", "vhigh")),
+        ("is at least VHIGH", ("vhigh",)),
+    ],
+)
+def test_a_rule_that_ranks_is_the_same_as_one_that_lists(said: str, values: tuple[str, ...]) -> None:
+    code = parse_rule(f"Fail if cost {said}.", VOCABULARY, EN)
+    assert isinstance(code, RuleCode)
+    assert code.condition == Atom("is", "cost", values)
+
+
+@pytest.mark.parametrize("said", ["cost is above vhigh", "cost is below low", "cost is at least huge", "colour is above a"])
+def test_a_rank_that_nobody_has_is_out_of_reach(said: str) -> None:
+    assert isinstance(parse_rule(f"Fail if {said}.", VOCABULARY, EN), OutOfReach)
+
+
+def test_a_proposed_rule_that_ranks_is_written_as_a_list_which_other_tickets_read_alike() -> None:
+    text = "Fail if cost is at least high and colour is a."
+    proposal = Proposal(0, "{}", (Operation("add", None, (), text, "", ()),), ())
+    (checked,) = check_proposal(proposal, VOCABULARY, EN).operations
+    assert checked.text == "Fail if cost is high or vhigh and colour is a."

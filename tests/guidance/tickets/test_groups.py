@@ -25,7 +25,6 @@ from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.words.types import FOLDS, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
-DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 def says(ticket: Ticket) -> tuple[str, ...]:
@@ -167,16 +166,3 @@ def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert wanted in capsys.readouterr().out.replace("\n", " ")
     assert main(arguments) == 0
     assert wanted in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the sets do not lie beside the checkout")
-def test_rows_of_small_tables_are_not_taken_for_one_another() -> None:
-    for name, groups in {
-        "balance_scale": 625,
-        "car_evaluation": 1728,
-        "monk1": 432,
-        "tic_tac_toe": 958,
-        "house_votes": 342,
-    }.items():
-        world, _ = read_tickets([DATA / name / "tickets.jsonl"], "error")
-        assert len({ticket.group for ticket in world}) == groups

@@ -141,20 +141,6 @@ def test_few_different_things_teach_and_test_as_cases_of_their_own(tmp_path: Pat
     check_sealed(config, inputs.tickets, inputs.splits, {"m": learnt})  # what test tickets say stands in train, too
 
 
-def test_a_run_is_no_longer_the_same_under_another_split(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines = [{**row, "part": "test" if n % 4 == 3 else "train"} for n, row in enumerate(small.rows())]
-    Path("t.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    own = small.arguments(Path("t.jsonl"), Path("out"), keys={"columns.split": "part", "runner.epochs": 1})
-    assert main(own) == 0
-    assert main(["report", "out/run"]) == 0
-    Path("t.jsonl").write_text("".join(f"{json.dumps({**line, 'part': 'train'})}\n" for line in lines))
-    assert main(own) == 2
-    assert "tickets" in capsys.readouterr().err
-
-
 def test_tickets_left_out_by_name_are_of_no_split_and_names_that_no_ticket_has_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

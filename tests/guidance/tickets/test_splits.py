@@ -68,15 +68,6 @@ def test_a_resubmitted_group_stays_in_its_split(world: list[Ticket]) -> None:
     assert all(found["m", f"{ticket.group_id}::pass"] == found["m", f"{ticket.group_id}::fail"] for ticket in world)
 
 
-@given(tickets(), st.data())
-def test_the_order_of_lines_makes_no_difference(world: list[Ticket], data: st.DataObject) -> None:
-    other = data.draw(st.permutations(world))
-    found, again = split_tickets(world, CONFIG), split_tickets(other, CONFIG)
-    for mission, splits in found.items():
-        for name in ("train", "val", "test", "raced", "studied", "tested"):
-            assert [world[i] for i in getattr(splits, name)] == [other[i] for i in getattr(again[mission], name)]
-
-
 def test_shares_are_as_configured_and_the_seed_draws_them() -> None:
     world = numbered(4000)
     config = replace(CONFIG, split=SplitConfig(0.5, 0.2, 0.3))

@@ -18,7 +18,6 @@ from stageb.guidance.tickets.tickets import read_entries, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import UNKNOWN, Ticket, Verdict
-from stageb.untrusted.strict_json import FaultError
 
 OWN = ColumnsConfig(mission="Station", group_id="ID", label="Result", passes=["OK", "i.O."], fails=["NG"])
 
@@ -225,15 +224,6 @@ def test_what_a_spreadsheet_quotes_comes_back(
     assert [(each.label, each.per_image) for each in tickets] == [each for each in expected if each[1]]
     assert len(tickets) + len(bad) == len(rows)
     assert all(isinstance(each, Ticket) for each in tickets)
-
-
-def test_a_table_to_predict_may_lack_the_column_that_was_named_for_labels(tmp_path: Path) -> None:
-    path = str(tmp_path / "new.csv")
-    Path(path).write_text("Rack,seal\nr1,worn\n")
-    columns = ColumnsConfig(mission_name="m", group_id="Rack", label="Checked")
-    assert [entry.ticket(False).label for entry in read_entries(path, columns, labelled=False)] == [UNKNOWN]
-    with pytest.raises(FaultError, match='no column "Checked"'):
-        list(read_entries(path, columns))
 
 
 NUMBERS = ColumnsConfig(mission_name="m", group_id=None)

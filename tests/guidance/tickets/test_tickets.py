@@ -1,11 +1,9 @@
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
@@ -212,45 +210,11 @@ def test_skipping_every_line_leaves_nothing_to_do(tmp_path: Path) -> None:
     assert len(raised.value.bad) == 3
 
 
-def test_many_lines_take_seconds(tmp_path: Path) -> None:
-    summaries = {f"image_{n}": "part: valve; state: open; colour: red" for n in range(3)}
-    path = written(tmp_path, *(row(group_id=f"g{n}", per_image=summaries) for n in range(20_000)))
-    begun = time.process_time()
-    tickets, _ = read_tickets([path], "error")
-    assert len(tickets) == 20_000
-    assert time.process_time() - begun < 3
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
     max_leaves=5,
 )
-ROW = st.fixed_dictionaries(
-    {},
-    optional={
-        "mission": st.just("valves") | JSON,
-        "group_id": st.text(max_size=3) | JSON,
-        "label": st.sampled_from(["pass", "fail"]) | JSON,
-        "per_image": st.dictionaries(
-            st.sampled_from(["1", "image_1", "图片_2", "x"]) | st.text(max_size=3), st.text(max_size=3)
-        )
-        | JSON,
-    },
-)
-
-
-@given(st.lists((ROW | JSON).map(json.dumps).map(str.encode) | st.binary(max_size=12), max_size=6))
-def test_whatever_the_bytes_each_line_is_a_ticket_or_a_fault(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
-) -> None:
-    path = tmp_path_factory.mktemp("any") / "t"
-    path.write_bytes(b"".join(line + b"\n" for line in [json.dumps(row(group_id="first of all")).encode(), *lines]))
-    filled = sum(bool(line.strip()) for line in path.read_bytes().split(b"\n"))
-    tickets, bad = read_tickets([path], "skip")
-    assert len(tickets) + len(bad) == filled
-    for ticket in tickets:
-        assert ticket.per_image == tuple(sorted(ticket.per_image, key=lambda image: int(image[0].removeprefix("image_"))))
 
 
 def test_digests_tell_tickets_apart() -> None:

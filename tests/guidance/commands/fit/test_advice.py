@@ -109,17 +109,6 @@ def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(capsys: pyt
     assert [line.partition(": ")[0] for line in lines[7:]] == ["valves, reflection 27", "valves, reflection 28"]
 
 
-def test_a_run_says_what_it_tried_and_what_came_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tickets = small.write(tmp_path / "t.jsonl", "valves")
-    assert main(small.arguments(tickets, tmp_path / "out", keys={"reflection.num_proposals": 8})) == 0
-    told = capsys.readouterr()
-    assert "valves, reflection 1: " in told.err
-    assert "tried, one accepted: +" in told.err
-    assert "tickets that it was not made from" in told.err
-    assert "the model was right and sure about all tickets" in told.err
-    assert "What to try next" not in told.out
-
-
 def test_a_run_that_learnt_nothing_ends_with_what_to_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tickets = small.write(tmp_path / "t.jsonl", "valves")
     keys = {"model.model_name_or_path": "programs.models:idle", "reflection.num_proposals": 2}

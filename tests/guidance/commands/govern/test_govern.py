@@ -24,7 +24,6 @@ from programs.processes import child
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
-from stageb.guidance.commands.govern.screens import mark_words
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
@@ -491,27 +490,3 @@ def test_rules_that_were_edited_as_text_keep_what_is_known_of_them(here: Path, a
     Path("mine.txt").write_text(f"[valves]\nG0. {G0}\nG1. {G1}\nFail if state is rusty.\n")
     assert f"  ~ G1 (no longer fixed). {G1}\n" in asked("promote", "mine.txt", "--to", "shared.json", "--yes")[1]
     assert load_seed("shared.json")["valves"].rules[1] == before.rules[1]
-
-
-@given(st.text("ab 阀门.", max_size=12), st.text("ab 阀门.", max_size=12))
-def test_marked_words_hold_both_texts(old: str, new: str) -> None:
-    marked = mark_words(old, new)
-    kept = {"old": "", "new": ""}
-    while marked:
-        if marked.startswith("[-"):
-            gone, _, marked = marked[2:].partition("-]")
-            kept["old"] += gone
-        elif marked.startswith("{+"):
-            come, _, marked = marked[2:].partition("+}")
-            kept["new"] += come
-        else:
-            kept, marked = {side: text + marked[0] for side, text in kept.items()}, marked[1:]
-    assert kept == {"old": old, "new": new}
-
-
-def test_help_of_diff_says_what_a_and_b_are(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        asked("diff", "--help")
-    said = capsys.readouterr().out
-    assert "A            the guidance to compare with" in said
-    assert "B            the guidance to compare, usually the newer one" in said

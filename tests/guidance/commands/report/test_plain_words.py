@@ -12,22 +12,18 @@ import pytest
 from guidance.commands.report.runs import command, fit, page
 from programs import small
 
-from stageb.guidance.commands.report.read import Lineage
 from stageb.guidance.commands.report.sentences import (
     describe_attempt,
     describe_decided,
     describe_left_out,
     describe_outcome,
-    describe_unmeasured,
     mark_cut,
     name_ticket,
-    split_fields,
 )
 from stageb.guidance.learning import transitions
-from stageb.guidance.learning.attempts import Attempt, explain_refusals
+from stageb.guidance.learning.attempts import Attempt
 from stageb.guidance.learning.reflection_file import RaceEntry
 from stageb.guidance.words.costs import EQUAL
-from stageb.guidance.words.types import Rule
 
 TORN: dict[str, Any] = {
     "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
@@ -76,11 +72,6 @@ def test_rules_that_val_has_not_judged_get_no_figures_of_the_rules_before_them(
     assert re.search(r"\d+ val, at step 0", text)
     for said in ("NO BETTER THAN ALWAYS", "the rules catch", "Before learning", "→"):
         assert said not in text
-
-
-def test_rules_not_yet_measured_are_named() -> None:
-    assert describe_unmeasured(["G1", "G2", "G4"]).startswith("G1, G2 and G4 have not been measured on val yet:")
-    assert "since one was removed" in describe_unmeasured([])
 
 
 def test_nothing_is_said_in_codes(learnt: Path) -> None:
@@ -155,18 +146,6 @@ def test_a_rule_that_brings_nothing_measurable_is_said_so_though_it_stays(tmp_pa
     assert new == "changes nothing"
 
 
-def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path: Path) -> None:
-    (tmp_path / "rules.json").write_text(json.dumps(TORN))
-    tickets = small.write(tmp_path / "t.jsonl", "valves")
-    assert (
-        fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), runner__epochs=0, runner__judge="both").code == 0
-    )
-    text = plain(tmp_path)
-    assert "Taken word for word, it decides" in text
-    assert "answers and verdicts that rules as code spared the model" in text
-    assert "The model judged" not in text
-
-
 def test_figures_that_stand_for_more_tickets_than_were_judged_say_so(tmp_path: Path) -> None:
     rows = [{**row, "label": "fail" if n % 12 == 0 else "pass"} for n, row in enumerate(small.rows("valves", 400))]
     (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -183,13 +162,6 @@ def test_the_worst_tickets_open_to_their_values(tmp_path: Path) -> None:
     assert fit(tmp_path, tickets, model__model_name_or_path="programs.models:idle", runner__epochs=0).code == 0
     opened = page(tmp_path).partition('<details class="ticket">')[2].partition("</details>")[0]
     assert re.search(r"<dt><bdi[^>]*>state</bdi></dt><dd><bdi[^>]*>torn</bdi></dd>", opened)
-
-
-def test_refusals_are_told_in_words() -> None:
-    told = explain_refusals(
-        {"not one JSON object: Expecting ',' delimiter: line 1 column 9": 2, "op is none of add": 3, "odd": 1}
-    )
-    assert told == [("were not in the form asked for", 5), ("could not be used for other reasons", 1)]
 
 
 def test_edits_are_told_in_words() -> None:
@@ -227,18 +199,3 @@ def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
     assert "caught and 33 false alarms, at worst 82 (in the same sense)." in more
     sampled = row | {"n": 100, "cost": 0.1, "always": row["always"] | {"cost": 0.3}}
     assert "19 times" not in describe_outcome(sampled, EQUAL, 2).more  # classes stand for more tickets than were judged
-
-
-def test_a_reason_that_counts_does_not_say_its_condition_again() -> None:
-    def told(rationale: str) -> str:
-        rule = Rule("G1", "Fail if speed is below 9.", {"rationale": rationale})
-        return Lineage(rule, 1, ()).reason
-
-    assert told("speed is below 9 (31 tickets for it, 0 against)") == "when it was proposed, 31 tickets for it, 0 against"
-    for other in ("slow machines break", "speed is below 9 and the belt slips", "speed is below 9", ""):
-        assert told(other) == other
-
-
-def test_fields_are_told_from_free_text() -> None:
-    assert split_fields("Seal: worn; Time: 10:30") == [("Seal", "worn"), ("Time", "10:30")]
-    assert split_fields("dusty; Seal: worn") == []

@@ -115,13 +115,6 @@ def test_a_run_is_used_as_it_judged_unless_the_user_says_otherwise(job: Job) -> 
         assert {row["by"] for row in rows(job.folder / f"{by}.jsonl")} == {by}
 
 
-def test_what_a_ticket_does_not_tell_is_named(job: Job) -> None:
-    with (job.folder / "in.jsonl").open("a") as opened:
-        opened.write(json.dumps({"mission": "valves", "group_id": "bare", "label": "pass", "per_image": {"1": "size: big"}}))
-    assert job(by="rules") == 0
-    assert rows(job.out)[-1]["why"] == "G1: the ticket does not tell state"
-
-
 def test_names_and_values_come_from_the_tickets_that_are_named(job: Job) -> None:
     """New tickets may have none of a rule's values. Alone one can only be read as a value; of two nobody knows."""
     guidance(job.folder / "g.json", {"valves": "Fail if state is torn.", "pumps": "Fail if state is torn or frayed."})
@@ -153,16 +146,6 @@ def test_a_table_that_tells_names_and_values_has_the_columns_of_the_tickets(job:
     assert job(command, by="rules", config=str(job.folder / "columns.yaml"), **files) == 0
     judged = job.out if command == "predict" else job.out / "predictions-rules.jsonl"
     assert [row["verdict"] for row in rows(judged)] == ["fail", "pass"]
-
-
-def test_a_command_that_goes_on_must_judge_as_before(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    assert job(by="rules") == 0
-    whole = job.out.read_bytes()
-    assert job(by="rules") == 0
-    assert job.out.read_bytes() == whole
-    assert job(by="both") == 2
-    assert 'by: "rules" there, "both" now' in capsys.readouterr().err
-    assert job(by="code") == 2
 
 
 def test_the_functions_judge_by_rules_too(job: Job, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,6 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.commands.use.doubts import explain_missing, find_named_fields, keep_common
 from stageb.guidance.commands.use.record import RuleFigures, explain_doubt, find_limit, name_doubtful, read_record
-from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
@@ -268,15 +267,7 @@ def test_coverage_stands_beside_accuracy(tmp_path: Path, capsys: pytest.CaptureF
     assert "; 75% need no review, 100.0% of these are right" in capsys.readouterr().out
 
 
-def test_the_rule_that_decides_is_the_last_one_named() -> None:
-    cited = {
-        "state is torn (G1)": "G1",
-        "not G1 but G12": "G12",
-        "依规则G12不通过": "G12",
-        "G1, then (G0)": "",
-        "no rule": "",
-    }
-    assert {text: find_cited_rule(text) for text in cited} == cited
+def test_a_verdict_is_doubted_by_the_rule_that_its_reason_names() -> None:
     record = {"G1": RuleFigures(119, 0.68, "fail", 119, 38), "G2": RuleFigures(3, 1.0, "fail", 3, 0)}
     assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 held-out tickets"
     assert explain_doubt(record, "torn (G1)", 0.6) == ""

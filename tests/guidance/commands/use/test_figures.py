@@ -121,14 +121,3 @@ def test_the_interval_of_costs_is_that_of_a_ratio_of_groups_of_any_size(groups: 
     found = paired.figures()["a"]
     assert found["cost_difference"] == pytest.approx(mean, abs=1e-6)
     assert found["cost_difference_interval"] == pytest.approx([centre - half, centre + half], abs=1e-4)
-
-
-def test_equal_prices_give_the_interval_of_single_tickets_gains() -> None:
-    paired = PairedComparison()
-    for group in range(40):
-        row = {"mission": "a", "group_id": str(group), "label": "fail", "verdict": "fail" if group % 4 else "pass"}
-        paired.add(row, {**row, "verdict": "pass" if group % 3 else "fail"})
-    found = paired.figures()["a"]
-    low, high = found["difference_interval"]
-    assert found["cost_difference"] == -found["difference"]
-    assert found["cost_difference_interval"] == [-high, -low]

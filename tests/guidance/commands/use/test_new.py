@@ -58,13 +58,6 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
     assert "group_id: Rack" in printed
 
 
-def test_twelve_keys_each_with_a_comment() -> None:
-    new(RACKS)
-    keys = [line for line in Path("my.yaml").read_text().splitlines() if not line.startswith("#") and line != "columns:"]
-    assert len(keys) == 12
-    assert all("  # " in line for line in keys)
-
-
 @pytest.mark.parametrize(
     ("text", "options", "key", "value"),
     [

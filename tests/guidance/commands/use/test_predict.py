@@ -194,14 +194,6 @@ def test_a_runs_folder_gives_its_model_and_sampler(job: Job, capsys: pytest.Capt
     assert "a run of loop ppo, which learns no guidance" in capsys.readouterr().err
 
 
-def test_of_many_missions_that_have_guidance_the_first_are_named(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    many = guidance(job.folder / "many.json", {f"valves {n}": "Fail if state is torn." for n in range(2000)})
-    assert job(guidance=many) == 2
-    said = capsys.readouterr().err
-    assert "there is some for valves 0, valves 1, valves 10, " in said
-    assert len(said) < 2000
-
-
 def test_faults_are_told_together_and_nothing_is_written(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     with (job.folder / "in.jsonl").open("a") as opened:
         opened.write('{"mission": "valves", "group_id": "x", "label": "ok", "per_image": {"1": "a"}}\n')

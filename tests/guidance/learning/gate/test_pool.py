@@ -1,5 +1,4 @@
 from guidance.made import tickets
-from guidance.trials import numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,22 +52,3 @@ def test_a_test_looks_at_whole_groups(made: list[Ticket], least: int) -> None:
     sizes = [sum(map(len, chunk)) for chunk in chunks]
     assert all(least <= size <= least + 1 for size in sizes[:-1])
     assert all(0 < size <= least + 1 for size in sizes[-1:])
-
-
-class Listened(list[tuple[int, ...]]):
-    """Groups that count how many of them are looked at."""
-
-    asked = 0
-
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        for group in super().__iter__():
-            self.asked += 1
-            yield group
-
-
-def test_what_a_pool_has_no_room_for_is_not_looked_at() -> None:
-    made = numbered(5000)
-    groups = Listened(whole_groups(range(5000), made))
-    groups.asked = 0
-    assert len(Pool(groups, 100).groups_outside(1)) == 100
-    assert groups.asked <= 150 + 1

@@ -26,7 +26,7 @@ CHUNK = 16
 WRONG: TicketKind = ("fail", False)
 RIGHT: TicketKind = ("pass", True)
 KINDS: st.SearchStrategy[list[TicketKind]] = st.lists(
-    st.tuples(st.sampled_from(["pass", "fail"]), st.booleans()), min_size=1, max_size=150
+    st.tuples(st.sampled_from(["pass", "fail", "other"]), st.booleans()), min_size=1, max_size=150
 )
 SIZES = st.integers(1, 40)
 GAIN = st.sampled_from([-1.0, -0.5, 0.0, 0.0, 0.25, 1.0])
@@ -241,19 +241,8 @@ def test_what_a_race_costs_is_bounded(made: tuple[list[TicketKind], list[list[fl
         most, begun = max(FEWEST, -(-most // 2)), begun + len(chunk)
 
 
-@given(races(most=4), st.integers(0, 3))
-def test_an_edit_that_changes_nothing_is_never_ranked(made: tuple[list[TicketKind], list[list[float]]], place: int) -> None:
-    kinds, gains = made
-    gains[place % len(gains)] = [0.0] * len(kinds)
-    assert place % len(gains) not in run(kinds, gains).ranked
-
-
 def test_without_a_ticket_nobody_is_ranked() -> None:
     assert run([], [[], []]) == Race((Score(), Score()), (), None, ())
-
-
-def test_a_race_ends_where_enough_is_seen() -> None:
-    assert run([WRONG, RIGHT] * 200, [[1.0, 0.0] * 200]).scores[0].seen == LAPS * CHUNK
 
 
 def test_losers_are_dropped_early() -> None:
