@@ -20,7 +20,7 @@ from stageb.growth import observation
 from stageb.growth.lifecycle import Legal, Rules
 from stageb.growth.policy import FIRST, Policy
 from stageb.growth.types import Action, EnvironmentView, Op, SlotView, Stage
-from stageb.training.normalise import RunningNorm
+from stageb.training.ppo import RunningNorm
 
 WAIT = Action()
 

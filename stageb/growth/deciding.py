@@ -32,7 +32,7 @@ from stageb.growth.policy import Policy, PolicyLearner, make_normaliser
 from stageb.runs.folder import METRICS, RunFolder
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
-from stageb.training.normalise import RunningNorm
+from stageb.training.ppo import RunningNorm
 from stageb.training.step import check_finite
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)

@@ -24,8 +24,7 @@ from stageb.growth.deciding import (
 )
 from stageb.growth.environment import Places, Setting
 from stageb.growth.play import play_episode
-from stageb.growth.ranks import name_environments
-from stageb.growth.schedule import cut_blocks
+from stageb.growth.ranks import cut_blocks, name_environments
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import short, wilson

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from stageb.errors import InputError, StagebError
-from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
+from stageb.ppo.environment import mask
 from stageb.ppo.evaluate import add_authority, load_agent, replace_authority
 from stageb.ppo.make import make_environment
 from stageb.store import disk

@@ -19,10 +19,9 @@ import torch
 from stageb import seeds
 from stageb.config import require
 from stageb.errors import InputError, StagebError, shown
-from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
-from stageb.ppo.environment import Frame
+from stageb.ppo.environment import Frame, mask
 from stageb.ppo.evaluate import add_authority, load_agent, play_out, replace_authority
 from stageb.ppo.make import make_environment
 from stageb.store import disk

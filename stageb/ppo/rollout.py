@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from stageb import draws
-from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
-from stageb.ppo.environment import Environment
+from stageb.ppo.environment import Environment, mask
 from stageb.training import step
 
 Autocast = Callable[[], AbstractContextManager[Any]]

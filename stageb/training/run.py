@@ -24,7 +24,7 @@ from stageb.job import devices, lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import loggers
-from stageb.runs.curves import Curves, draw
+from stageb.runs.figures import Curves, draw
 from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, find_offered, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ppo.boards import Plain, advance, game_of, same
 
 from stageb.ppo.config import GameConfig
-from stageb.ppo.envs.snake.game import DOWN, LEFT, RIGHT, UP, Game
+from stageb.ppo.envs.snake import DOWN, LEFT, RIGHT, UP, Game
 
 SQUARE = """
 . . . .

@@ -16,7 +16,7 @@ from torch import Tensor
 from stageb.config import PpoConfig
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, PpoRunnerConfig
-from stageb.ppo.envs.snake.agent import Agent
+from stageb.ppo.envs.snake_agent import Agent
 from stageb.ppo.ranks import Ranks, make_batch
 from stageb.ppo.rollout import Rollout
 from stageb.ppo.schedule import Schedule

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from stageb.two_channel.boxes import data, shapes, text
+from stageb.two_channel.boxes import data, text
+from stageb.two_channel.commands.boxes import write_shapes
 from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, SmallConfig, TwoChannelConfig
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
@@ -35,7 +36,7 @@ WORDS = "Detect all objects."
 def folder_of(root: Path) -> Path:
     """A checkpoint and six drawn images beneath ``root``."""
     torch.set_num_threads(1)
-    shapes.write(root, "train", 6, seed=3)
+    write_shapes(root, "train", 6, seed=3)
     model.make_small(root / "model", SMALL, {each.desc for sample in samples(root) for each in sample.objects})
     return root
 

@@ -13,7 +13,8 @@ from two_channel import made
 
 from stageb.__main__ import main
 from stageb.errors import ConfigError
-from stageb.two_channel.boxes import shapes, text
+from stageb.two_channel.boxes import text
+from stageb.two_channel.commands.boxes import write_shapes
 from stageb.two_channel.config import DetectorConfig, ScheduleConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import make_optimizers
@@ -30,7 +31,7 @@ SMALL = replace(made.SMALL, stem="convolution")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint and six drawn images."""
     root = tmp_path_factory.mktemp("stem")
-    shapes.write(root, "train", 6, seed=3)
+    write_shapes(root, "train", 6, seed=3)
     model.make_small(root / "model", SMALL, {each.desc for sample in made.samples(root) for each in sample.objects})
     return root
 

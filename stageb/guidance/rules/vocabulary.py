@@ -8,15 +8,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.quantities import fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,
     MOST_PHRASE,
     Reading,
     find_mentioned,
+    fold_text,
+    fold_value,
     has_phrase,
     is_text,
+    parse_quantity,
     read_summaries,
     split_words,
 )

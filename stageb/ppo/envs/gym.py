@@ -23,8 +23,7 @@ from torch import Tensor
 from stageb import seeds
 from stageb.config import require
 from stageb.errors import InputError
-from stageb.ppo.actions import Actions, Box, Discrete
-from stageb.ppo.environment import Environment, Frame, Transition
+from stageb.ppo.environment import Actions, Box, Discrete, Environment, Frame, Transition
 
 MASK = "action_mask"  # in what environments tell beside observations: as Gymnasium's own Taxi has it
 

@@ -27,8 +27,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from stageb.config import require
 from stageb.job import heartbeat
 from stageb.job.world import World
-from stageb.training.muon import Muon
-from stageb.training.step import SkippedSteps
+from stageb.training.step import Muon, SkippedSteps
 from stageb.two_channel.config import ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.learning import packing, recorded
 from stageb.two_channel.learning.losses import NAMES, compute_losses

@@ -13,6 +13,7 @@ from warnings import warn
 
 import numpy as np
 
+from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.new import FAILS, PASSES
 from stageb.guidance.commands.use.source import code_rules, find_tickets
@@ -20,6 +21,7 @@ from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import make_explainer
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.texts import labels_fault
 
 try:
@@ -98,20 +100,19 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """The class of each row; the commoner one where rules cannot tell, since the row lacks a field that they name."""
-        probable = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[probable]
+        """The class of each row; the commoner one where rules cannot tell, since the row lacks a field that they name.
+        Warns of values that no row of ``fit`` had in such fields."""
+        return self.classes_[self._rate(self._read_new(X)).argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
         """How probable each of ``classes_`` is: its share of the rows of ``fit`` that the same rule decides, with one more
         of each class; of those that no rule of a row names, in proportion to their rows."""
-        check_is_fitted(self)
-        return np.array([self._weigh(ruling) for ruling in self._judge(self._read(X, reset=False))])
+        return self._rate(self._read_new(X))
 
     def explain(self, X: Any) -> Any:  # noqa: N803
         """The class of each row, and key and text of the rule that gives it, in the kind of ``X``."""
-        check_is_fitted(self)
-        rows, explain, made = self._read(X, reset=False), make_explainer(self._coded), []
+        rows = self._read_new(X)
+        explain, made = make_explainer(self._coded), []
         for row, ruling in zip(rows, self._judge(rows), strict=True):
             found = self.classes_.tolist()[self._weigh(ruling).argmax()]
             made.append({"class": found, "rule": ruling.rule, "text": explain(ruling, read_ticket(row))})
@@ -137,6 +138,16 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             rows = [{f"x{n}": "" if cell != cell else cell for n, cell in enumerate(row)} for row in array]
         text, _ = write_table(rows)
         return list(csv.DictReader(io.StringIO(text, newline="")))
+
+    def _read_new(self, rows: Any) -> list[dict[str, str]]:
+        """Rows to judge."""
+        check_is_fitted(self)
+        read, strange = self._read(rows, reset=False), StrangeValues(self._kinds)
+        for row in read if self._kinds else ():
+            strange.add(read_ticket(row).pairs)
+        for said in strange.describe(len(read)):
+            warn(said, stacklevel=3)
+        return read
 
     def _name_labels(self, classes: Any) -> dict[Any, str]:
         """The label of each class: pass and fail of two, their own names of more."""
@@ -182,13 +193,19 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if len(self.rules_) == 1:
             warn(SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})), stacklevel=3)
         tickets, _ = find_tickets(str(self.run_.folder), config.tickets, config.columns, "")
-        self._coded = code_rules(guidance, tickets, words_of(config.prompt, config.model))[MISSION]
+        words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
+        self._coded = code_rules(guidance, tickets, words)[MISSION]
+        self._kinds = StrangeValues.beside(vocabulary, find_named_fields(self.guidance_, vocabulary, words)).kinds
         if self.folder is None:
             del self.run_
 
     def _judge(self, rows: Sequence[Mapping[str, str]]) -> list[Ruling]:
         judge = self._coded.compile()
         return [judge(read_ticket(row)) for row in rows]
+
+    def _rate(self, rows: Sequence[Mapping[str, str]]) -> Any:
+        """How probable each class is, of each row."""
+        return np.array([self._weigh(ruling) for ruling in self._judge(rows)])
 
     def _weigh(self, ruling: Ruling) -> Any:
         """How probable each class is."""

@@ -17,7 +17,7 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words
-from stageb.guidance.rules.quantities import fold_value
+from stageb.guidance.rules.reading import fold_value
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.texts import find_nearest
@@ -144,6 +144,34 @@ class Doubts:
 
 
 @dataclass(frozen=True, slots=True)
+class StrangeValues:
+    """Values that no ticket of training had, counted as tickets are looked over."""
+
+    kinds: Mapping[str, Set[str]]  # field that rules name -> all values that training knew
+    counts: Counter[str] = field(default_factory=Counter)  # field -> tickets with other values
+    examples: dict[str, dict[str, None]] = field(default_factory=dict)  # some of these
+
+    @classmethod
+    def beside(cls, vocabulary: Vocabulary, named: Iterable[str]) -> StrangeValues:
+        """None yet, of the fields ``named`` of which the ``vocabulary`` of training holds all values."""
+        return cls({name: values for name in named if (values := vocabulary.list_kinds(name))})
+
+    def add(self, pairs: Mapping[str, str]) -> None:
+        """The fields of one more ticket."""
+        for name, kinds in self.kinds.items():
+            if name in pairs and fold_value(pairs[name]) not in kinds:
+                self.counts[name] += 1
+                if len(some := self.examples.setdefault(name, {})) <= FEW:
+                    some[pairs[name]] = None
+
+    def describe(self, tickets: int) -> Iterator[str]:
+        """A line for each field with such values in some of so many ``tickets``."""
+        for name, count in self.counts.items():
+            of = f"{count:,} of {tickets:,} tickets have a value of {name!r}"
+            yield f"{of} that no ticket of training had: {_list_few([*self.examples[name]])}"
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """What tickets lack, counted as they are looked over."""
 
@@ -151,11 +179,9 @@ class Survey:
     tickets: Counter[str]  # by mission
     lacking: Counter[tuple[str, str]]  # (mission, field) -> tickets
     there: dict[str, dict[str, None]]  # mission -> the fields that tickets have, of a mission with rules that name any
-    kinds: Mapping[str, Mapping[str, Set[str]]]  # mission -> fields that rules name -> all values that training knew
+    strange: Mapping[str, StrangeValues]  # by mission
     columns: Mapping[str, Set[str]]  # mission -> all columns of the tickets that taught, where these are known
     by_code: bool  # whether rules judge as code, alone or first
-    strange: Counter[tuple[str, str]] = field(default_factory=Counter)  # (mission, field) -> tickets with other values
-    examples: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)  # some of these
 
     def add(self, ticket: Ticket) -> None:
         """One more ticket."""
@@ -163,11 +189,7 @@ class Survey:
         if named := self.doubts.fields.get(ticket.mission):
             pairs = reading(ticket).pairs
             self.there.setdefault(ticket.mission, {}).update(dict.fromkeys(pairs))
-            for name, kinds in self.kinds[ticket.mission].items():
-                if name in pairs and fold_value(pairs[name]) not in kinds:
-                    self.strange[place := (ticket.mission, name)] += 1
-                    if len(some := self.examples.setdefault(place, {})) <= FEW:
-                        some[pairs[name]] = None
+            self.strange[ticket.mission].add(pairs)
             for name in find_missing(named, ticket, self.by_code):
                 self.lacking[ticket.mission, name] += 1
 
@@ -182,10 +204,8 @@ class Survey:
         for mission, named in self.doubts.fields.items():
             lacking = {name: count for name in named if (count := self.lacking[mission, name])}
             yield from describe_missing(mission, named, lacking, self.tickets[mission], self.by_code)
-        for (mission, name), count in self.strange.items():
-            said = _list_few([*self.examples[mission, name]])
-            of = f"{count:,} of {self.tickets[mission]:,} tickets have a value of {name!r}"
-            yield f"{mission}: {of} that no ticket of training had: {said}"
+        for mission, strange in self.strange.items():
+            yield from (f"{mission}: {said}" for said in strange.describe(self.tickets[mission]))
         for mission, known in self.columns.items():
             if new := [name for name in self.there.get(mission, ()) if name not in known]:
                 yield f"{mission}: no ticket of training had {_list_few(new)}: no rule speaks of that"

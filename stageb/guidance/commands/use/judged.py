@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown, write_option
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
-from stageb.guidance.commands.use.doubts import Doubts, Survey, find_named_fields, keep_common, send_to_review
+from stageb.guidance.commands.use.doubts import Doubts, StrangeValues, Survey, find_named_fields, keep_common, send_to_review
 from stageb.guidance.commands.use.record import read_record
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.rows import add_counts, count_asked, make_row, make_ruled_row
@@ -204,17 +204,16 @@ class JudgedRounds:
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        fields, kinds, columns = {}, {}, {}
+        fields, strange, columns = {}, {}, {}
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
             vocabulary = Vocabulary.of(mine)
             named = find_named_fields(each, vocabulary, words)
             fields[mission] = named if why else keep_common(named, mine)
-            told = Vocabulary.of_named(each.named) if why else vocabulary
-            kinds[mission] = {name: values for name in named if (values := told.list_kinds(name))}
+            strange[mission] = StrangeValues.beside(Vocabulary.of_named(each.named) if why else vocabulary, named)
             if not why and all(ticket.content and not ticket.content.is_counted for ticket in mine):
                 columns[mission] = vocabulary.values.keys()
-        return Survey(Doubts(fields, records), Counter(), Counter(), {}, kinds, columns, self._by != "model")
+        return Survey(Doubts(fields, records), Counter(), Counter(), {}, strange, columns, self._by != "model")
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
         """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""

@@ -22,8 +22,7 @@ from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.fit.advice import DATES, warn_of_labels
 from stageb.guidance.tickets.groups import find_repeats
-from stageb.guidance.tickets.sheets import table_lines
-from stageb.guidance.tickets.tables import Table, hint_nearest
+from stageb.guidance.tickets.tables import Table, hint_nearest, table_lines
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.config import LoopConfig
@@ -40,6 +39,7 @@ FAILS |= {"nonconforming", "不合格", "不通过"}
 NO_YES = [("no", "yes"), ("n", "y"), ("false", "true"), ("0", "1"), ("0.0", "1.0")]
 FAULTS = re.compile(r"fail|fault|defect|reject|scrap|anomal|broken|缺陷|不良|故障", re.I)
 LABELS = re.compile(r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I)
+TOPICS = re.compile(r"queue|categor|priorit|department|topic|intent|severity|type", re.I)  # of labels, or of what tells them
 REASONS = re.compile(r"reasons?|why|justification|rationale|原因|理由", re.I)
 MISSIONS = re.compile(r"mission|inspection|programme", re.I)
 GROUPS = re.compile(r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I)
@@ -108,11 +108,7 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
         if name is not None and name not in names and (option, name) != ("group", "null"):
             what = f"there is no column {short(name)}{hint_nearest(name, names)}"
             raise InputError(f"--{option}: {what}; there are {_list(names)}")
-    label = (
-        args.label
-        or guess_label(cells.columns)
-        or _ask(f"{shown(table)}: which column holds the right verdict, of {_list(names)}?", names, "--label COLUMN")
-    )
+    label = args.label or guess_label(table, cells.columns)
     passes, fails = divide_words(label, cells.columns[label], args.passes or [], args.fails or [])
     mission = args.mission or next((name for name in names if MISSIONS.fullmatch(name) and name != label), None)
     split = next((name for name in names if name != label and names_splits(cells.columns[name])), None)
@@ -157,18 +153,32 @@ def _read_cells(table: str, decimal: Decimal) -> Cells:
     return Cells({name: [row[place].strip() for row in rows] for place, name in enumerate(opened.header) if name}, decimal)
 
 
-def guess_label(columns: dict[str, list[str]]) -> str | None:
-    """The column of verdicts: one that says pass and fail in words that mean it; else the one that is called like it, or
-    says yes or no to a fault. Of several, a name that tells wins, then the last."""
+def guess_label(table: str, columns: dict[str, list[str]]) -> str:
+    """The column of verdicts: one that says pass and fail in words that mean it; else the one that is called like it, says
+    yes or no to a fault, or sorts rows into a few topics. Of several that mean it, a name that tells wins, then the last;
+    of others, a person is asked. Which others would do is printed. Raises ``InputError``."""
     words = {name: {cell.casefold() for cell in cells} - {""} for name, cells in columns.items()}
     plain = [name for name, own in words.items() if own & (PASSES | FAILS) and len(own) <= MOST_WORDS]
     named = [name for name, own in words.items() if LABELS.search(name) and len(own) <= MOST_LABELS]
     both = [name for name in plain if words[name] & PASSES and words[name] & FAILS]
     faults = [name for name, own in words.items() if FAULTS.search(name) and _find_no_yes(own)]
-    for names in ([name for name in both if name in named], both, [name for name in plain if name in named], named, faults):
-        if names:
-            return names[-1]
-    return None
+    topics = [name for name, own in words.items() if TOPICS.search(name) and _sorts_rows(own, columns[name])]
+    telling = [name for name in both if name in named] or both or [name for name in plain if name in named]
+    likely = telling[-1:] or named or faults or topics
+    if len(likely) == 1:
+        label = likely[0]
+    else:
+        question = f"{shown(table)}: which column holds the right verdict, of {_list(likely or list(columns))}?"
+        label = _ask(question, list(columns), "--label COLUMN")
+    others = [name for name in columns if name != label and name in {*plain, *named, *faults, *topics}]
+    if others:
+        print(f"Note: the label is column {short(label)}; {_list(others)} would do as well: --label COLUMN")
+    return label
+
+
+def _sorts_rows(words: Collection[str], cells: Sequence[str]) -> bool:
+    """Whether a column's ``words`` are 2 or more, as many as labels may be, and come again and again."""
+    return 2 <= len(words) <= MOST_LABELS and len(list(filter(None, cells))) >= 2 * len(words)
 
 
 def _find_no_yes(words: Collection[str]) -> tuple[str, str] | None:

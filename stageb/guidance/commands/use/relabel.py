@@ -25,8 +25,7 @@ from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_tickets, list_read_files, read_run_config
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.sheets import table_lines
-from stageb.guidance.tickets.tables import Table, find_verdict
+from stageb.guidance.tickets.tables import Table, find_verdict, table_lines
 from stageb.guidance.tickets.tickets import KIND, claim_place, read_entries
 from stageb.guidance.words.columns import ColumnsConfig, is_sheet, is_table
 from stageb.guidance.words.config import LoopConfig

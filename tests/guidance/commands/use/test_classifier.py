@@ -106,6 +106,18 @@ def test_a_row_that_lacks_what_rules_name_gets_the_commoner_class() -> None:
     assert (why["class"], why["rule"]) == ("OK", "") and "G1" in why["text"]
 
 
+def test_values_that_no_row_of_fit_had_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    tiers = ["gold", "silver", "bronze"]
+    rows = [{"tier": tiers[n % 3], "days": n} for n in range(120)]
+    learnt = stageb.GuidanceClassifier().fit(rows, ["NG" if row["tier"] == "gold" else "OK" for row in rows])
+    learnt.predict([{"tier": "Gold", "days": 999}])
+    assert not recwarn.list
+    said = "^1 of 2 tickets have a value of 'tier' that no ticket of training had: 'tin'$"
+    for judge in (learnt.predict, learnt.predict_proba, learnt.explain):
+        with pytest.warns(UserWarning, match=said):
+            judge([{"tier": "tin", "days": 3}, {"tier": "gold", "days": 4}])
+
+
 @pytest.mark.parametrize(("classes", "fails"), [([True, False], True), (["good", "odd"], "odd"), (["a", "b"], "b")])
 def test_rules_speak_of_the_class_that_is_named_for_it_or_the_rarer_one(classes: list[Any], fails: object) -> None:
     own = [classes[0] if n % 3 else classes[1] for n in range(30)]

@@ -15,6 +15,7 @@ from stageb.guidance.words.columns import ColumnsConfig
 RACKS = "Rack,Seal,Length,Checked\n" + "".join(
     f"r-{n},{'worn' if n % 3 else 'new'},3{n}.5,{'NG' if n % 3 else 'OK'}\n" for n in range(30)
 )
+TOPICS = "id,{},{}\n" + "".join(f"{n},{'abc'[n % 3]},{'xyz'[n // 3 % 3]}\n" for n in range(30))
 
 
 @pytest.fixture(autouse=True)
@@ -79,10 +80,20 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         ("x,Faulty\n1,no\n2,YES\n", (), "fails", ["YES"]),
         ("x,class\n1,low\n2,high\n3,medium\n", (), "label", "class"),  # labels of their own
         ("x,class\n1,low\n2,high\n3,medium\n", (), "passes", ["pass"]),
+        (TOPICS.format("Queue", "Text"), (), "label", "Queue"),  # by its name and its values, which come again
+        (TOPICS.format("Ticket type", "Verdict"), (), "label", "Verdict"),
+        (TOPICS.format("Category", "Priority"), ("--label", "Priority"), "label", "Priority"),
+        ("x,Severity,Scrapped\n" + "1,low,0\n2,high,1\n" * 3, (), "label", "Scrapped"),
     ],
 )
 def test_what_is_guessed_and_what_options_say(text: str, options: tuple[str, ...], key: str, value: object) -> None:
     assert getattr(new(text, *options), key) == value
+
+
+def test_other_columns_that_may_be_the_label_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new("id,Priority,Check,Queue\n" + "1,low,OK,a\n2,high,NG,b\n" * 6, "--group", "null").label == "Check"
+    said = 'Note: the label is column "Check"; "Priority", "Queue" would do as well: --label COLUMN'
+    assert said in capsys.readouterr().out.splitlines()
 
 
 def test_rows_that_say_few_things_are_cases_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,6 +128,13 @@ def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys
         ("x,y\n1,2\n", ("--label", "w"), 'there is no column "w"; there are "x", "y"'),
         ("x,Result\n1,OK\n", ("--label", "Resul"), 'no column "Resul", did you mean "Result"?; there are "x", "Result"'),
         (",".join("abcdefghijklmnopqrs") + ",Queue\n" + "1," * 19 + "up\n", (), '"r", "s", "Queue"? Say it with --label'),
+        (
+            TOPICS.format("Category", "Priority"),
+            (),
+            'the right verdict, of "Category", "Priority"? Say it with --label COLUMN',
+        ),
+        ("x,Outcome,Status\n1,a,b\n2,b,c\n", (), 'the right verdict, of "Outcome", "Status"? Say it with --label COLUMN'),
+        ("x,Queue\n" + "".join(f"1,{n}\n" for n in range(8)), (), 'of "x", "Queue"?'),  # no value comes again
         ("x,Result\n1,OK\n2,OK\n", (), 'column "Result" says "OK" alone, so nothing can be learnt'),
         ("x,Result\n1,up\n2,down\n", (), 'does "up" mean pass or fail? Say it with --passes'),
         ("x,Result\n1,OK\n2,NG\n", ("--passes", "fine"), 'column "Result" nowhere says "fine"'),
