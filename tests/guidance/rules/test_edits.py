@@ -189,6 +189,8 @@ def test_new_rules_are_numbered_by_their_texts() -> None:
 def test_operations_that_no_check_would_pass_are_refused(operations: list[Operation]) -> None:
     with pytest.raises(ValueError, match=r"rule|headline|text"):
         apply(guidance("head", "one", "two"), operations)
+    with pytest.raises(ValueError, match="rule G1 is fixed"):
+        apply(Guidance("m", 0, (Rule("G0", "head"), Rule("G1", "one", {"fixed": True})), 2), [remove("G1")])
 
 
 # What differs between two guidances, and between two texts

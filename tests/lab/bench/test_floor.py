@@ -40,16 +40,6 @@ def test_a_prompt_that_computes_costs_its_arithmetic() -> None:
     )
 
 
-@given(st.lists(jobs, min_size=1, max_size=5), jobs)
-def test_more_work_takes_no_less_time(some: list[Job], another: Job) -> None:
-    assert floor_s([*some, another], SIZE, DEVICE) >= floor_s(some, SIZE, DEVICE)
-
-
-@given(st.lists(jobs, min_size=2, max_size=5))
-def test_work_done_together_takes_no_longer_than_apart(some: list[Job]) -> None:
-    assert floor_s(some, SIZE, DEVICE) <= sum(floor_s([job], SIZE, DEVICE) for job in some) * (1 + 1e-9)
-
-
 @given(st.lists(jobs, min_size=1, max_size=5))
 def test_what_is_shared_is_read_once(some: list[Job]) -> None:
     apart = [replace(job, system=str(place)) for place, job in enumerate(some)]
