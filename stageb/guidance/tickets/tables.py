@@ -135,10 +135,7 @@ def list_roles(columns: ColumnsConfig) -> Columns:
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
     """The label that ``word`` stands for, if any."""
     words = {"pass": columns.passes, "fail": columns.fails}
-    return next(
-        (label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)),
-        None,
-    )
+    return next((label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)), None)
 
 
 @dataclass(frozen=True, slots=True)
