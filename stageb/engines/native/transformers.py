@@ -41,21 +41,15 @@ _TRUST = "set it to true if you trust its author, or choose another model"
 
 
 class TransformersEngine:
-    """An engine over a loaded ``model`` and ``tokenizer``; its other arguments are of ``ModelConfig``."""
+    """An engine over a loaded ``model``, which reads and writes as ``chat`` does."""
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        chat_variables: dict[str, Any],
-        eyes: Callable[[], ImageInputs] | None = None,
-        thinking_ends: str | None = None,
-    ) -> None:
+    def __init__(self, model: Any, chat: Chat, eyes: Callable[[], ImageInputs] | None = None) -> None:
         """``eyes`` is called when images are first asked for."""
         self._to_open = eyes
         self._eyes: ImageInputs | None = None
-        self._chat = Chat(tokenizer, chat_variables, thinking_ends)
-        self._decoder = Decoder(model.eval(), _closing_ids(model, tokenizer), self._chat.decode)
+        self._chat = chat
+        closing = _closing_ids(model, chat)
+        self._decoder = Decoder(model.eval(), closing, chat.decode)
 
     @property
     def thinks(self) -> bool:
@@ -187,7 +181,7 @@ def build(model: ModelConfig, device: str) -> Engine:
             require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
             quantize(loaded)
         eyes = partial(image_inputs_of, loaded, name, model)
-        return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
+        return TransformersEngine(loaded, Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends), eyes)
     except StagebError:
         raise
     except Exception as error:  # what strangers wrote makes transformers and tokenizers stumble in any way
@@ -264,8 +258,8 @@ def explain_failure(error: Exception, model: ModelConfig, device: str) -> Config
     )
 
 
-def _closing_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def _closing_ids(model: Any, chat: Chat) -> frozenset[int]:
     """The ids that end an answer, by the generation config and by the tokenizer."""
     named = getattr(model.generation_config, "eos_token_id", None)
     several = named if isinstance(named, (list, tuple)) else [named]
-    return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)
+    return frozenset(token for token in (*several, chat.end) if token is not None)
