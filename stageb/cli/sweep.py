@@ -168,7 +168,6 @@ def show(study: Study, folder: Path, spans: Sequence[Span], arguments: Sequence[
 
 # ``stageb fit --seeds N``: runs that differ in their seed alone, one after the other, and what they come to together.
 
-
 COUNTS = ("steps", "episodes", "step")  # columns that count, of which a loop has one
 
 

@@ -23,7 +23,6 @@ from stageb.store import commits, disk, trust
 #
 # Commands ask before any work, so that nobody waits for rows that cannot be written, or loses what they were made from.
 
-
 NAME, ANOTHER = "name a file to write", "name another file"
 
 # At the top of a run's folder, beside what its commits list; the last one is a folder.

@@ -35,7 +35,6 @@ from stageb.store import disk
 # glibc returns large blocks to the system as soon as they are freed, and gets new ones page by page, each zeroed first. A
 # network in training allocates and frees all its activations at every step, so this takes much of its time.
 
-
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
 NEVER, NONE = -1, 0
 

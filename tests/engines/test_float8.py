@@ -19,10 +19,7 @@ from stageb.engines.native.transformers import TransformersEngine, build
 from stageb.engines.protocol import Question
 from stageb.errors import ConfigError
 
-on_a_gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-]
+on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 
 
 @settings(max_examples=50, deadline=None)

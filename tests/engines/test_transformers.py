@@ -11,10 +11,7 @@ from damage import DAMAGES, damage
 from engines import tiny_models
 from engines.contract import check_contract, check_resumer, check_scorer, questions, requests
 from torch import nn
-from transformers.generation.logits_process import (
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-)
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper
 
 from stageb import seeds
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build

@@ -55,10 +55,7 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
 
     def main(world: World) -> int:
         def write(
-            self: rollout.Writer,
-            samples: Sequence[Sample],
-            keys: Sequence[int],
-            decode: Decode,
+            self: rollout.Writer, samples: Sequence[Sample], keys: Sequence[int], decode: Decode
         ) -> list[DetectorRollout]:
             nonlocal answered
             answered += 1

@@ -34,7 +34,6 @@ from stageb.untrusted.strict_json import FaultError, lines, open_named, reading,
 # ``0,1136`` is a number in half of the world's spreadsheets, and ``1,234`` is two. A wrong guess would teach wrong numbers
 # without a word, so a column of numbers alone is refused where one of them holds the other mark.
 
-
 NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
 _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
 
@@ -135,10 +134,7 @@ def list_roles(columns: ColumnsConfig) -> Columns:
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
     """The label that ``word`` stands for, if any."""
     words = {"pass": columns.passes, "fail": columns.fails}
-    return next(
-        (label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)),
-        None,
-    )
+    return next((label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +313,6 @@ def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
 
 # Spreadsheets and Parquet files, as the lines of a table whose cells are parted by tabs.
 # Numbers and dates come as such, not as they are shown: ``0.25`` of a cell that shows 25 %, ``2024-03-01`` of any date.
-
 
 UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
 MOST = 1 << 30  # bytes of a workbook, unpacked

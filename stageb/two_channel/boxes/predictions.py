@@ -153,7 +153,6 @@ def _parse_objects(objects: Any) -> Detections:
 # People edit such files, so a file that was changed since it was written here (``.exports.json`` has the digests) is renamed
 # to ``NAME.1`` before it is written again.
 
-
 Row = Mapping[str, Any]
 NOTES = ".exports.json"
 LABEL, IMAGE = "label", "image"  # the names of the label and image controls in Label Studio's interface

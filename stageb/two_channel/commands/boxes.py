@@ -146,7 +146,6 @@ def _convert(given: Any) -> int:
 # Every image is a function of (seed, split, number) alone. Objects overlap little, and are named by colour and shape: "red
 # circle".
 
-
 SIDES = (64, 96)  # of an image, in pixels, in multiples of ``STEP``
 STEP = 32
 MOST = 6  # objects of an image

@@ -85,7 +85,6 @@ class Writer:
 # Boxes are fused as in Solovyev, Wang & Gabruseva 2021, "Weighted boxes fusion: ensembling boxes from different object
 # detection models", section 3.
 
-
 LEAST_IOU = 0.55  # with the mean of a cluster, above which a box joins it (ibid.)
 LEAST_SHARE = 0.5  # of the views that must contain an object; otherwise it goes into the tail
 

@@ -6,14 +6,7 @@ from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.state import (
-    MissionState,
-    Spent,
-    State,
-    Tally,
-    mission_from_plain,
-    mission_to_plain,
-)
+from stageb.guidance.learning.state import MissionState, Spent, State, Tally, mission_from_plain, mission_to_plain
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import EQUAL, measure_interval, measure_ratio
 from stageb.guidance.words.types import (

@@ -3,14 +3,7 @@ from typing import Any
 
 import pytest
 
-from lab.bench.workloads import (
-    CHAT_VARIABLES,
-    WORKLOADS,
-    Workload,
-    prompts_of,
-    requests_of,
-    tokenizer_of,
-)
+from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, Workload, prompts_of, requests_of, tokenizer_of
 from stageb.engines.chat import Chat
 from stageb.errors import ConfigError
 

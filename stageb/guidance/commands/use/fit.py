@@ -110,12 +110,7 @@ class Run:
 
 
 def fit(
-    tickets: Any,
-    *,
-    fresh: bool = False,
-    on_round: Callback | None = None,
-    on_edit: Callback | None = None,
-    **keys: Any,
+    tickets: Any, *, fresh: bool = False, on_round: Callback | None = None, on_edit: Callback | None = None, **keys: Any
 ) -> Run:
     """Learn rules from labelled tickets, as ``stageb fit`` does, and print what that prints.
 

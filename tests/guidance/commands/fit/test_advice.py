@@ -49,10 +49,7 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
     )
     lost = Attempts(9, (Mock(outcome="dropped"), Mock(outcome="dropped")), {}, {}, None)
     idle = Attempts(9, (), {"all right with high agreement": 9}, {}, None)
-    for attempts, said in (
-        (lost, "2 edits lost their race"),
-        (idle, "The model was right and sure"),
-    ):
+    for attempts, said in ((lost, "2 edits lost their race"), (idle, "The model was right and sure")):
         assert any(line.startswith(said) for line in advise(metrics(40, 60), attempts, config(), ""))
 
 
