@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from stageb import draws, seeds
-from stageb.ppo.actions import Discrete
-from stageb.ppo.environment import Environment, Transition
+from stageb.ppo.environment import Discrete, Environment, Transition
 
 ROWS, COLUMNS = 8, 5
 

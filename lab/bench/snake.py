@@ -28,7 +28,7 @@ from stageb.cli.parsing import parse
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
-from stageb.ppo.envs.snake.game import ACTIONS, Game
+from stageb.ppo.envs.snake import ACTIONS, Game
 
 PARTS = ("games", "learn", "ranks")
 PASS_S = 3.0  # that a measurement of the game alone takes
@@ -100,7 +100,7 @@ def _tensors_seen(asked: tuple[int, int, int]) -> float:
 
 
 def _vector(asked: tuple[int, int, int]) -> float:
-    from stageb.ppo.envs.snake.env import SnakeVectorEnv
+    from stageb.ppo.envs.snake_gym import SnakeVectorEnv
 
     torch.set_num_threads(1)
     size, count, number = asked
@@ -176,7 +176,7 @@ def _learner(name: str, size: int, threads: int) -> float:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     from lab.bench.snake_peers import PythonSnake, Setting, cleanrl_style
-    from stageb.ppo.envs.snake.env import SnakeVectorEnv
+    from stageb.ppo.envs.snake_gym import SnakeVectorEnv
 
     torch.set_num_threads(threads)
     game = GameConfig(size=size)

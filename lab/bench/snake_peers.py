@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from stageb.ppo.config import AgentConfig, GameConfig
-from stageb.ppo.envs.snake.agent import Agent
+from stageb.ppo.envs.snake_agent import Agent
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 

@@ -15,8 +15,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
 from lab.bench.snake_peers import Setting, grids_of
-from stageb.ppo.envs.snake.agent import Agent
-from stageb.ppo.envs.snake.env import SnakeVectorEnv
+from stageb.ppo.envs.snake_agent import Agent
+from stageb.ppo.envs.snake_gym import SnakeVectorEnv
 
 
 class Games(VecEnv):

@@ -32,7 +32,7 @@ from lab.tiny.ranks import Ranks
 from lab.tiny.tokens import VOCABULARY, Encoder, packaged, train_tokenizer
 from lab.tiny.worlds import draw_world
 from stageb import seeds
-from stageb.training.muon import Muon
+from stageb.training.step import Muon
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0

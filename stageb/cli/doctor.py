@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from stageb import __version__
 from stageb.cli import registry
-from stageb.engines.registry import ENGINES
+from stageb.engines import ENGINES
 from stageb.errors import InputError, shown
 from stageb.job.devices import count_cores, free_memory
 

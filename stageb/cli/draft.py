@@ -84,7 +84,7 @@ class Draft:
         self._own, self._of_fit = dict(dotted(kind)), dict(dotted(fit_kind)) if fit_kind else {}
         self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
-        self._former: Mapping[str, str] = getattr(kind, "former_keys", dict)()  # what takes the place of keys
+        self._former: Mapping[str, str] = getattr(kind, "former_keys", {})  # what takes the place of keys
         self._bad: list[BadLine | WrongValueError] = []
         self._source = OPTIONS  # what is being read
         self._places: dict[str, str] = {}  # where the values of keys stand that came from files

@@ -148,7 +148,7 @@ LOOPS = {
                 run="stageb.two_channel.commands.boxes:main",
                 needs=("PIL",),
                 extra="images",
-            ),
+            )
         },
         needs=("PIL", "faster_coco_eval", "scipy"),
     ),
@@ -182,7 +182,7 @@ def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
 def fit_all_of(loop: str) -> Callable[[Any, int, Sequence[str]], int]:
     """What runs ``loop`` with several seeds, called with (config, their number, arguments). Raises as ``fit_of`` does."""
     _check_extra(loop)
-    return named("stageb.cli.series:fit_all")
+    return named("stageb.cli.sweep:fit_all")
 
 
 def check_sweep(loop: str) -> None:

@@ -23,8 +23,7 @@ from stageb.growth.lifecycle import Legal
 from stageb.growth.observation import BASE, HOST, MOST_BLUEPRINTS, SHAPE, SIZE, TELEMETRY
 from stageb.growth.types import Action, Op
 from stageb.training import ppo
-from stageb.training.normalise import RunningNorm
-from stageb.training.ppo import Batch
+from stageb.training.ppo import Batch, RunningNorm
 from stageb.training.schedules import entropy_weight, learning_rate
 from stageb.training.step import IN_A_ROW, SkippedSteps, Step
 

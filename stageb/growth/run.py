@@ -12,11 +12,9 @@ from safetensors.torch import save_file
 from stageb.growth.config import GrowthConfig, GrowthSection
 from stageb.growth.deciding import WEIGHTS, Snapshot, take_snapshot
 from stageb.growth.policy import GrowthRollout, PolicyLearner
-from stageb.growth.ranks import RoundResult
-from stageb.growth.schedule import GrowthSchedule
+from stageb.growth.ranks import GrowthSchedule, RoundResult
 from stageb.growth.types import SLOTS, EpisodeResult
-from stageb.runs.curves import Curves
-from stageb.runs.figures import rounded, short
+from stageb.runs.figures import Curves, rounded, short
 from stageb.training.ppo import PANELS, Figures
 from stageb.training.run import LearningRun
 from stageb.training.schedules import entropy_weight, learning_rate

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from stageb import seeds
-from stageb.ppo.actions import Actions, mask
 from stageb.ppo.config import AgentConfig
-from stageb.training.normalise import RunningNorm
+from stageb.ppo.environment import Actions, mask
+from stageb.training.ppo import RunningNorm
 
 
 class ActorCritic(nn.Module):

@@ -18,9 +18,9 @@ from stageb.config import FabricConfig, require
 from stageb.errors import InputError
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
-from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import SNAKE, PpoLoopConfig
+from stageb.ppo.environment import mask
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.rollout import Autocast
 from stageb.runs.figures import short, wilson
@@ -87,7 +87,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     stored = load_agent(folder, replace_authority(config, folder, given))
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
     if given.cycle:
-        from stageb.ppo.envs.snake.agent import Cycle
+        from stageb.ppo.envs.snake_agent import Cycle
 
         require(config.env.title == SNAKE, "--cycle", config.env.title, "a run that learnt Snake")
         stored = replace(stored, agent=Cycle(config.game.size), told="around the board")

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from stageb.errors import InputError, StagebError
-from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
+from stageb.ppo.environment import mask
 from stageb.ppo.evaluate import add_authority, load_agent, replace_authority
 from stageb.ppo.make import make_environment
 from stageb.store import disk
@@ -105,8 +105,7 @@ def _write(network: ExportedAgent, examples: Sequence[Tensor], path: Path) -> No
         verbose=False,
     )
     assert program is not None, "it was exported by dynamo"
-    with disk.reporting(path):
-        disk.place(path, lambda beside: program.save(beside))
+    disk.write(path, lambda beside: program.save(beside))
 
 
 def _read(path: Path) -> Any:

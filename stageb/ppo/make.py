@@ -24,7 +24,7 @@ def make_environment(
     a mode of its own. Raises ``ConfigError``."""
     env = config.env
     if env.make is None and env.name == SNAKE:
-        from stageb.ppo.envs.snake.batched import SnakeEnvironment
+        from stageb.ppo.envs.snake import SnakeEnvironment
 
         return SnakeEnvironment(config.game, seed, numbers, device)
     if env.make is None and env.name == TWENTY48:
@@ -49,7 +49,7 @@ def make_environment(
 def make_agent(config: PpoLoopConfig, environment: Environment) -> ActorCritic:
     """The agent, with the weights that it begins with. Raises ``ConfigError``."""
     if config.agent.make is None and config.env.title == SNAKE:
-        from stageb.ppo.envs.snake.agent import Agent
+        from stageb.ppo.envs.snake_agent import Agent
 
         return Agent(config.agent, config.game.size, config.seed)
     usual = GruAgent if config.agent.recurrent else VectorAgent

@@ -24,8 +24,7 @@ from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.rollout import Player, Rollout, Totals
 from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 from stageb.training import ppo, run
-from stageb.training.normalise import RewardScale, RunningNorm
-from stageb.training.ppo import Batch
+from stageb.training.ppo import Batch, RewardScale, RunningNorm
 from stageb.training.run import digest_of
 from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
 

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from stageb import draws
-from stageb.ppo.actions import mask
 from stageb.ppo.agents import ActorCritic
-from stageb.ppo.environment import Environment
+from stageb.ppo.environment import Environment, mask
 from stageb.training import step
 
 Autocast = Callable[[], AbstractContextManager[Any]]
@@ -64,13 +63,7 @@ class Player:
     """This rank's episodes, and the agent that acts in them."""
 
     def __init__(
-        self,
-        agent: ActorCritic,
-        environment: Environment,
-        steps: int,
-        numbers: Sequence[int],
-        key: int,
-        autocast: Autocast,
+        self, agent: ActorCritic, environment: Environment, steps: int, numbers: Sequence[int], key: int, autocast: Autocast
     ) -> None:
         """``steps`` is T; ``numbers`` are the episodes' own, ``key`` that of the streams of their actions, ``autocast`` the
         precision in which the agent acts."""

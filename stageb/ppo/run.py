@@ -15,8 +15,7 @@ from stageb.ppo.evaluate import WEIGHTS
 from stageb.ppo.ranks import Checkpoint
 from stageb.ppo.rollout import Totals
 from stageb.ppo.schedule import Schedule
-from stageb.runs.curves import Curves
-from stageb.runs.figures import rounded, short
+from stageb.runs.figures import Curves, rounded, short
 from stageb.store.commits import read_commit
 from stageb.training import ppo
 from stageb.training.run import NOT_SHAPING, LearningRun

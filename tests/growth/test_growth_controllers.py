@@ -13,19 +13,10 @@ from growth.made_hosts import Environment, Made, TwoParameterHost, answers, bloc
 
 from stageb import seeds
 from stageb.growth.config import GatesConfig
-from stageb.growth.controllers import (
-    Controller,
-    Heuristic,
-    Oracle,
-    Periodic,
-    PolicyController,
-    Probe,
-    Random,
-    Static,
-)
+from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, Probe, Random, Static
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import Policy, decode_action, encode_action, make_masks, make_normaliser
+from stageb.growth.policy import Policy, decode_action, encode_action, make_masks
 from stageb.growth.types import Action, EnvironmentView, Op, SlotView, Stage
 
 BLUEPRINTS = 3
@@ -45,30 +36,6 @@ def played(controller: Controller, environments: Sequence[Environment], key: int
             each.step(action)
         taken.append(actions)
     return taken
-
-
-def keeping() -> PolicyController:
-    """A policy that likes to germinate and to keep, and culls nothing."""
-    policy = Policy(8, BLUEPRINTS, 1)
-    policy.op.bias.data.copy_(torch.tensor([0.0, 2.0, 4.0, -9.0]))
-    return PolicyController(policy, make_normaliser())
-
-
-@pytest.mark.parametrize("controller", [Heuristic(RULES), keeping()], ids=["heuristic", "policy"])
-def test_both_controllers_fill_two_slots_and_keep_one_seed_at_least(controller: Controller) -> None:
-    environments = block(MADE, RULES, [(1, 1)] * 4, 7)
-    filled = [0] * 4
-    controller.begin(4)
-    for epoch in range(MADE.epochs - 1):
-        views = [each.view for each in environments]
-        legal = make_masks([RULES.legal(view) for view in views])
-        keys = [seeds.stream(epoch, place) for place in range(4)]
-        actions = controller.act(views, observe(views), legal, keys)
-        for place, (each, action) in enumerate(zip(environments, actions, strict=True)):
-            after = each.step(action)
-            filled[place] = max(filled[place], sum(slot.blueprint >= 0 for slot in after.slots))
-    assert min(filled) >= 2
-    assert min(len(kept(each.final())) for each in environments) >= 1
 
 
 def test_the_heuristic_keeps_before_it_culls_before_it_grows_and_ties_go_to_the_earliest() -> None:
@@ -154,19 +121,6 @@ def test_a_probe_grows_nothing_where_nothing_adds_enough() -> None:
     environments = [TwoParameterHost(never, 0)]
     played(Probe(never, 1), environments)
     assert kept(environments[0].final()) == set()
-
-
-def test_random_is_as_good_as_a_policy_that_has_not_learnt() -> None:
-    policy, count = Policy(8, BLUEPRINTS, 3), 4000
-    seen = seen_by(RULES, count)
-    keys = [seeds.stream("drawn", each) for each in range(count)]
-    trial = SlotView(Stage.PROBATIONARY, 0, 0, 1.0, 3, 9, 0.05)
-    view = EnvironmentView(
-        9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, (SlotView(), trial, SlotView()), 1
-    )
-    one = Counter(each.op for each in policy.decide(seen, keys))
-    other = Counter(each.op for each in Random(RULES).act([view] * count, seen[0], seen[2], keys))
-    assert all(one[op] == pytest.approx(other[op], abs=0.02 * count) for op in Op)
 
 
 def seen_by(rules: Rules, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 import torch
 from growth.made_hosts import Answer, Made, answers, block, kept
-from torch import Tensor
 
 from stageb import seeds
 from stageb.config import PpoConfig
@@ -18,7 +16,7 @@ from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardC
 from stageb.growth.controllers import PolicyController
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import GrowthRollout, PolicyLearner, _whole, encode_action, make_masks
+from stageb.growth.policy import GrowthRollout, PolicyLearner, encode_action, make_masks
 from stageb.growth.types import EnvironmentView, SlotView
 from stageb.growth.views import SCALE, compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
@@ -127,39 +125,6 @@ def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(
     assert torch.equal(weights(learner), weights(first))
 
 
-def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
-    learner, count = PolicyLearner(CONFIG), 64
-    numbers = torch.arange(float(count))
-    nothing = torch.zeros(count, 1)
-    whole = Batch((nothing, nothing, nothing, nothing), numbers, numbers, numbers)
-    passes = [[some.log_probs.tolist() for some in learner._minibatches(whole, names)] for names in ((0, 0), (0, 1), (1, 0))]
-    orders = [[number for some in minibatches for number in some] for minibatches in passes]
-    assert all(sorted(order) == numbers.tolist() for order in orders)
-    assert len({tuple(order) for order in orders}) == len(orders)
-
-
-@pytest.mark.parametrize("device", ON_EACH)
-def test_a_step_that_is_left_out_leaves_the_stop_by_divergence_on(device: str) -> None:
-    """By a stop at hardly any divergence an update makes one pass, by one at any it makes all."""
-    first, _ = learnt(1, futile=0.0)
-    played, _ = round_of(first, answers(8, 2, 3), 4)
-    found = []
-    for target in (1e-7, 1e9):
-        learner = going_on(first.state(), device)
-        learner.config = replace(CONFIG, ppo=replace(CONFIG.ppo, epochs=3, target_kl=target))
-        take, taken = learner.step.take, [0]
-
-        def spoil(batch: Batch, take: Callable[[Batch], Tensor] = take, taken: list[int] = taken) -> Tensor:
-            taken[0] += 1
-            spoilt = replace(batch, returns=batch.returns * torch.nan, log_probs=batch.log_probs * torch.nan)
-            return take(spoilt if taken[0] == 2 else batch)
-
-        learner.step.take = spoil  # type: ignore[method-assign]
-        figures = learner.learn(played, 1, 0.4)
-        found.append((figures.epochs, figures.skipped, figures.approx_kl > 1e-7))
-    assert found == [(1, 1, True), (3, 1, True)]
-
-
 @pytest.mark.gpu
 @NO_GPU
 def test_a_gpu_learns_what_a_cpu_does() -> None:
@@ -207,10 +172,3 @@ def test_the_policy_learns_where_it_is_put() -> None:
     losses.total.backward()
     assert {each.grad.device.type for each in policy.actor.parameters() if each.grad is not None} == {"meta"}
     assert ppo.note_step(losses, losses.total.detach()).device.type == "meta"
-
-
-def test_what_the_last_step_brings_reaches_the_first() -> None:
-    rewards, values = torch.zeros(4, 2), torch.zeros(4, 2)
-    rewards[-1] = torch.tensor([1.0, -2.0])
-    advantages = ppo.gae(_whole(rewards, values), gamma=0.5, gae_lambda=1.0)
-    assert advantages.tolist() == [[0.5**back, -2 * 0.5**back] for back in (3, 2, 1, 0)]

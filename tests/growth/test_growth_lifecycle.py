@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from growth.made_hosts import Made, block, slots_of
+from growth.made_hosts import slots_of
 
 from stageb import seeds
 from stageb.growth.config import GatesConfig
@@ -143,9 +143,3 @@ def test_twenty_thousand_sampled_actions_are_legal_and_ids_are_unique() -> None:
             views[each] = start if over else later
         assert not any(view.slots[2].stage is not S.DORMANT for view in views)
     assert seen == set(Stage) - {S.CULLED, S.GERMINATED}  # an epoch's end takes these two further at once
-
-
-def test_made_hosts_obey_the_same_rules() -> None:
-    [environment] = block(Made(), Rules(GatesConfig(), (True, True, True), 3), [(0, 0)], 1)
-    with pytest.raises(LifecycleError):
-        environment.step(Action(Op.FOSSILIZE, 0))

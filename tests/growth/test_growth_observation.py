@@ -16,7 +16,7 @@ from stageb.growth import observation as memory
 from stageb.growth.lifecycle import SEEDED
 from stageb.growth.observation import observe
 from stageb.growth.types import EnvironmentView, SlotView, Stage
-from stageb.training.normalise import RunningNorm
+from stageb.training.ppo import RunningNorm
 
 EMPTY = SlotView()
 VIEW = EnvironmentView(

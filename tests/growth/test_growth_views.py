@@ -15,7 +15,7 @@ from PIL import Image
 from stageb.growth import play, views
 from stageb.growth.compare import POINTS, Comparison, average_course
 from stageb.growth.evaluate import estimate_break_even, format_table, measure_gain
-from stageb.growth.schedule import cut_blocks
+from stageb.growth.ranks import cut_blocks
 from stageb.growth.types import Action, EnvironmentView, Op, Slots, SlotView, Stage
 from stageb.growth.views import Measurements, Sizes
 from stageb.runs.figures import interval

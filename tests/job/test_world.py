@@ -32,7 +32,6 @@ ONE = FabricConfig(accelerator="cpu", devices=1)
 every = pytest.mark.parametrize("world_size", [1, 2, 3])
 slow = pytest.mark.slow
 
-
 # --- Collectives -----------------------------------------------------------------------------------------------------
 
 
@@ -59,22 +58,6 @@ def test_gather_brings_every_ranks_bytes(world_size: int, size: Callable[[int], 
     assert on_ranks(world_size, lambda world: world.gather(sent[world.rank])) == [sent] * world_size
 
 
-def test_gather_is_fabrics_of_lengths_then_of_padded_bytes() -> None:
-    def act(world: World) -> list[tuple[list[int], str]]:
-        sent: list[tuple[list[int], str]] = []
-        original = world.fabric.all_gather
-
-        def all_gather(data: torch.Tensor) -> Any:
-            sent.append((list(data.shape), str(data.dtype)))
-            return original(data)
-
-        world.fabric.all_gather = all_gather  # type: ignore[assignment]
-        world.gather(b"xyz"[world.rank :])
-        return sent
-
-    assert on_ranks(3, act) == [[([], "torch.int64"), ([3], "torch.uint8")]] * 3
-
-
 def test_tensors_are_gathered_bit_by_bit() -> None:
     def act(world: World) -> list[tuple[list[float], str, int]]:
         mine = {"numbers": [torch.tensor([0.1, torch.inf], dtype=torch.float64) * (1 + world.rank)], "rank": world.rank}
@@ -93,16 +76,6 @@ def test_sum_adds_up_what_every_rank_brings(world_size: int) -> None:
 
     expected = [world_size * (world_size + 1) / 2, 0.5 * world_size]
     assert on_ranks(world_size, act) == [expected * 2] * world_size
-
-
-def test_a_sum_is_a_wait_under_its_name() -> None:
-    def act(world: World) -> list[tuple[str, str]]:
-        waits: list[tuple[str, str]] = []
-        heartbeat.listen(lambda now: waits.append((now.label, now.kind)))
-        world.sum(torch.ones(2), "gradients")
-        return waits
-
-    assert all(waits[0] == ("gradients", "waiting") for waits in on_ranks(2, act))
 
 
 @every
@@ -261,14 +234,6 @@ def test_results_are_the_same_everywhere(launcher: str, world_size: int) -> None
 
 
 @slow
-@every
-def test_large_payloads(world_size: int) -> None:
-    ended = run_job("own", world_size, "--items", "3", "--size", "20000000")
-    assert (ended.code, ended.orphans) == (0, 0), ended.err
-    assert ended.out.startswith(result(3, 20_000_000))
-
-
-@slow
 @pytest.mark.parametrize("launcher", ["own", "torchrun"])
 @pytest.mark.parametrize("mishap", ["reflect", "api"], ids=["rank 0 thinks", "work that ticks"])
 def test_long_work_is_no_failure(launcher: str, mishap: str) -> None:
@@ -283,12 +248,6 @@ def test_long_work_is_no_failure(launcher: str, mishap: str) -> None:
 def test_every_rank_returns_the_code_of_lead(world_size: int) -> None:
     ended = run_job("own", world_size, "--mishap", "code")
     assert (ended.code, ended.orphans) == (3, 0), ended.err
-
-
-@slow
-def test_auto_is_one_process_on_a_cpu() -> None:
-    ended = run_job("own", 1, "--devices", "auto")
-    assert ended.out == f"{result()} 1 ranks\n"
 
 
 @slow

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from stageb.ppo.config import GameConfig
-from stageb.ppo.envs.snake.game import Game, MoveResult
+from stageb.ppo.envs.snake import Game, MoveResult
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 

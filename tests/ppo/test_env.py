@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from stageb.ppo.config import GameConfig
-from stageb.ppo.envs.snake.env import SnakeEnv, SnakeVectorEnv
+from stageb.ppo.envs.snake_gym import SnakeEnv, SnakeVectorEnv
 
 
 @pytest.mark.parametrize("mode", [None, "ansi", "rgb_array"])

@@ -374,21 +374,6 @@ def test_what_cannot_be_played_is_told_with_its_key(
     assert not (tmp_path / "run").exists()
 
 
-def test_agents_of_layers_share_them_or_do_not() -> None:
-    from stageb.ppo.agents import VectorAgent
-
-    actions = make_environment(CARTPOLE, 0, [0], "cpu").actions
-    sizes = [
-        sum(
-            each.numel()
-            for each in VectorAgent(AgentConfig(hidden=8, shared=shared), torch.Size([4]), actions, 0).parameters()
-        )
-        for shared in (False, True)
-    ]
-    trunk, heads = 4 * 8 + 8 + 8 * 8 + 8, 8 * 2 + 2 + 8 + 1
-    assert sizes == [2 * trunk + heads, trunk + heads]
-
-
 def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_very_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

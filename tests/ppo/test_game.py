@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ppo.boards import Plain, advance, game_of, same
 
 from stageb.ppo.config import GameConfig
-from stageb.ppo.envs.snake.game import DOWN, LEFT, RIGHT, UP, Game
+from stageb.ppo.envs.snake import DOWN, LEFT, RIGHT, UP, Game
 
 SQUARE = """
 . . . .
@@ -37,14 +37,6 @@ def test_the_first_board_is_a_snake_of_three_in_the_middle_that_heads_right() ->
     assert (game.head == 13).all()
 
 
-def test_a_step_ages_the_body_by_one() -> None:
-    game = game_of(OPEN, RIGHT)
-    outcome = advance(game, UP)
-    assert same(". . c . . . a b . . . . . . . . . * . . . . . . .", game)
-    assert not bool(outcome.ate | outcome.terminated | outcome.truncated)
-    assert float(outcome.rewards) == pytest.approx(-0.001)
-
-
 def test_eating_grows_the_snake_by_one_and_lays_food_on_a_free_cell() -> None:
     game = game_of(OPEN, RIGHT)
     outcome = advance(game, DOWN, DOWN)
@@ -58,13 +50,6 @@ def test_eating_grows_the_snake_by_one_and_lays_food_on_a_free_cell() -> None:
     assert int(game.score) == 1
 
 
-def test_the_tails_cell_is_free_as_the_tail_moves_on() -> None:
-    game = game_of(SQUARE, UP)
-    outcome = advance(game, LEFT)
-    assert not bool(outcome.terminated)
-    assert same(". . . . . d c . . a b . . . . *", game)
-
-
 def test_any_other_cell_of_the_body_is_deadly() -> None:
     game = game_of(". . . . . e d . a b c . . . . *", LEFT)
     outcome = advance(game, DOWN)
@@ -72,12 +57,6 @@ def test_any_other_cell_of_the_body_is_deadly() -> None:
     assert not bool(outcome.won | outcome.truncated)
     assert float(outcome.rewards) == pytest.approx(-1.001)
     assert same(". . . . . e d . a b c . . . . *", game)  # the last observation
-
-
-@pytest.mark.parametrize(("action", "deadly"), [(UP, True), (LEFT, True), (DOWN, False), (RIGHT, True)])
-def test_walls_are_deadly_and_a_reverse_move_goes_straight_on(action: int, deadly: bool) -> None:
-    game = game_of("c b a . . . . . . . . . . . . *", LEFT)  # in the corner: straight on is the wall
-    assert bool(advance(game, action).terminated) is deadly
 
 
 def test_the_full_board_is_a_win_that_terminates_and_the_next_game_begins() -> None:
@@ -98,14 +77,6 @@ def test_too_long_without_food_is_a_truncation_and_no_death() -> None:
     assert bool(outcome.truncated)
     assert not bool(outcome.terminated)
     assert float(outcome.rewards) == pytest.approx(-0.001)
-
-
-def test_food_sets_the_patience_back() -> None:
-    game = game_of("a b c . . . . * . . . . . . . .", RIGHT, patience=3)
-    game.move(torch.tensor([RIGHT]))
-    outcome = advance(game, DOWN)
-    assert bool(outcome.ate)
-    assert int(game.idle) == 0
 
 
 def test_a_game_is_cut_off_at_its_limit_whatever_was_eaten() -> None:

@@ -22,7 +22,7 @@ from stageb.__main__ import main
 from stageb.cli.parsing import parse
 from stageb.errors import ConfigError, StagebError
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
-from stageb.ppo.envs.snake.agent import Agent
+from stageb.ppo.envs.snake_agent import Agent
 from stageb.ppo.play import Replay, draw, play_best
 from stageb.ppo.ranks import find_device_kind
 from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games

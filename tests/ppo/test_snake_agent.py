@@ -10,9 +10,8 @@ from ppo.boards import game_of
 from torch import Tensor
 
 from stageb.ppo.config import AgentConfig, GameConfig
-from stageb.ppo.envs.snake.agent import Agent
-from stageb.ppo.envs.snake.batched import SnakeEnvironment
-from stageb.ppo.envs.snake.game import ACTIONS, DOWN, LEFT, RIGHT, UP
+from stageb.ppo.envs.snake import ACTIONS, DOWN, LEFT, RIGHT, UP, SnakeEnvironment
+from stageb.ppo.envs.snake_agent import Agent
 from stageb.ppo.rollout import Player
 
 

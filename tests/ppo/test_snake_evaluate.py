@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
-from stageb.ppo.envs.snake.agent import Agent, Cycle
-from stageb.ppo.envs.snake.game import Game
+from stageb.ppo.envs.snake import Game
+from stageb.ppo.envs.snake_agent import Agent, Cycle
 from stageb.ppo.evaluate import play_out
 
 

@@ -7,9 +7,8 @@ import contextlib
 import torch
 
 from stageb.ppo.config import AgentConfig, GameConfig
-from stageb.ppo.envs.snake.agent import Agent
-from stageb.ppo.envs.snake.batched import SnakeEnvironment
-from stageb.ppo.envs.snake.game import Game
+from stageb.ppo.envs.snake import Game, SnakeEnvironment
+from stageb.ppo.envs.snake_agent import Agent
 from stageb.ppo.rollout import Player
 
 

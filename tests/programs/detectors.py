@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stageb.two_channel.boxes import shapes
+from stageb.two_channel.commands.boxes import write_shapes
 
 SMALL = {
     "model.small.hidden_size": 32,
@@ -36,8 +36,8 @@ SMALL = {
 def write(folder: Path, train: int = 12, test: int = 3) -> None:
     """The images, once."""
     if not (folder / "test.jsonl").exists():
-        shapes.write(folder, "train", train, seed=1)
-        shapes.write(folder, "test", test, seed=1)
+        write_shapes(folder, "train", train, seed=1)
+        write_shapes(folder, "test", test, seed=1)
 
 
 def brief(root: Path, world_size: int = 1, loop: str = "two_channel", /, **keys: object) -> list[str]:

@@ -161,12 +161,6 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_folder(tmp_path: Path
     Journal.open(tmp_path, "run", {}).close()  # the dead leave no lock
 
 
-def test_one_process_can_not_open_a_run_twice(tmp_path: Path) -> None:
-    with opened(tmp_path), pytest.raises(JournalError, match="is writing there"):
-        opened(tmp_path)
-    opened(tmp_path).close()
-
-
 def test_a_file_that_lost_committed_bytes_is_named(tmp_path: Path) -> None:
     work(tmp_path)
     victim = tmp_path / "run" / "m" / "rows.jsonl"
@@ -364,27 +358,6 @@ def test_a_version_belongs_to_its_commit(tmp_path: Path) -> None:
         assert content(place) == {"policy-00000002.bin": b"wwww"}
     with opened(tmp_path) as journal:
         assert journal.path("w/policy.bin") == place / "policy-00000002.bin"
-
-
-def test_weights_are_written_by_the_libraries_for_them(tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
-    for root in (tmp_path / "one", tmp_path / "two"):
-        with opened(root) as journal:
-            journal.put("weights/policy.safetensors", lambda path: save_file(tensors, path))
-            journal.put("weights/optimizer.pt", lambda path: torch.save({"step": 3, "state": tensors}, path))
-            journal.commit({"step": 3})
-    with opened(tmp_path / "one") as journal:
-        safe, state = journal.path("weights/policy.safetensors"), journal.path("weights/optimizer.pt")
-        assert safe is not None
-        assert state is not None
-        loaded = torch.load(state)
-        for back in (load_file(safe), loaded["state"]):
-            assert all(torch.equal(back[name], tensor) for name, tensor in tensors.items())
-        assert loaded["step"] == 3
-    assert content(tmp_path / "one" / "run") == content(tmp_path / "two" / "run")
 
 
 def test_a_writer_is_given_a_path_with_the_suffix_of_the_file(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from stageb.training.muon import COEFFICIENTS, STEPS, Muon, orthogonalize
+from stageb.training.step import COEFFICIENTS, STEPS, Muon, orthogonalize
 
 
 def test_a_cpu_iterates_in_float32_which_every_one_multiplies_by_itself() -> None:

@@ -12,7 +12,7 @@ from gymnasium.wrappers.vector import NormalizeReward
 from programs.ranks import on_ranks
 
 from stageb.job.world import World
-from stageb.training.normalise import RewardScale, RunningNorm
+from stageb.training.ppo import RewardScale, RunningNorm
 
 
 def test_moments_are_those_of_all_that_ranks_saw() -> None:

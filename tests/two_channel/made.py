@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from stageb.two_channel.boxes import data, shapes, text
+from stageb.two_channel.boxes import data, text
+from stageb.two_channel.commands.boxes import write_shapes
 from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, SmallConfig, TwoChannelConfig
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
@@ -28,14 +29,14 @@ SMALL = SmallConfig(
     patch_size=16,
 )
 EVERY_LOSS = LossConfig(soft_width=4.0)
-WORDS = "Detect all objects."
+WORDS = TwoChannelConfig().data.prompt
 
 
 @cache
 def folder_of(root: Path) -> Path:
     """A checkpoint and six drawn images beneath ``root``."""
     torch.set_num_threads(1)
-    shapes.write(root, "train", 6, seed=3)
+    write_shapes(root, "train", 6, seed=3)
     model.make_small(root / "model", SMALL, {each.desc for sample in samples(root) for each in sample.objects})
     return root
 
@@ -47,8 +48,12 @@ def samples(root: Path) -> list[Sample]:
 
 def detector(root: Path, config: DetectorConfig | None = None) -> Detector:
     """A detector whose choices are far from even."""
-    found = model.load(str(folder_of(root) / "model"), config or DetectorConfig(), WORDS, "cpu")
-    return roughened(found)
+    return roughened(load(folder_of(root) / "model", config))
+
+
+def load(folder: Path, config: DetectorConfig | None = None) -> Detector:
+    """The checkpoint in ``folder``."""
+    return model.load(str(folder), TwoChannelConfig(model=config or DetectorConfig()), (), "cpu")
 
 
 @torch.no_grad()
@@ -63,7 +68,7 @@ def roughened(found: Detector) -> Detector:
 
 def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
     """Every image with its truth; the last two as if a rollout had found its first object twice and missed the others."""
-    spelling = text.find_spelling(found.tokenizer)
+    spelling = found.spelling
     targets: list[tuple[Sample, Target]] = []
     for number, sample in enumerate(samples(root)):
         true = text.list_true_objects(sample)

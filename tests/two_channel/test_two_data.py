@@ -12,10 +12,10 @@ from PIL import Image
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
-from stageb.two_channel.boxes import shapes
 from stageb.two_channel.boxes.data import DetectorData, read
 from stageb.two_channel.boxes.metrics import ious
 from stageb.two_channel.boxes.text import list_true_objects
+from stageb.two_channel.commands.boxes import COLOURS, FORMS, MOST, write_shapes
 from stageb.two_channel.config import DataConfig, TwoChannelConfig
 from stageb.two_channel.learning.evaluate import read_samples
 from stageb.two_channel.types import Object
@@ -100,17 +100,17 @@ def test_every_fault_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
 
 
 def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> None:
-    path = shapes.write(tmp_path, "train", 40, seed=3)
+    path = write_shapes(tmp_path, "train", 40, seed=3)
     samples = read([path])
-    again = shapes.write(tmp_path / "again", "train", 40, seed=3)
+    again = write_shapes(tmp_path / "again", "train", 40, seed=3)
     assert again.read_bytes() == path.read_bytes()
     names = [f"train/{number:05d}.png" for number in range(40)]
     assert all((tmp_path / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in names)
-    assert shapes.write(tmp_path / "other", "train", 40, seed=4).read_bytes() != path.read_bytes()
+    assert write_shapes(tmp_path / "other", "train", 40, seed=4).read_bytes() != path.read_bytes()
     kinds = {each.desc for sample in samples for each in sample.objects}
-    assert kinds == {f"{colour} {form}" for colour in shapes.COLOURS for form in shapes.FORMS}
+    assert kinds == {f"{colour} {form}" for colour in COLOURS for form in FORMS}
     for sample in samples:
-        assert 1 <= len(sample.objects) <= shapes.MOST and len(list_true_objects(sample)) == len(sample.objects)
+        assert 1 <= len(sample.objects) <= MOST and len(list_true_objects(sample)) == len(sample.objects)
         assert {sample.width, sample.height} <= {64, 96}
         assert np.triu(ious(list_true_objects(sample), list_true_objects(sample)), k=1).max() < 0.12
         pixels = np.asarray(Image.open(sample.image))

@@ -92,14 +92,6 @@ def says_how_it_went(err: str, told: list[dict[str, Any]], place: str) -> None:
     assert result.endswith(f"; the checkpoint: {place}/model")
 
 
-def test_the_checkpoint_loads_in_transformers_as_it_is(whole: Path) -> None:
-    model = transformers.AutoModelForImageTextToText.from_pretrained(whole / "model")
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(whole / "model")
-    held, state = weights(whole), model.state_dict()
-    assert all(torch.equal(state[name], weight) for name, weight in held.items())
-    assert tokenizer.convert_tokens_to_ids("<|coord_999|>") == tokenizer.convert_tokens_to_ids("<|coord_0|>") + 999
-
-
 def test_what_answers_came_to_is_told(whole: Path) -> None:
     told = rows(whole)[2]
     assert 0 < told["rollout/f1"] < 1

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from stageb.errors import BadInputError
-from stageb.two_channel.boxes import data, predictions, shapes
+from stageb.two_channel.boxes import data, predictions
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import list_true_objects
+from stageb.two_channel.commands.boxes import write_shapes
 from stageb.two_channel.types import Sample
 
 
@@ -21,7 +22,7 @@ def said(sample: Sample, misses: int) -> Detections:
 
 
 def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
-    samples = data.read([shapes.write(tmp_path, "test", 6, seed=5)])
+    samples = data.read([write_shapes(tmp_path, "test", 6, seed=5)])
     path = tmp_path / "told.jsonl"
     told = [said(sample, number % 2) for number, sample in enumerate(samples)]
     predictions.write(samples, told, path)

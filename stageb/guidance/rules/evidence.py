@@ -24,8 +24,7 @@ from math import inf, lgamma, log
 from operator import and_
 
 from stageb.guidance.rules.forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
-from stageb.guidance.rules.quantities import fold_text
-from stageb.guidance.rules.reading import find_words
+from stageb.guidance.rules.reading import find_words, fold_text
 from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having

@@ -13,17 +13,21 @@ from operator import or_
 from typing import Literal
 
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
-from stageb.guidance.rules.quantities import NUMBER, Quantity, fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.reading import (
     MOST_CHARS,
+    NUMBER,
     OPERATORS,
     Computed,
+    Quantity,
     Reading,
     find_mentioned,
     find_phrases,
     find_stems,
     find_words,
+    fold_text,
+    fold_value,
     is_text,
+    parse_quantity,
     read_content,
 )
 from stageb.guidance.words.types import Content, Ticket

@@ -31,8 +31,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Points, Relation, Some, negate
 from stageb.guidance.rules.prompts import WORDS, Words
-from stageb.guidance.rules.quantities import NUMBER, fold_text, fold_value, parse_number, parse_quantity
-from stageb.guidance.rules.reading import OPERATORS, Computed
+from stageb.guidance.rules.reading import NUMBER, OPERATORS, Computed, fold_text, fold_value, parse_number, parse_quantity
 from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.types import Verdict

@@ -10,8 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from stageb.guidance.rules.quantities import are_comparable, fold_value, parse_number, parse_quantity
-from stageb.guidance.rules.reading import ANY, Computed, Reading, find_mentioned, find_quantity, has_phrase
+from stageb.guidance.rules.reading import (
+    ANY,
+    Computed,
+    Reading,
+    are_comparable,
+    find_mentioned,
+    find_quantity,
+    fold_value,
+    has_phrase,
+    parse_number,
+    parse_quantity,
+)
 
 Predicate = Callable[[Reading], "bool | None"]
 Verdict = str

@@ -22,9 +22,9 @@ from functools import cache, reduce
 from types import MappingProxyType
 from typing import Any
 
+from stageb.engines import is_local
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
-from stageb.engines.registry import is_local
 from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
@@ -289,11 +289,7 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
         words.counted[label].format(wrong=evidence.wrong, right=evidence.right),
         *(
             words.clue.format(
-                place=place,
-                wrong=clue.wrong,
-                right=clue.right,
-                text=clue_text(clue.conditions, words),
-                opening=opening,
+                place=place, wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, words), opening=opening
             )
             for place, clue in enumerate(evidence.clues, 1)
         ),

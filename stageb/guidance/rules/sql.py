@@ -18,16 +18,16 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.quantities import (
+from stageb.guidance.rules.reading import (
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,
+    Computed,
     fold_unit,
     fold_value,
     parse_number,
     parse_quantity,
 )
-from stageb.guidance.rules.reading import Computed
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")

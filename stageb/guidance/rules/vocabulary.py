@@ -8,15 +8,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.quantities import fold_text, fold_value, parse_quantity
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,
     MOST_PHRASE,
     Reading,
     find_mentioned,
+    fold_text,
+    fold_value,
     has_phrase,
     is_text,
+    parse_quantity,
     read_summaries,
     split_words,
 )
@@ -164,7 +166,6 @@ def is_mentionable(text: str) -> bool:
 #
 # A field is ordered where all of its values, three or more, stand on one scale. "Is at least med" then says which of them a
 # ticket may have, and no more: a rule that ranks is the same as one that lists.
-
 
 FEWEST = 3  # values of an ordered field
 WELL_KNOWN = (

@@ -2,16 +2,18 @@
 cells.
 
 Cells are parted by commas, by semicolons where the header has those and no comma (as spreadsheets write where the comma is
-the decimal point), or by tabs in a ``.tsv`` and in what ``sheets.py`` makes of a spreadsheet. Texts in quotes may hold any
+the decimal point), or by tabs in a ``.tsv`` and in what is made here of a spreadsheet. Texts in quotes may hold any
 of these, and line breaks.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
+import io
 import json
+import math
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +22,17 @@ from typing import Any, NamedTuple
 
 from stageb.errors import write_option
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
-from stageb.guidance.rules.quantities import POWER, clean_value, fold_text
-from stageb.guidance.words.columns import TABBED, ColumnsConfig, Decimal
+from stageb.guidance.rules.reading import POWER, clean_value, fold_text
+from stageb.guidance.words.columns import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest
 from stageb.guidance.words.types import Content
-from stageb.untrusted.strict_json import FaultError, short
+from stageb.store import disk
+from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
 
 # The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
 #
 # ``0,1136`` is a number in half of the world's spreadsheets, and ``1,234`` is two. A wrong guess would teach wrong numbers
 # without a word, so a column of numbers alone is refused where one of them holds the other mark.
-
 
 NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
 _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
@@ -132,10 +134,7 @@ def list_roles(columns: ColumnsConfig) -> Columns:
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
     """The label that ``word`` stands for, if any."""
     words = {"pass": columns.passes, "fail": columns.fails}
-    return next(
-        (label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)),
-        None,
-    )
+    return next((label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,7 @@ class Table:
     def _name_row(self, row: TableRow) -> str:
         """A name for a row by all that it says beside its label, so that rows keep theirs where others are added."""
         said = [row.cells[place] for place in self._seen.values()]
-        digest = hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
+        digest = disk.digest(json.dumps(said), 8)
         return f"row {digest}" if row.repeat == 1 else f"row {digest} ({row.repeat})"
 
     def _decode(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
@@ -310,3 +309,83 @@ def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
         return what, "save the file with the line breaks of Unix or Windows, and put a text that holds one in quotes"
     remedy = 'close every quote, and write a quote within a quoted text twice: "he said ""no"""'
     return f"no row of a table begins here: {error}", remedy
+
+
+# Spreadsheets and Parquet files, as the lines of a table whose cells are parted by tabs.
+# Numbers and dates come as such, not as they are shown: ``0.25`` of a cell that shows 25 %, ``2024-03-01`` of any date.
+
+UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
+MOST = 1 << 30  # bytes of a workbook, unpacked
+AS_CSV = "save it as CSV (UTF-8), and name that file"
+INSTALL = f"python -m pip install 'stageb[tables]', or {AS_CSV}"
+
+
+def table_lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
+    """The lines of the table in the file ``path``, with their numbers from 1; of a sheet, its rows."""
+    if not is_sheet(path):
+        return lines(path, kind)
+    with reading(kind), open_named(path):
+        return _write_rows(_read_sheet(path) if path.lower().endswith(SHEETS) else _read_parquet(path))
+
+
+def _read_sheet(path: str) -> Iterator[Iterable[Any]]:
+    try:
+        import python_calamine
+    except ImportError:
+        raise FaultError("a spreadsheet, which python-calamine reads", INSTALL) from None
+    try:
+        if _measure(path) > MOST:
+            raise FaultError(f"a workbook of more than {MOST >> 20} MiB, unpacked", AS_CSV)
+        with python_calamine.CalamineWorkbook.from_path(path) as book:
+            sheets = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
+    except (*UNREADABLE, zipfile.BadZipFile, python_calamine.CalamineError) as error:
+        what = f"cannot be read as a spreadsheet: damaged, or not of the kind that its name says ({error})"
+        raise FaultError(what, f"open it and save it again, or {AS_CSV}") from error
+    filled = [name for name, rows in sheets.items() if rows]
+    if len(filled) > 1:
+        what = f"{len(filled)} sheets with something in them: {', '.join(map(short, filled))}"
+        raise FaultError(what, f"keep one, or {AS_CSV}")
+    return iter(sheets[filled[0]] if filled else [])
+
+
+def _measure(path: str) -> int:
+    """The bytes of a workbook, unpacked, of those that are archives."""
+    if not zipfile.is_zipfile(path):
+        return 0
+    with zipfile.ZipFile(path) as archive:
+        return sum(each.file_size for each in archive.infolist())
+
+
+def _read_parquet(path: str) -> Iterator[Iterable[Any]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise FaultError("a Parquet file, which pyarrow reads", INSTALL) from None
+    try:
+        with parquet.ParquetFile(path) as opened:
+            names = opened.schema_arrow.names
+            yield names
+            for batch in opened.iter_batches():
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except (*UNREADABLE, pyarrow.ArrowException) as error:
+        raise FaultError(f"cannot be read as Parquet: {error}", AS_CSV) from error
+
+
+def _write_rows(rows: Iterable[Iterable[Any]]) -> Iterator[tuple[int, bytes]]:
+    for number, row in enumerate(rows, 1):
+        line = io.StringIO()
+        csv.writer(line, "excel-tab", lineterminator="\n").writerow([_write_cell(cell, number) for cell in row])
+        yield number, line.getvalue().encode("utf-8", "surrogatepass")
+
+
+def _write_cell(cell: Any, number: int) -> str:
+    """How a table says what a cell holds."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() else repr(cell)
+    if isinstance(cell, list | dict | bytes):
+        what = f"a cell that holds a {type(cell).__name__}: {short(str(cell))}"
+        raise FaultError(what, "give it texts and numbers alone", number)
+    return str(cell)

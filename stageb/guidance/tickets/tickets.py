@@ -21,9 +21,8 @@ from stageb.errors import BadInputError, BadLine, InputError, StagebError, write
 from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
-from stageb.guidance.tickets.sheets import table_lines
 from stageb.guidance.tickets.splits import leave_out
-from stageb.guidance.tickets.tables import Table, TableRow, advise_words, find_verdict
+from stageb.guidance.tickets.tables import Table, TableRow, advise_words, find_verdict, table_lines
 from stageb.guidance.words.columns import ColumnsConfig, is_table
 from stageb.guidance.words.config import LoopConfig, UseImages
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
@@ -276,7 +275,6 @@ def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
 # Ticket files as a stream: looked over once before any work starts, then read a round at a time.
 #
 # Memory does not grow with their number: no pass holds more than a round.
-
 
 MOST_FAULTS = 1000  # gathered before the survey gives up
 

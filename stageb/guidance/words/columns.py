@@ -1,4 +1,4 @@
-"""What the columns of tickets say. What a cell holds, a number with its unit or a text, ``rules/quantities.py`` reads."""
+"""What the columns of tickets say. What a cell holds, a number with its unit or a text, ``rules/reading.py`` reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stageb.settings import DATA, Section, setting
 Decimal = Literal[".", ","]
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 PARQUET = (".parquet",)
-TABBED = (".tsv", *SHEETS, *PARQUET)  # tables whose cells are parted by tabs, as they are or as ``sheets.py`` writes them
+TABBED = (".tsv", *SHEETS, *PARQUET)  # tables whose cells are parted by tabs, as they are or as ``tables.py`` writes them
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.former import FORMER_KEYS
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
 from stageb.settings import CODE, DATA, PRICE, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
@@ -297,10 +296,41 @@ class ManualReviewConfig(Section, at="manual_review"):
     """A ticket with a smaller share of agreeing candidates goes to review."""
 
 
+# Keys of this design's first implementation, which people may still have in their files, each with what takes its place.
+_LEAVE_OUT = "write split.leave_out, a list of the keys, in a config of its own if it is long"
+FORMER_KEYS = {
+    "stage_a_paths": "write tickets, which names ticket files",
+    "max_token_length": "write sampler.max_prompt_tokens",
+    "domain_map": "leave it out: missions have no domains",
+    "default_domain": "leave it out: missions have no domains",
+    "ticket_filter.exclude_ticket_keys_path": _LEAVE_OUT,
+    "ticket_filter.exclude_ticket_keys": _LEAVE_OUT,
+    **dict.fromkeys(
+        (f"rule_search.{use}_sampler" for use in ("train", "eval", "mining")),
+        "write sampler: one for all splits, but for sampler.eval_temperature",
+    ),
+    "rule_search.reflect_size": "write reflection.batch_size",
+    "rule_search.num_candidate_rules": "write reflection.num_proposals",
+    "rule_search.train_pool_size": "write runner.tickets_per_epoch",
+    "rule_search.eval_pool_size": "write gate.pool_size",
+    "rule_search.gate": "write gate.alpha, which bounds the chance of accepting an edit that does not help; "
+    "for limits beside it gate.max_false_passes and gate.max_changed_verdicts",
+    "rule_search.early_stop": "write early_stop.patience",
+    "stage_b_distillation.enabled": "write distill.size, 0 for none",
+    "stage_b_distillation.log_chatml_path": "leave it out: distill_chatml.jsonl lies in the mission's folder",
+    "stage_b_distillation.distill_size": "write distill.size",
+    "stage_b_distillation.distill_seed": "write seed",
+    "stage_b_distillation.distill_temperature": "write distill.temperature",
+    "runner.logging_steps": "write runner.log_every_s, in seconds",
+    "guidance.reset_on_rerun": "leave it out, and start anew with --fresh",
+}
+
+
 @dataclass(frozen=True)
 class LoopConfig(Section, at=""):
     """A run of the training-free loop."""
 
+    former_keys: ClassVar[Mapping[str, str]] = FORMER_KEYS
     loop: Literal["guidance"] = "guidance"
     """The loop that these keys belong to."""
     tickets: list[str] = setting(list, Check(bool, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]"), trust=READ)
@@ -335,11 +365,6 @@ class LoopConfig(Section, at=""):
     """Lightning loggers that receive the figures, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
     log_level: Level = "info"
     """How much is printed: info: progress; warning, error: less; debug: every round, and everything that libraries log."""
-
-    @staticmethod
-    def former_keys() -> Mapping[str, str]:
-        """Keys that people may still have in their files, each with what to do about it."""
-        return FORMER_KEYS
 
     @property
     def files(self) -> list[str]:

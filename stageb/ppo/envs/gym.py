@@ -23,8 +23,7 @@ from torch import Tensor
 from stageb import seeds
 from stageb.config import require
 from stageb.errors import InputError
-from stageb.ppo.actions import Actions, Box, Discrete
-from stageb.ppo.environment import Environment, Frame, Transition
+from stageb.ppo.environment import Actions, Box, Discrete, Environment, Frame, Transition
 
 MASK = "action_mask"  # in what environments tell beside observations: as Gymnasium's own Taxi has it
 
@@ -33,11 +32,7 @@ class GymEnvironment(Environment):
     """A vector of Gymnasium's, with autoreset disabled."""
 
     begins_anew = True
-    measures: Mapping[str, str] = {
-        "return": "rewards of an episode",
-        "cut_rate": "",
-        "length": "steps an episode",
-    }
+    measures: Mapping[str, str] = {"return": "rewards of an episode", "cut_rate": "", "length": "steps an episode"}
 
     def __init__(self, key: str, envs: VectorEnv[Any, Any, Any], seed: int, numbers: Sequence[int], device: str) -> None:
         """``key`` and its value, a name, told the user where the loop cannot use ``envs``."""

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from stageb import draws, seeds
-from stageb.ppo.actions import Actions, Discrete
-from stageb.ppo.environment import Environment, Frame, Transition
+from stageb.ppo.environment import Actions, Discrete, Environment, Frame, Transition
 
 SIDE, CELLS = 4, 16
 EXPONENTS = 16  # of a tile, that of a free cell included

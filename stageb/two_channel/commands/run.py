@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.runs.curves import Curves
-from stageb.runs.figures import rounded, short
+from stageb.runs.figures import Curves, rounded, short
 from stageb.runs.folder import METRICS
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun

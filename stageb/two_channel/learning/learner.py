@@ -27,8 +27,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from stageb.config import require
 from stageb.job import heartbeat
 from stageb.job.world import World
-from stageb.training.muon import Muon
-from stageb.training.step import SkippedSteps
+from stageb.training.step import Muon, SkippedSteps
 from stageb.two_channel.config import ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.learning import packing, recorded
 from stageb.two_channel.learning.losses import NAMES, compute_losses
@@ -98,11 +97,7 @@ class DetectorLearner:
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
-        self,
-        step: int,
-        targets: Iterable[tuple[Sample, Target]],
-        totals: StepTotals,
-        learning_rate: float,
+        self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals, learning_rate: float
     ) -> StepFigures:
         """One step on ``targets``, which are the same on all ranks; ``totals`` are those of their images.
 

@@ -189,10 +189,11 @@ def test_new_rules_are_numbered_by_their_texts() -> None:
 def test_operations_that_no_check_would_pass_are_refused(operations: list[Operation]) -> None:
     with pytest.raises(ValueError, match=r"rule|headline|text"):
         apply(guidance("head", "one", "two"), operations)
+    with pytest.raises(ValueError, match="rule G1 is fixed"):
+        apply(Guidance("m", 0, (Rule("G0", "head"), Rule("G1", "one", {"fixed": True})), 2), [remove("G1")])
 
 
 # What differs between two guidances, and between two texts
-
 
 TEXT = st.text("ab 中文,.\n", max_size=20)
 
@@ -231,7 +232,6 @@ def test_thousands_of_rules_are_compared_in_time() -> None:
 
 
 # Proposals that come to the gate after an edit of the same round was accepted
-
 
 FIRST = Guidance("m", 3, (Rule("G0", "Pass all."), Rule("G1", "Fail if a."), Rule("G2", "Fail if b.")), 3)
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
-from stageb.guidance.rules.quantities import clean_value, fold_value, parse_quantity
-from stageb.guidance.rules.reading import Reading, read_content
+from stageb.guidance.rules.reading import Reading, clean_value, fold_value, parse_quantity, read_content
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.types import Ticket
 
 NAMES = ("Seal", "No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Remarks", "A is B")
 TEXTS = st.text(st.sampled_from("ab ;,|=:：；，。\n.5"), max_size=12)
@@ -53,6 +54,9 @@ def test_json_becomes_counts_by_path_summed_over_images_and_what_is_not_there_is
     assert pairs == {"seen_plug": "3", "seen_plug_state_loose": "4", "seen_plug_kind_ODF": "1", "seen": "1", "seen_n": "3",
                      "size": "2.5", "ok": "true"}  # fmt: skip
     assert read.pairs["image_1_seen_plug"] == "1" and read.pairs["image_2_seen_plug"] == "2"
+    shown, content = read_images(sort_summaries([("1", images["2"])]), {})
+    ticket = Ticket("m", "g", "pass", (("image_1", shown[0].text),), content=content)
+    assert Vocabulary.of([ticket]).values["seen_plug"] == {"0", "2"}
 
 
 def test_images_that_disagree_on_a_value_leave_it_open_and_irrelevant_ones_count_nothing() -> None:

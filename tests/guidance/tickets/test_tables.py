@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError, ConfigError
-from stageb.guidance.rules.quantities import clean_value
+from stageb.guidance.rules.reading import clean_value
 from stageb.guidance.tickets.tickets import read_entries, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import LoopConfig

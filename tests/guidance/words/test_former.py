@@ -58,7 +58,7 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
     assert main(["fit", "--config", str(config)]) == 2
     lines = [line.strip() for line in capsys.readouterr().err.splitlines() if "old.yaml:" in line]
     assert lines == [
-        f"{config}:{line}: there is no key {key}; {LoopConfig.former_keys()[key]}"
+        f"{config}:{line}: there is no key {key}; {LoopConfig.former_keys[key]}"
         for line, key in (
             (1, "stage_a_paths"),
             (2, "max_token_length"),
@@ -69,8 +69,8 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
         )
     ]
     named = {
-        word.strip(",:") for said in LoopConfig.former_keys().values() if said.startswith("write ") for word in said.split()
+        word.strip(",:") for said in LoopConfig.former_keys.values() if said.startswith("write ") for word in said.split()
     }
     keys = dict(dotted(LoopConfig))
     assert {word for word in named if "." in word and not word.endswith(".")} <= set(keys)
-    assert not set(LoopConfig.former_keys()) & set(keys)
+    assert not set(LoopConfig.former_keys) & set(keys)

@@ -12,7 +12,7 @@ import pytest
 from guidance.made import guidances
 from hypothesis import given
 
-from lab.bench.learning import cells, data, learn, missions, noise, options, ours, proposer
+from lab.bench.learning import cells, data, missions, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH, CodeFirst, Judge, Learnt, Point, Task
 from stageb.engines import Completion
@@ -156,24 +156,6 @@ def test_statistics_makes_rules_of_the_evidence_the_first_ranks_most_often(task:
     assert len(texts) > 1
 
 
-def test_statistics_names_wrong_cases_that_meet_the_clue(task: Task) -> None:
-    prompt = prompt_of(leaking("fail"), task.first, leaking("fail"))
-    lines = dict(line.split(". ", 1) for line in prompt.user.splitlines() if line.startswith("T"))
-    for key in range(30):
-        (operation,) = json.loads(proposer.statistics(prompt, Decode(), key))["operations"]
-        named = [lines[name] for name in operation["evidence"]]
-        assert 1 <= len(named) <= proposer.NAMED
-        word = {"hue is red": "hue: red", "a summary mentions wet": "wet ground"}
-        told = operation["text"].removeprefix("Fail if ").removesuffix(".").split(" and ")
-        assert all(word[part] in text for text in named for part in told)
-
-
-def test_statistics_proposes_nothing_without_evidence(task: Task) -> None:
-    prompt = prompt_of(leaking("fail"), task.first, ())
-    assert "Counted" not in prompt.user
-    assert json.loads(proposer.statistics(prompt, Decode(), 1)) == {"operations": []}
-
-
 def test_evidence_is_counted_over_what_is_given_and_fits_the_prompt(task: Task) -> None:
     many = [
         case(n, f"hue: {'red' if n % 2 else 'blue'}; {'word ' * 100}", "fail" if n % 2 else "pass", not n % 2)
@@ -217,16 +199,6 @@ def test_gepa_with_evidence_counts_it_over_train_tickets_that_its_budget_pays_fo
     assert adapter.rollouts == 60 + len(val), "what is known is not judged again"
 
 
-def test_gepa_with_evidence_keeps_to_its_budget_and_learns(task: Task) -> None:
-    pytest.importorskip("gepa")
-    from lab.bench.learning import gepa_peer
-
-    settings = gepa_peer.Settings(minibatch=24, most_val=50, cache=True, evidence_tickets=100)
-    learnt = gepa_peer.learn(dataclasses.replace(task, reflector=ScriptedEngine(proposer.statistics)), settings)
-    assert task.budget <= learnt.rollouts < task.budget + 2 * 24 + 50 + 100
-    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
-
-
 def test_gepa_by_code_learns_without_rollouts_where_code_judges_all(task: Task) -> None:
     pytest.importorskip("gepa")
     from lab.bench.learning import gepa_peer
@@ -238,13 +210,6 @@ def test_gepa_by_code_learns_without_rollouts_where_code_judges_all(task: Task) 
     coder = CodeFirst(task.judge, task.tickets)
     first, last = (sum(coder.right(each.guidance, task.parts["test"])) for each in (learnt.points[0], learnt.points[-1]))
     assert last > first + 0.2 * len(task.parts["test"])
-
-
-@pytest.mark.slow
-def test_statistics_learns_in_the_place_of_the_model(task: Task) -> None:
-    learnt = ours.learn(task, ours.STATISTICS)
-    assert learnt.accepted > 0
-    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
 
 
 def test_gepa_with_idle_edits_hands_back_what_it_began_with(task: Task) -> None:
@@ -336,24 +301,6 @@ def test_a_cell_is_run_once_and_leaves_its_curve(tmp_path: Path) -> None:
     assert cells.run_all([cell], place, workers=1)[0]["seconds"] == -1
 
 
-@pytest.mark.slow
-def test_cells_that_failed_are_named_after_the_others_are_done(tmp_path: Path) -> None:
-    place = Place(tmp_path, None, options.CONFIGS, "stageb-tiny", "cpu")
-    good, bad = Cell("demo-rack", "statistics", seed=1, budget=1), Cell("demo-rack", "sgd", seed=1, budget=1)
-    with pytest.raises(StagebError, match=r"demo-rack-sgd.*KeyError"):
-        cells.run_all([bad, good], place, workers=1)
-    assert cells.run_all([good], place, workers=1)[0]["method"] == "statistics"
-
-
-def test_splits_are_the_loops_own_and_differ_by_seed(task: Task) -> None:
-    def keys(some: Sequence[Ticket]) -> set[str]:
-        return {ticket.key for ticket in some}
-
-    one, other = (cells.split(task.tickets, seed) for seed in (1, 2))
-    assert sum(map(len, one.values())) == len(task.tickets)
-    assert keys(one["test"]) != keys(other["test"])
-
-
 def test_a_data_set_that_is_missing_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parser = options.parser_of("learn", "", "plain,maintie", "ours", 100, 1)
     given = parser.parse_args(["--out", str(tmp_path)])
@@ -361,19 +308,3 @@ def test_a_data_set_that_is_missing_is_left_out_and_said(tmp_path: Path, capsys:
     assert "maintie" in capsys.readouterr().err
     with pytest.raises(InputError, match="--data"):
         options.datasets_of(parser.parse_args(["--out", str(tmp_path), "--datasets", "maintie"]))
-
-
-def test_an_unknown_method_is_refused(tmp_path: Path) -> None:
-    parser = options.parser_of("learn", "", "plain", "ours", 100, 1)
-    with pytest.raises(InputError, match=r"gepa-tuned.*rules"):
-        options.methods_of(parser.parse_args(["--out", str(tmp_path), "--methods", "sgd"]))
-
-
-def test_noise_takes_no_method_without_edits(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rules"):
-        noise.main(["--out", str(tmp_path), "--datasets", "plain", "--methods", "rules"])
-
-
-def test_what_learn_runs_by_default_is_there() -> None:
-    assert {*learn.DEFAULT.split(",")} <= {*options.KNOWN}
-    assert learn.DATASETS.split(",") == [*data.MADE, *data.REAL]

@@ -28,7 +28,6 @@ STATE = st.sampled_from(["clean", "leaking", "no"])
 TEXT = st.builds("depth: {}; width: {}; hue: {}; tint: {}; {} oil".format, NUMBER, NUMBER, HUE, HUE, STATE)
 TEXTS = st.lists(TEXT, min_size=4, max_size=12)
 
-
 # Conditions
 
 
@@ -46,10 +45,6 @@ def test_a_clue_as_a_prompt_shows_it_holds_where_its_conditions_do(texts: Sequen
     for (one, mask), (other, mask_too) in pairwise(found):
         said = [clues.says(clue_text([one, other], ENGLISH), read) for read in readings]
         assert said == [bool((mask & mask_too) >> n & 1) for n in range(len(texts))]
-
-
-def test_a_clue_that_fits_no_form_holds_for_no_ticket() -> None:
-    assert not clues.says("nothing that a prompt would say", reading(ticket(1, "a: b; some words")))
 
 
 # The rule list and the tree
@@ -76,19 +71,6 @@ def test_the_rule_list_speaks_of_the_rarer_label_in_words_that_a_guidance_could_
     reached = classic.rule_list(tickets, tickets, 3)
     assert list(reached.rules) == ["Pass if a equals b."]
     assert all(reached.right)
-
-
-def test_labels_that_follow_nothing_bring_no_rule() -> None:
-    tickets = [ticket(n, f"a: {n % 7}; b: {n % 3}", "fail" if n * 7919 % 101 < 30 else "pass") for n in range(200)]
-    assert len(classic.rule_list(tickets, tickets, 1).rules) <= 1
-
-
-@pytest.mark.parametrize("learner", [classic.rule_list, classic.tree])
-def test_one_label_alone_is_learnt_too(learner: classic.Learner) -> None:
-    if learner is classic.tree:
-        pytest.importorskip("sklearn")
-    tickets = [ticket(n, f"a: {n}") for n in range(20)]
-    assert all(learner(tickets, tickets, 1).right)
 
 
 def test_the_tree_learns_pairs_words_and_numbers_and_meets_unseen_values() -> None:

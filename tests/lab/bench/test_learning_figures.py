@@ -26,13 +26,6 @@ def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **chan
 # Intervals
 
 
-@pytest.mark.parametrize(
-    ("share", "freedom", "value"), [(0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 30, 2.042), (0.95, 9, 1.833)]
-)
-def test_students_quantiles_are_those_of_the_printed_tables(share: float, freedom: int, value: float) -> None:
-    assert statistics.t_quantile(share, freedom) == pytest.approx(value, abs=5e-4)
-
-
 def test_a_mean_of_three_has_students_interval_and_one_value_has_none() -> None:
     low, high = statistics.mean_interval([0.1, 0.2, 0.3])
     assert (low, high) == pytest.approx((0.2 - 0.2484, 0.2 + 0.2484), abs=1e-4)
@@ -80,24 +73,6 @@ def test_made_up_sets_are_marked_and_stay_out_of_the_mean_of_the_real_ones() -> 
     assert f"| statistics | 2 | 25.0 | 25.0 | {ahead} | {ahead} |" in text
 
 
-def test_the_overview_has_a_line_per_set_and_says_what_was_not_run() -> None:
-    results = [
-        result("monk1", "ours", 1, (0, "0001"), (20, "0011")),
-        result("monk1", "ours", 2, (0, "0001"), (20, "1111")),
-        result("maintie", "gepa", 1, (0, "0001")),
-    ]
-    text = figures.learning_table(results, 100)
-    assert (
-        "| tickets | ours | gepa |\n| --- | --- | --- |\n| monk1 | 75.0 (50-100) | - |\n| maintie | - | 25.0 (25) |" in text
-    )
-
-
-def test_what_needs_no_rollouts_shows_no_costs() -> None:
-    text = figures.learning_table([result("monk1", "tree", 1, (0, "0111"))], 100)
-    assert "| monk1 | tree | 1 | - | 75.0 | 75.0 |" in text
-    assert "| - | - |" in text
-
-
 def test_the_noise_table_counts_runs_that_accepted_and_runs_that_handed_back() -> None:
     results = [
         result("d", "ours", 1, (0, ""), noise="shuffled"),
@@ -129,15 +104,6 @@ def test_beside_one_true_rule_edits_count_that_do_not_judge_more_of_its_tickets_
     assert figures.worthless(found) == worthless
     back = {"rollouts": 50, "rules": found["curve"][0]["rules"], "right": rights[0]}
     assert figures.worthless({**found, "curve": [*found["curve"], back]}) == worthless, "to come back to a step is no edit"
-
-
-def test_curves_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from lab.bench.learning import plot
-
-    results = [result(d, m, s, (0, "0001"), (20, "0111")) for d in "abcd" for m in ("ours", "gepa", "tree") for s in (1, 2)]
-    plot.draw(results, 100, tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 # Power
@@ -183,25 +149,10 @@ def test_power_prints_and_writes_a_row_per_edit_and_level(
     assert len(rows) == 4 * 2 + missions + tests + 2 * len(power.TRAIN) + 2 * len(power.CHAIN)
 
 
-def test_a_larger_mission_proves_more_and_a_smaller_budget_less() -> None:
-    def accepted(tickets: int, left: float) -> int:
-        return sum(simulated.one_edit(stream("larger", run), tickets, 0.1, 0.0, left) for run in range(20))
-
-    assert accepted(150, 0.05) < accepted(300, 0.05) < accepted(600, 0.05)
-    assert accepted(300, 0.005) < accepted(300, 0.05)
-
-
 def test_what_is_worthless_is_seldom_accepted_where_there_is_nothing_to_learn() -> None:
     ran = [simulated.with_nothing_to_learn(stream("nothing", run), 360, 12) for run in range(12)]
     assert sum(tested for _, tested in ran) > 12
     assert sum(accepted for accepted, _ in ran) <= 2
-
-
-def test_what_is_worthless_is_seldom_accepted_after_a_good_edit_either() -> None:
-    ran = [simulated.after_a_first_acceptance(stream("seldom", run), 600, 12) for run in range(8)]
-    assert sum(good for good, _, _ in ran) >= 6
-    assert sum(tested for _, _, tested in ran) > 8  # they look good enough to be tested
-    assert sum(worthless for _, worthless, _ in ran) <= 1
 
 
 def test_learning_at_once_is_proven_where_it_mends_and_not_where_it_breaks_as_much() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from lab.bench.snake_peers import PythonSnake, grids_of
 from stageb.ppo.config import GameConfig
-from stageb.ppo.envs.snake.env import SnakeEnv, SnakeVectorEnv
+from stageb.ppo.envs.snake_gym import SnakeEnv, SnakeVectorEnv
 
 
 def test_the_plain_python_game_is_the_same_game() -> None:

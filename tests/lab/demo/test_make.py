@@ -48,19 +48,6 @@ def test_the_script_writes_the_shipped_bytes() -> None:
     assert make.text().encode() == TICKETS.read_bytes()
 
 
-def test_every_line_is_a_ticket() -> None:
-    keys = set()
-    for line in TICKETS.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        assert list(row) == ["mission", "group_id", "label", "per_image"]
-        assert row["mission"] in RULES
-        assert row["label"] in ("pass", "fail")
-        assert list(row["per_image"]) == ["image_1", "image_2", "image_3"]
-        assert all(isinstance(summary, str) and summary.strip() for summary in row["per_image"].values())
-        keys.add((row["mission"], row["group_id"], row["label"]))
-    assert len(keys) == 2 * make.TICKETS_PER_MISSION
-
-
 @pytest.mark.parametrize("mission", RULES)
 def test_the_rules_explain_everything_and_each_is_needed(mission: str) -> None:
     rules = RULES[mission]
@@ -80,18 +67,3 @@ def test_nothing_else_tells_the_label(mission: str) -> None:
     for word in words:
         if not telling.search(word):
             assert accuracy(mission, [partial(contains, word)]) <= accuracy(mission, []) + 0.05, word
-
-
-@pytest.mark.parametrize("mission", RULES)
-def test_some_groups_come_twice(mission: str) -> None:
-    rows = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
-    groups = [row["group_id"] for row in rows if row["mission"] == mission]
-    assert 15 <= len(groups) - len(set(groups)) <= 50
-
-
-def test_notes_are_short_prose() -> None:
-    rows = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
-    for row in rows:
-        if row["mission"] == "site photos":
-            for note in ("image_2", "image_3"):
-                assert 8 <= len(row["per_image"][note].split()) <= 14

@@ -20,7 +20,7 @@ from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 from stageb.tiny import CHECKPOINT
-from stageb.training.muon import Muon
+from stageb.training.step import Muon
 
 SMALL = Recipe(steps=4, rows=1, answers=900, layers=1, width=64, inner=64, heads=2, kv_heads=1, tokenizer_rows=60, warmup=2)
 

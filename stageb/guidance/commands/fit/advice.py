@@ -21,7 +21,7 @@ from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.forms import reading
-from stageb.guidance.rules.quantities import parse_number
+from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.config import LoopConfig
@@ -41,10 +41,7 @@ DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
     ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
     ("dates: give a number, such as days since a date", DATES),
-    (
-        "numbers with thousands apart: export them without",
-        re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),
-    ),
+    ("numbers with thousands apart: export them without", re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*")),
     ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
 )
 NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes

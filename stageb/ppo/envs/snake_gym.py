@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stageb.ppo.config import GameConfig
-from stageb.ppo.envs.snake.game import ACTIONS, Game, draw_image, write_text
+from stageb.ppo.envs.snake import ACTIONS, Game, draw_image, write_text
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

@@ -19,10 +19,10 @@ from torch.nn import functional
 
 from stageb import seeds
 from stageb.config import require
-from stageb.ppo.actions import NEVER, Discrete
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import AgentConfig
-from stageb.ppo.envs.snake.game import ACTIONS, DOWN, LEFT, RIGHT, UP
+from stageb.ppo.environment import NEVER, Discrete
+from stageb.ppo.envs.snake import ACTIONS, DOWN, LEFT, RIGHT, UP
 
 PLANES = 5
 SQUEEZED = 8  # channels of the board that the layer over all cells sees
