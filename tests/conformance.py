@@ -136,9 +136,11 @@ def check_a_raise(bench: Bench, world_size: int, rank: int) -> None:
 
 
 def check_another_call(bench: Bench) -> None:
-    """A finished run is shown again, and another config is refused with both values; neither changes a byte."""
+    """A finished run is shown again, and another config is refused with both values; neither changes a byte, nor what
+    it says that it ran on."""
     assert set(bench.whole().codes) == {0}
     root = bench.root(1)
+    (root / "run" / "run.json").write_text('{"stageb": "of another machine"}\n')
     line, before = bench.loop.arguments(root, 1), content(root / "run", frozenset({LOCK}))
     again = forks.run(line, 1, bench.place())
     assert again.codes == (0,), again.err

@@ -1,6 +1,5 @@
 """How a job ends when something goes wrong: fast, with a message that names the rank, non-zero, and with no process left.
 
-``python tests/test_failures.py [words]`` runs the cases whose names hold every word and prints a table with times.
 In the environment ``JOB_WORLD_SIZE`` is the ranks of a job (2; some cases have a number of their own), ``JOB_WITHIN_S`` the
 seconds in which it must be gone (10; many ranks on few cores take longer), and ``JOB_ACCELERATOR`` what they run on (cpu).
 """
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,23 +157,3 @@ def cases() -> list[Case]:
 def test_job_ends_as_it_should(case: Case) -> None:
     ended = case.run()
     assert not case.faults(ended), f"{case.faults(ended)}\n--- stderr\n{ended.err}\n--- stdout\n{ended.out}"
-
-
-def main(words: list[str]) -> int:
-    """Run and tabulate."""
-    bad = 0
-    print("| launcher | mishap | all gone after | exit code | last line |\n|---|---|---|---|---|")
-    for case in cases():
-        if not all(word in f"{case.launcher}: {case.name}" for word in words):
-            continue
-        ended = case.run()
-        faults = case.faults(ended)
-        bad += bool(faults)
-        line = next((line for line in ended.err.splitlines() if case.says and case.says in line), ended.last)
-        flag = f" **{'; '.join(faults)}**" if faults else ""
-        print(f"| {case.launcher} | {case.name} | {ended.seconds:.1f} s | {ended.code} | {line[:150]}{flag} |", flush=True)
-    return bad
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -130,50 +130,6 @@ def test_the_launch_script_refuses_what_it_cannot_read(launcher: Path, arguments
     assert "config=PATH" in message or "expected" in message
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A checkout whose ``.venv`` has a stand-in for Python that notes what it is to install, and takes its time."""
-    for folder in ("bin", ".venv/bin"):
-        (tmp_path / folder).mkdir(parents=True)
-    shutil.copy(ROOT / "bin" / "setup", tmp_path / "bin")
-    (tmp_path / "bin" / "script").write_text('#!/usr/bin/env bash\nsource "$(dirname "$0")/setup"\necho "$ROOT"\n')
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.write_text(f'#!/bin/sh\n[ "$1" != -m ] || {{ sleep 0.3; echo "$*" >>"{tmp_path}/log"; }}\necho "Python 3.11.9"\n')
-    python.chmod(0o755)
-    for name in ("pyproject.toml", "constraints.txt"):
-        (tmp_path / name).write_text("# first\n")
-    return tmp_path
-
-
-def test_set_up_installs_once_even_when_two_begin_together(checkout: Path) -> None:
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["bash", "bin/script"], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def installs() -> int:
-        return len((checkout / "log").read_text().splitlines())
-
-    both = [start(), start()]
-    assert [process.wait() for process in both] == [0, 0]
-    assert installs() == 1
-    again = start()
-    out, err = again.communicate()
-    assert (again.returncode, out.splitlines()[-1], err) == (0, str(checkout), "")
-    assert installs() == 1
-    (checkout / "constraints.txt").write_text("# changed\n")
-    assert start().wait() == 0
-    assert installs() == 2
-
-
-def test_set_up_says_which_python_it_needs(checkout: Path) -> None:
-    shutil.rmtree(checkout / ".venv")
-    environment = {**os.environ, "PYTHON": "false"}
-    done = subprocess.run(["bash", "bin/script"], cwd=checkout, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "Python 3.11 or later" in done.stderr
-
-
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 
 

@@ -38,10 +38,7 @@ class LearntRules(AlignmentOptimizer):  # type: ignore[misc]  # MLflow may not b
         rules = "\n".join(f"- {text}" for text in self.rules)
         instructions = f"{judge.instructions}\n\nPeople judged by these rules.{means}\n{rules}"
         return make_judge(
-            name=judge.name,
-            instructions=instructions,
-            model=judge.model,
-            feedback_value_type=judge.feedback_value_type,
+            name=judge.name, instructions=instructions, model=judge.model, feedback_value_type=judge.feedback_value_type
         )
 
 

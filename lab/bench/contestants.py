@@ -222,12 +222,12 @@ def _ours_in_float8(workload: Workload, device: str) -> Answers:
     require(workload.model in SHAPES, "--engines", "ours-fp8", "a shape with random weights")
     model = model_of(workload, device)
     products.quantize(model)
-    return TransformersEngine(model, tokenizer_of(workload), CHAT_VARIABLES)
+    return TransformersEngine(model, Chat(tokenizer_of(workload), CHAT_VARIABLES))
 
 
 def _ours(workload: Workload, device: str) -> Answers:
     if workload.model in SHAPES:
-        return TransformersEngine(model_of(workload, device), tokenizer_of(workload), CHAT_VARIABLES)
+        return TransformersEngine(model_of(workload, device), Chat(tokenizer_of(workload), CHAT_VARIABLES))
     return engines.build(ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device)
 
 

@@ -137,7 +137,7 @@ def plain_lead(model: Any, chat: Chat, prompt: Prompt) -> float:
 
 def by_ours(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Detections:
     """What the default engine makes of it."""
-    engine = TransformersEngine(model, tokenizer, CHAT_VARIABLES)
+    engine = TransformersEngine(model, Chat(tokenizer, CHAT_VARIABLES))
     scores = engine.score([Question(request.prompt, PASS_FAIL) for request in requests])
     return engine.generate(requests), [passed - failed for passed, failed in scores]
 

@@ -155,7 +155,6 @@ def reflection_quality(engine: Engine, taught: Sequence[Lesson], seed: int) -> d
 
 # ------------------------------------------------------------------------------------------------------- the command line
 
-
 VERDICTS: dict[str, tuple[Callable[[random.Random, int, float], Row], float]] = {
     "verdicts": (plain_row, 0.0),
     "verdicts_chinese": (plain_row, 1.0),

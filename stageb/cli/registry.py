@@ -148,7 +148,7 @@ LOOPS = {
                 run="stageb.two_channel.commands.boxes:main",
                 needs=("PIL",),
                 extra="images",
-            ),
+            )
         },
         needs=("PIL", "faster_coco_eval", "scipy"),
     ),

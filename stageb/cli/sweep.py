@@ -168,7 +168,6 @@ def show(study: Study, folder: Path, spans: Sequence[Span], arguments: Sequence[
 
 # ``stageb fit --seeds N``: runs that differ in their seed alone, one after the other, and what they come to together.
 
-
 COUNTS = ("steps", "episodes", "step")  # columns that count, of which a loop has one
 
 
@@ -190,8 +189,7 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
     picture = Path(place.root, f"{place.run_name}-seeds.png")
     panels = [(name.removeprefix(TESTED), name.removeprefix(TESTED)) for name in _figures(offered)]
     curves = Curves(step, step, panels, {name: f"{TESTED}{name}" for name, _ in panels}, "apart from learning")
-    with disk.reporting(picture):
-        disk.place(picture, lambda path: draw(runs, curves, path))
+    disk.write(picture, lambda path: draw(runs, curves, path))
     print(picture)
     return 0
 

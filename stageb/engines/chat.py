@@ -65,6 +65,7 @@ class Chat:
 
     def __init__(self, tokenizer: Any, variables: dict[str, Any], closes: str | None = None) -> None:
         self._tokenizer = tokenizer
+        self.end: int | None = tokenizer.eos_token_id  # that a turn ends with
         self._closes = closes
         self._template = _A_DAY + tokenizer.get_chat_template() if tokenizer.chat_template else ""
         self._variables = variables

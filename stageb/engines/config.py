@@ -19,7 +19,6 @@ from stageb.settings import CHECKPOINT, CODE, DATA, Check, Section, at_least, on
 
 # Where a checkpoint lies. Of the standard library alone: a wrong name is refused before torch is imported.
 
-
 GGUF = ".gguf"
 KEY = "model.model_name_or_path"
 INSTALLED = (

@@ -192,7 +192,6 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
 # tag is no answer. The tag is the config's (``model.thinking_ends``), or the one that the chat template speaks of. Thoughts
 # are *open* where the template's generation prompt has opened them already; otherwise the model opens them itself.
 
-
 USUAL = "</think>"
 KNOWN = (USUAL, "</thinking>", "</reasoning>", "</thought>", "[/THINK]", "</seed:think>", "◁/think▷")
 

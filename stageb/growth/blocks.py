@@ -31,7 +31,6 @@ from stageb.growth.types import SLOTS
 # A member's numbers depend on its own key, the segment's name and the place in it: on no batch, order or rank. They are
 # drawn on the CPU in float64, so that every device starts from the same bits.
 
-
 PARTS = (HOST, *SLOTS)  # what is updated and measured as one
 
 

@@ -164,12 +164,7 @@ class GrowthConfig(LearningConfig):
 
     def check(self) -> None:
         precision = self.fabric.precision
-        require(
-            precision in (None, "32-true", "32"),
-            "fabric.precision",
-            precision,
-            "null: hosts are trained in float32",
-        )
+        require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts are trained in float32")
         obstacle = self.obstacle(self.growth.controller)
         require(not obstacle, "growth.controller", self.growth.controller, f"{obstacle}; take another controller")
         names = self.host.blueprints

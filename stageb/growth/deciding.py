@@ -16,16 +16,7 @@ from stageb.errors import ConfigError, InputError
 from stageb.growth import hosts
 from stageb.growth.config import PROBES, GrowthConfig
 from stageb.growth.config import Controller as Name
-from stageb.growth.controllers import (
-    Controller,
-    Heuristic,
-    Oracle,
-    Periodic,
-    PolicyController,
-    Probe,
-    Random,
-    Static,
-)
+from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, PolicyController, Probe, Random, Static
 from stageb.growth.environment import Block
 from stageb.growth.lifecycle import Rules
 from stageb.growth.policy import Policy, PolicyLearner, make_normaliser
@@ -36,11 +27,7 @@ from stageb.training.ppo import RunningNorm
 from stageb.training.step import check_finite
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
-SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
-    "heuristic": Heuristic,
-    "random": Random,
-    "static-small": Static,
-}
+SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {"heuristic": Heuristic, "random": Random, "static-small": Static}
 Snapshot = Mapping[str, Tensor]  # the policy and its normaliser, by name; empty for controllers that do not learn
 
 

@@ -16,12 +16,7 @@ from stageb.errors import InputError
 from stageb.growth import play
 from stageb.growth.compare import OTHERS, Comparison, Found, average_across, average_course, compare, draw_courses
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import (
-    Decider,
-    StoredController,
-    learning_cost,
-    load_controller,
-)
+from stageb.growth.deciding import Decider, StoredController, learning_cost, load_controller
 from stageb.growth.environment import Places, Setting
 from stageb.growth.play import play_episode
 from stageb.growth.ranks import cut_blocks, name_environments
@@ -40,12 +35,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--environments", type=int, default=64, help="how many (default 64)")
     parser.add_argument("--first", type=int, default=FIRST, help=f"number of the first (default {FIRST})")
-    parser.add_argument(
-        "--against",
-        default="",
-        metavar="NAMES",
-        help=f"of: {', '.join(OTHERS)} (default: all)",
-    )
+    parser.add_argument("--against", default="", metavar="NAMES", help=f"of: {', '.join(OTHERS)} (default: all)")
     parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="more runs, which differ only in their seed")
     parser.add_argument("--out", metavar="FILE", help="write all results to FILE, as JSON Lines")
     parser.add_argument(
@@ -140,8 +130,7 @@ def _write(path: Path, found: Found) -> None:
         for run, outcomes in enumerate(found)
         for each in outcomes
     ]
-    with disk.reporting(path):
-        disk.replace(path, disk.json_lines(rows))
+    disk.write(path, disk.json_lines(rows))
 
 
 def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredController) -> list[Path]:
@@ -156,8 +145,7 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
         episode, _ = play_episode(config, Decider(controller, run.snapshot, greedy=True), each.environment)
         drawn[name] = partial(play.draw, episode)
     for name, draw in drawn.items():
-        with disk.reporting(folder / name):
-            disk.place(folder / name, draw)
+        disk.write(folder / name, draw)
     return [folder / name for name in drawn]
 
 

@@ -152,7 +152,6 @@ def _change(history: Sequence[float]) -> float:
 # what was tried. This memory is minimal: two numbers for each slot and blueprint, computed from observations alone. It needs
 # no training, and the policy stays a function of the current observation and these numbers.
 
-
 SHAPE = (3, MOST_BLUEPRINTS, 2)  # slot, blueprint, (tried: 0 or 1; the last contribution seen, -1 to 1)
 _CONTRIBUTION, _ONE_HOT = 3, 4  # places in the numbers of a slot
 

@@ -108,7 +108,6 @@ def digits() -> Sets:
 # Where no growth pays, the teacher is the host alone, and its answers are drawn from what it holds likely rather than its
 # best guess: its pupil is as good as it can become, and whatever grows can only learn noise.
 
-
 SHARPNESS = 4.0  # deviation of a teacher's logits: enough that to be as sure as it is, is to answer as it does
 
 Right = tuple[int, int]

@@ -63,13 +63,7 @@ class Player:
     """This rank's episodes, and the agent that acts in them."""
 
     def __init__(
-        self,
-        agent: ActorCritic,
-        environment: Environment,
-        steps: int,
-        numbers: Sequence[int],
-        key: int,
-        autocast: Autocast,
+        self, agent: ActorCritic, environment: Environment, steps: int, numbers: Sequence[int], key: int, autocast: Autocast
     ) -> None:
         """``steps`` is T; ``numbers`` are the episodes' own, ``key`` that of the streams of their actions, ``autocast`` the
         precision in which the agent acts."""

@@ -70,7 +70,6 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 #
 # A table is never cut: where the terminal is too narrow for its headings and figures, each row is told in words instead.
 
-
 WIDTH = 1000  # where it goes to a file: as wide as it takes
 GAP = 2  # between two columns
 
@@ -130,7 +129,6 @@ def _tell_rows(table: Table, width: int) -> Iterator[str]:
 
 
 # Learning curves: the rows of metrics.jsonl as a picture.
-
 
 ACROSS = 3  # panels beside each other
 

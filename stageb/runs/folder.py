@@ -113,7 +113,6 @@ def find_score(folder: Path) -> RunScore | None:
 #
 # Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``).
 
-
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 VAL, TESTED = "val/", "eval/"  # begin the columns of what is apart from learning, the main figure first
 UNITS = ("update", "step")  # what a loop that learns weights counts: a column of its rows, and a key of its commits

@@ -25,7 +25,6 @@ from stageb.runs.figures import clock
 # A library's warning is shown where a user may be able to act on it. Notes that one developer writes to another
 # (deprecations, coming changes), and what a rank beside rank 0 would say once more, are shown at level debug alone.
 
-
 SPEAKERS = ("lightning", "lightning.fabric", "lightning.pytorch", "lightning_fabric", "stageb", "torch", "transformers")
 
 
@@ -116,7 +115,6 @@ def console() -> Console:
 
 # What a person sees while tickets are judged, or images looked at: a bar on a terminal, a line now and then elsewhere. On
 # standard error, rank 0 alone.
-
 
 EVERY_S = 10.0  # between two lines where there is no terminal
 

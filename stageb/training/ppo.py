@@ -207,7 +207,6 @@ def average_steps(steps: Tensor) -> Tensor:
 # Running moments of observations and rewards, equal on all ranks: a rank adds up its own, and all add up the sums. They are
 # taken up after an update has learnt from a rollout, never amid one, so what an agent was when it acted can be told.
 
-
 FAR = 10.0  # normalised numbers are clipped there, as in Huang et al. 2022
 LEAST_VARIANCE = 1e-8
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,6 @@ from stageb.store import disk
 #
 # glibc returns large blocks to the system as soon as they are freed, and gets new ones page by page, each zeroed first. A
 # network in training allocates and frees all its activations at every step, so this takes much of its time.
-
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
 NEVER, NONE = -1, 0
@@ -67,18 +65,13 @@ def check_agreement(world: World, where: str, mine: Mapping[str, str]) -> None:
         )
 
 
-def digest(data: bytes) -> str:
-    """BLAKE2b of ``data``, 32 hex digits."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
     """The digest of tensors: their names, types, shapes and bytes."""
     pieces: list[bytes] = []
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous().reshape(-1)
         pieces += [f"{name} {plain.dtype} {tuple(tensor.shape)} ".encode(), plain.view(torch.uint8).numpy().tobytes()]
-    return digest(b"".join(pieces))
+    return disk.digest(b"".join(pieces))
 
 
 CHECKPOINT = "checkpoint.pt"

@@ -29,7 +29,6 @@ from stageb.training.ppo import Batch
 # Optimiser steps whose gradients are not finite: each is skipped, and three in a row end a run. Weights that are not finite
 # are refused where they are read: what plays or decides by them would do something all the same.
 
-
 IN_A_ROW = 3  # skipped steps after which a run ends
 REASON = f"the gradients of {IN_A_ROW} steps in a row are not finite"
 

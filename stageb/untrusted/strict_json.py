@@ -128,7 +128,6 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse
 #
 # Who reads a file catches ``FaultError`` line by line, and tells all of them at once (``errors.BadInputError``).
 
-
 MOST_LINE = 64 << 20  # bytes of a line, in files that people write
 
 

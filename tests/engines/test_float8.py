@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import products
 from stageb.engines.native.attention import Prefill, PromptStore, Stepping, tiles_of
@@ -18,10 +19,7 @@ from stageb.engines.native.transformers import TransformersEngine, build
 from stageb.engines.protocol import Question
 from stageb.errors import ConfigError
 
-on_a_gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-]
+on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 
 
 @settings(max_examples=50, deadline=None)
@@ -133,7 +131,7 @@ def test_an_engine_answers_in_float8(device: str, caplog: pytest.LogCaptureFixtu
     assert is_quantized(small) and not is_quantized(plain)
     asked, lines = requests(), ("pass", "fail")
     questions = [Question(request.prompt, lines) for request in asked]
-    engines = [TransformersEngine(model, tokenizer, {}) for model in (plain, small)]
+    engines = [TransformersEngine(model, Chat(tokenizer, {})) for model in (plain, small)]
     exact, near = (torch.tensor(engine.score(questions)) for engine in engines)
     assert 0 < (near - exact).norm() < 0.1 * exact.norm()
     answers = engines[1].generate(asked)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from stageb import engines
 from stageb.engines import Decode, Prompt, Request
+from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.native.transformers import TransformersEngine
 from stageb.errors import EngineError
@@ -81,7 +82,7 @@ def test_a_gguf_file_answers_as_the_model_that_it_was_made_of(tmp_path: Path, ca
     write(tmp_path / "tiny.gguf", model, tokenizer)
     decode = Decode(temperature=0.0, max_new_tokens=12)
     asked = [Request(Prompt("You judge.", f"image_1: a {word} valve"), decode, (1,)) for word in ("red", "闭", "<|im_end|>")]
-    expected = TransformersEngine(model, tokenizer, {}).generate(asked)
+    expected = TransformersEngine(model, Chat(tokenizer, {})).generate(asked)
     capfd.readouterr()
     for name in (tmp_path, tmp_path / "tiny.gguf"):
         assert engines.build(ModelConfig(model_name_or_path=str(name)), "cpu").generate(asked) == expected

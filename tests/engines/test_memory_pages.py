@@ -19,11 +19,11 @@ def passes(count):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 passes(2)
-print(passes(20))
+print(passes(3))
 memory.keep_freed()
 memory.keep_freed()
 passes(2)
-print(passes(20))
+print(passes(3))
 """
 
 

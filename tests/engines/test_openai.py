@@ -399,19 +399,7 @@ def test_a_server_is_asked_to_go_on_from_what_an_answer_begins_with(server: Serv
     assert all(body["messages"][-1]["role"] == "assistant" for body in bodies(server))
 
 
-def test_thoughts_are_told_from_the_answer_whether_or_not_the_server_parts_them(server: Server) -> None:
-    for message, thinking, text in (
-        ({"content": "<think>\nHm.\n</think>\n\nVerdict: pass"}, "Hm.", "Verdict: pass"),
-        ({"content": "\n\nVerdict: pass", "reasoning_content": "Hm.\n"}, "Hm.", "Verdict: pass"),
-        ({"content": "Verdict: pass", "reasoning": "Hm."}, "Hm.", "Verdict: pass"),
-        ({"content": None, "reasoning_content": "Hm, hm"}, "Hm, hm", ""),
-        ({"reasoning_content": "Hm, hm"}, "Hm, hm", ""),
-        ({"content": "Verdict: pass", "reasoning": {"effort": 1}}, "", "Verdict: pass"),
-        ({"content": "Verdict: pass", "reasoning_content": None}, "", "Verdict: pass"),
-    ):
-        server.next.append(says({"choices": [{"message": message, "finish_reason": "stop"}]}))
-        made = ask(server)
-        assert (made.thinking, made.text) == (thinking, text)
+def test_whether_a_model_thinks_is_told_by_the_config(server: Server) -> None:
     assert not connect(server).thinks
     assert connect(server, thinking_ends="</think>").thinks
     assert connect(server, chat_template_kwargs={"enable_thinking": True}).thinks
@@ -447,22 +435,15 @@ def test_a_broken_answer_is_asked_for_again(server: Server, behave: Behave) -> N
     assert ask(server) == expected
 
 
-def test_retry_after_is_heeded(server: Server) -> None:
-    server.next.append(says({}, 429, Retry_After="0.5"))
+ODD_HEADERS = ("soon", "", "-1", "nan", f"Thu, 01 Jan {10**20} 00:00:00 GMT")
+
+
+@pytest.mark.parametrize(("header", "least"), [("0.5", 0.5), ("in 2 s", 0.8), *((odd, 0.0) for odd in ODD_HEADERS)])
+def test_retry_after_is_heeded_or_passed_over_where_it_cannot_be_read(server: Server, header: str, least: float) -> None:
+    date = formatdate(time.time() + 2, usegmt=True)  # of whole seconds
+    server.next.append(says({}, 429, Retry_After=header.replace("in 2 s", date)))
     ask(server)
-    assert server.seen[1][0] - server.seen[0][0] >= 0.5
-
-
-def test_retry_after_may_be_a_date(server: Server) -> None:
-    server.next.append(says({}, 503, Retry_After=formatdate(time.time() + 2, usegmt=True)))
-    ask(server)
-    assert server.seen[1][0] - server.seen[0][0] >= 0.8  # dates have whole seconds
-
-
-@pytest.mark.parametrize("header", ["soon", "", "-1", "nan", f"Thu, 01 Jan {10**20} 00:00:00 GMT"])
-def test_a_retry_after_that_cannot_be_read_is_passed_over(server: Server, header: str) -> None:
-    server.next.append(says({}, 429, Retry_After=header))
-    ask(server)
+    assert server.seen[1][0] - server.seen[0][0] >= least
     assert len(server.seen) == 2
 
 
@@ -491,16 +472,30 @@ def test_it_gives_up_on_a_server_that_hangs(server: Server) -> None:
         ask(server, timeout_s=0.05)
 
 
+REFUSED = f"no, not with {KEY}"
+TOO_LONG = "'max_tokens' is too large: 20. This model's maximum context length is 8 tokens, which is not supported"
+
+
 @pytest.mark.parametrize(
-    ("status", "remedy"),
-    [(400, "chat_template_kwargs"), (401, "model.api_key_env"), (403, "model.api_key_env"), (404, "model.base_url")],
+    ("error", "status", "told"),
+    [
+        (REFUSED, 400, "status 400 .*no, not with .*chat_template_kwargs"),
+        (REFUSED, 401, "status 401 .*no, not with .*model.api_key_env"),
+        (REFUSED, 403, "status 403 .*no, not with .*model.api_key_env"),
+        (REFUSED, 404, "status 404 .*no, not with .*model.base_url"),
+        ({"code": "insufficient_quota"}, 429, "quota of the key's account is used up"),
+        ("Unexpected endpoint or method.", 200, r"Unexpected endpoint.*look at model\.base_url, which usually ends in /v1"),
+        ({"message": TOO_LONG}, 400, "max_prompt"),
+        ({"message": "temperature must be between 0 and 1"}, 400, "take out of the config"),
+        ({"message": "unknown model: seedy"}, 400, "take out of the config"),
+    ],
 )
-def test_a_status_that_will_not_pass_is_not_tried_again(
-    server: Server, monkeypatch: pytest.MonkeyPatch, status: int, remedy: str
+def test_what_another_attempt_would_not_mend_is_told_at_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch, error: Any, status: int, told: str
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
-    server.usually = says({"error": f"no, not with {KEY}"}, status)
-    with pytest.raises(EngineError, match=f"status {status} .*no, not with .*{remedy}") as caught:
+    server.usually = says({"error": error}, status)
+    with pytest.raises(EngineError, match=told) as caught:
         ask(server, api_key_env="MY_KEY")
     assert len(server.seen) == 1
     assert KEY not in str(caught.value)
@@ -544,13 +539,56 @@ def test_an_answer_that_ended_otherwise(server: Server) -> None:
     assert len(str(caught.value)) < 400
 
 
+PASS = "Verdict: pass"
+TEXT = {"type": "text", "text": PASS}
+HM = {"text": PASS, "thinking": "Hm."}
+
+
+def said(**message: Any) -> dict[str, Any]:
+    """An answer with this message."""
+    return {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+
 @pytest.mark.parametrize(
-    ("finish", "means"),
-    [(None, "stop"), ("STOP", "stop"), ("eos_token", "stop"), ("end_turn", "stop"), ("max_tokens", "length")],
+    ("answer", "wanted"),
+    [
+        (chat(PASS, "length", 20), {"text": PASS, "tokens": 20, "finish": "length", "thinking": ""}),
+        (chat(None, "stop", 1), {"text": "", "tokens": 1, "finish": "stop"}),
+        # tokens that the server does not count, or that cannot be, are estimated
+        (chat("twelve bytes", "stop"), {"tokens": 5}),
+        (chat("much longer than the limit says " * 9, "length"), {"tokens": ASKED.decode.max_new_tokens}),
+        *(
+            (chat("twelve bytes", "stop") | {"usage": usage}, {"tokens": 5})
+            for usage in (
+                {"completion_tokens": int("9" * 4000)},
+                {"completion_tokens": True},
+                {"completion_tokens": -1},
+                [1],
+            )
+        ),
+        # an end in other words
+        *((chat(PASS, finish), {"finish": "stop"}) for finish in (None, "STOP", "eos_token", "end_turn")),  # type: ignore[arg-type]
+        (chat(PASS, "max_tokens"), {"finish": "length"}),
+        # content in parts
+        (said(content=[{"type": "text", "text": "Verdict: "}, {"type": "text", "text": "pass"}]), {"text": PASS}),
+        (said(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, TEXT]), HM),
+        (said(content=[{"type": "thinking", "thinking": "Hm."}, {"type": "image"}, TEXT]), HM),
+        # thoughts, whether or not the server parts them from the answer
+        (said(content=f"<think>\nHm.\n</think>\n\n{PASS}"), HM),
+        (said(content=f"\n\n{PASS}", reasoning_content="Hm.\n"), HM),
+        (said(content=PASS, reasoning="Hm."), HM),
+        (said(content=None, reasoning_content="Hm, hm"), {"text": "", "thinking": "Hm, hm"}),
+        (said(reasoning_content="Hm, hm"), {"text": "", "thinking": "Hm, hm"}),
+        (said(content=PASS, reasoning={"effort": 1}), {"text": PASS, "thinking": ""}),
+        (said(content=PASS, reasoning_content=None), {"text": PASS, "thinking": ""}),
+        # half of a surrogate pair, as a server writes it that cuts an emoji in two: no file in UTF-8 could hold it
+        (said(content="torn \ud83d", reasoning_content="\ude00 seal"), {"text": "torn \ufffd", "thinking": "\ufffd seal"}),
+    ],
 )
-def test_an_end_in_other_words_is_read(server: Server, finish: Any, means: str) -> None:
-    server.usually = says(chat("Verdict: pass", finish))
-    assert ask(server).finish == means
+def test_an_answer_is_read(server: Server, answer: dict[str, Any], wanted: dict[str, Any]) -> None:
+    server.next.append(says(answer))
+    made = ask(server)
+    assert {name: getattr(made, name) for name in wanted} == wanted
 
 
 @pytest.mark.parametrize(
@@ -623,61 +661,6 @@ def test_where_there_is_no_system_role_the_user_says_its_words(server: Server, w
     assert bodies(server)[1]["messages"] == [{"role": "user", "content": "rules\n\na red valve"}]
 
 
-@pytest.mark.parametrize(
-    ("words", "remedy"),
-    [
-        (
-            "'max_tokens' is too large: 20. This model's maximum context length is 8 tokens, which is not supported",
-            "max_prompt",
-        ),
-        ("temperature must be between 0 and 1", "take out of the config"),
-        ("unknown model: seedy", "take out of the config"),
-    ],
-)
-def test_what_is_no_refusal_of_a_field_ends_the_run(server: Server, words: str, remedy: str) -> None:
-    server.usually = says({"error": {"message": words}}, 400)
-    with pytest.raises(EngineError, match=remedy):
-        ask(server)
-    assert len(server.seen) == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "thinking"),
-    [
-        ([{"type": "text", "text": "Verdict: "}, {"type": "text", "text": "pass"}], ""),
-        (
-            [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": "Verdict: pass"}],
-            "Hm.",
-        ),
-        ([{"type": "thinking", "thinking": "Hm."}, {"type": "image"}, {"type": "text", "text": "Verdict: pass"}], "Hm."),
-    ],
-)
-def test_content_in_parts_is_read(server: Server, content: Any, thinking: str) -> None:
-    server.next.append(says(chat(content, "stop")))
-    answer = ask(server)
-    assert (answer.text, answer.thinking) == ("Verdict: pass", thinking)
-
-
-def test_a_count_of_tokens_that_cannot_be_is_passed_over(server: Server) -> None:
-    for usage in ({"completion_tokens": int("9" * 4000)}, {"completion_tokens": True}, {"completion_tokens": -1}, [1]):
-        server.next.append(says(chat("twelve bytes", "stop") | {"usage": usage}))
-        assert ask(server).tokens == 5
-
-
-def test_an_account_without_credit_is_told_at_once(server: Server) -> None:
-    server.usually = says({"error": {"code": "insufficient_quota"}}, 429)
-    with pytest.raises(EngineError, match="quota of the key's account is used up"):
-        ask(server)
-    assert len(server.seen) == 1
-
-
-def test_a_path_that_the_server_does_not_know_is_told_at_once(server: Server) -> None:
-    server.usually = says({"error": "Unexpected endpoint or method. (POST /chat/completions)"})
-    with pytest.raises(EngineError, match=r"Unexpected endpoint.*look at model\.base_url, which usually ends in /v1"):
-        ask(server)
-    assert len(server.seen) == 1
-
-
 def test_a_limit_of_requests_is_given_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.1)
     server.next.append(says({}, 429))
@@ -741,30 +724,6 @@ def test_a_key_is_not_kept_with_an_answer(server: Server, monkeypatch: pytest.Mo
     assert (answer.text, answer.thinking) == ("The bin is EMPTY, ***", "Hm, ***")
     monkeypatch.setenv("MY_KEY", "EMPTY")
     assert ask(server, api_key_env="MY_KEY").text == f"The bin is EMPTY, {KEY}"
-
-
-def test_text_tokens_and_finish(server: Server) -> None:
-    server.next.append(says(chat("Verdict: pass", "length", 20)))
-    assert ask(server) == Completion("Verdict: pass", 20, "length")
-    server.next.append(says(chat(None, "stop", 1)))
-    assert ask(server) == Completion("", 1, "stop")
-    server.next.append(says(chat("one\ntwo", "stop", 3)))
-    assert ask(server, replace(ASKED, decode=Decode(stop=("\n",)))).text == "one"
-
-
-def test_half_a_surrogate_pair_becomes_a_mark(server: Server) -> None:
-    """As a server writes it that cuts an emoji in two: kept, no file in UTF-8 could hold the answer."""
-    message = {"content": "torn \ud83d", "reasoning_content": "\ude00 seal"}
-    server.next.append(says({"choices": [{"message": message, "finish_reason": "stop"}]}))
-    answer = ask(server)
-    assert (answer.text, answer.thinking) == ("torn \ufffd", "\ufffd seal")
-
-
-def test_tokens_are_estimated_where_the_server_counts_none(server: Server) -> None:
-    server.next.append(says(chat("twelve bytes", "stop")))
-    assert ask(server).tokens == 5
-    server.next.append(says(chat("much longer than the limit says " * 9, "length")))
-    assert ask(server).tokens == ASKED.decode.max_new_tokens
 
 
 def test_so_many_requests_are_under_way_at_once(server: Server) -> None:

@@ -7,21 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LogitsProcessorList
-from transformers.generation.logits_process import (
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from stageb import seeds
 from stageb.draws import uniforms
-from stageb.engines.native.rows import (
-    RowSettings,
-    invert_cdf,
-    next_tokens,
-    probabilities,
-    sample_in_blocks,
-)
+from stageb.engines.native.rows import RowSettings, invert_cdf, next_tokens, probabilities, sample_in_blocks
 from stageb.engines.protocol import Decode
 
 CPU = torch.device("cpu")

@@ -86,7 +86,7 @@ def test_an_answer_begun_in_the_models_place_stands_behind_closed_thoughts() -> 
 def test_the_default_engine_goes_on_from_what_an_answer_begins_with() -> None:
     """As if the beginning were a part of the prompt; and it says of a model that opens its thoughts that it thinks."""
     tokenizer, model = tiny_models.bpe(template="{{ messages[-1]['content'] }}"), tiny_models.model("qwen3", 320)
-    engine = TransformersEngine(model, tokenizer, {})
+    engine = TransformersEngine(model, Chat(tokenizer, {}))
     decode = Decode(temperature=0.0, max_new_tokens=8)
     whole, begun = Prompt("", "abc defVerdict:"), Prompt("", "abc def")
     ((expected,),) = engine.generate([Request(whole, decode, (1,))])
@@ -94,7 +94,7 @@ def test_the_default_engine_goes_on_from_what_an_answer_begins_with() -> None:
     assert found == expected
     assert found != plain
     assert not thinks(engine)
-    thinking = TransformersEngine(model, tiny_models.bpe(template=OPENS), {})
+    thinking = TransformersEngine(model, Chat(tiny_models.bpe(template=OPENS), {}))
     assert thinks(thinking)
     ((made,),) = thinking.generate([Request(PROMPT, decode, (1,))])
     assert made.thinking or not made.text

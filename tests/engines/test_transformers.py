@@ -11,13 +11,11 @@ from damage import DAMAGES, damage
 from engines import tiny_models
 from engines.contract import check_contract, check_resumer, check_scorer, questions, requests
 from torch import nn
-from transformers.generation.logits_process import (
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-)
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper
 
 from stageb import seeds
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build
+from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig, find_code
 from stageb.engines.native import decoding
 from stageb.engines.native.products import has_half_products, use_half_products
@@ -170,7 +168,7 @@ def test_scores_are_those_of_a_plain_forward(folders: dict[str, str], kind: str)
 
 def test_answers_that_differ_in_their_last_token_cost_one_forward(folders: dict[str, str]) -> None:
     model, tokenizer = loaded(folders["qwen3"], "qwen3")
-    engine = TransformersEngine(model, tokenizer, {})
+    engine = TransformersEngine(model, Chat(tokenizer, {}))
     seen: list[int] = []
     model.register_forward_hook(lambda module, args, inputs, out: seen.append(out.logits.shape[1]), with_kwargs=True)
     asked = [Question(Prompt("rules", user), ("Verdict x1", "Verdict x2")) for user in ("one", "another one")]
@@ -197,7 +195,7 @@ def learnt() -> TransformersEngine:
         model(input_ids=ids, labels=labels).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    return TransformersEngine(model, tokenizer, {})
+    return TransformersEngine(model, Chat(tokenizer, {}))
 
 
 def recited(engine: Engine, *stop: str, max_new_tokens: int = 80) -> Any:

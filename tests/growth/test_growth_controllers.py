@@ -13,15 +13,7 @@ from growth.made_hosts import Environment, Made, TwoParameterHost, answers, bloc
 
 from stageb import seeds
 from stageb.growth.config import GatesConfig
-from stageb.growth.controllers import (
-    Controller,
-    Heuristic,
-    Oracle,
-    Periodic,
-    Probe,
-    Random,
-    Static,
-)
+from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, Probe, Random, Static
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import Policy, decode_action, encode_action, make_masks

@@ -131,10 +131,7 @@ def test_controllers_that_do_not_learn_run_too(tmp_path: Path, capsys: pytest.Ca
         ({"growth__updates": 0}, "growth.updates: 0: at least 1"),
         ({"host__epochs": 1}, "host.epochs: 1: at least 2"),
         ({"host__blueprints": ["attention"]}, "host.blueprints: 'attention': a host of kind mlp can hold"),
-        (
-            {"fabric__precision": "bf16-mixed"},
-            "fabric.precision: 'bf16-mixed': null: hosts are trained in float32",
-        ),
+        ({"fabric__precision": "bf16-mixed"}, "fabric.precision: 'bf16-mixed': null: hosts are trained in float32"),
         ({"growth__controller": "oracle", "task__name": "digits"}, "the right growth in the task digits is not known"),
     ],
 )

@@ -155,10 +155,7 @@ def test_an_unknown_task_and_a_missing_package_are_told(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [
-        (["--task.name=nothing"], "task.name"),
-        (["--task.name=digits", "--task.fit_examples=5000"], "task.fit_examples"),
-    ],
+    [(["--task.name=nothing"], "task.name"), (["--task.name=digits", "--task.fit_examples=5000"], "task.fit_examples")],
 )
 def test_what_cannot_be_learnt_from_is_told_by_validate_too(
     capsys: pytest.CaptureFixture[str], keys: list[str], said: str

@@ -29,7 +29,6 @@ from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.prompts import WORDS, ticket_text
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import Guidance
-from stageb.store.commits import PARTS
 from stageb.store.journal import Journal, safe_name
 
 JUDGED = [(0, "val"), (0, "test"), (1, "train"), (1, "val"), (2, "train"), (2, "val"), (2, "test")]
@@ -132,14 +131,6 @@ def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_lo
     assert fit(runner__epochs=0) == 0
     assert judging not in fit.err
     assert whole not in fit.err
-
-
-def test_what_a_commit_took_is_noted_with_the_tickets_that_it_went_into(plain: Fit) -> None:
-    timings = [json.loads(line) for line in (plain.run / "timings.jsonl").read_text().splitlines()]
-    assert sum(row["tickets"] for row in timings) == len(plain.rows("selections"))
-    assert sum(row["bundles"] for row in timings) == sum(bool(row["proposals"]) for row in plain.rows("reflection"))
-    assert not [row for row in timings if row["tickets"] and row["bundles"]]
-    assert len(timings) == json.loads((plain.run / "commit.json").read_text())["number"]
 
 
 def test_it_learns_the_hidden_rule(plain: Fit) -> None:
@@ -667,22 +658,6 @@ def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -
 
 # Folders and files
 
-NAMES = (*"../../x|/etc/x|a/b|a-b|A|a|x|x |..|con|[/b]|:warning:|阀门|commit.json".split("|"), "n" * 300)
-
-
-def test_missions_never_share_a_folder_and_stay_inside_the_runs(fit: Fit) -> None:
-    small.write(fit.tickets, *NAMES, groups=12)
-    assert fit(runner__epochs=1, split__train=0.8, split__val=0.1, split__test=0.1) == 0
-    assert {path.name for path in fit.folder.iterdir()} == {"tickets.jsonl", "out"}
-    assert [path.name for path in fit.root.iterdir()] == ["run"]
-    assert len({safe_name(name).casefold() for name in NAMES}) == len(NAMES)
-    for name in NAMES:
-        assert {row["mission"] for row in fit.rows("trajectories", name)} == {name}
-        assert fit.guidance(name).mission == name
-        assert name in fit.out
-    folders = [path.name for path in fit.run.iterdir() if path.is_dir()]
-    assert sorted(folders) == sorted([*map(safe_name, NAMES), PARTS])
-
 
 def test_retention_keeps_the_newest_snapshots(fit: Fit) -> None:
     assert fit(**{**UNTESTED, **NO_VAL, "guidance.retention": 3}) == 0
@@ -739,18 +714,6 @@ def test_a_seed_is_what_the_mission_starts_with(fit: Fit) -> None:
     assert fit.guidance("seals").rule("G1") is not None
 
 
-def test_a_run_can_start_from_what_another_one_learnt(fit: Fit) -> None:
-    assert fit() == 0
-    learnt = fit.guidance()
-    assert fit(output__run_name="again", guidance__path=str(fit.run / "valves" / "guidance.json")) == 0
-    again = fit.root / "again" / "valves"
-    first = min(path.name for path in (again / "snapshots").iterdir())
-    assert load_seed(again / "snapshots" / first) == {"valves": learnt}
-    assert learnt.step == 1
-    assert "valves: headline and 1 rule, after 0 accepted edits:" in fit.out  # of its own
-    assert "For each accepted edit" not in fit.out
-
-
 # Same inputs, same bytes
 
 
@@ -764,23 +727,6 @@ def test_a_missions_files_depend_on_its_own_tickets_and_not_on_their_order_or_on
     assert fit(output__run_name="more", runner__epochs=1) == 0
     assert content(fit.run / "valves") == content(fit.root / "more" / "valves")
     assert fit.rows("reflection")[0]["gate"]["budget_before"] == pytest.approx(0.05 / 2)
-
-
-@pytest.mark.parametrize(("per_rank", "micro"), [(12, 1), (12, 32), (24, 2)])
-def test_a_models_batches_change_no_answer(fit: Fit, per_rank: int, micro: int) -> None:
-    """The scripted engine is exact; so what is left are the keys. A round of another size reflects at other moments."""
-    assert fit(runner__epochs=0) == 0
-    keys = {"sampler__micro_batch_size": micro, "runner__per_rank_rollout_batch_size": per_rank}
-    assert fit(runner__epochs=0, output__run_name="other", **keys) == 0
-    told = [
-        {
-            (row["ticket_key"], row["candidate_index"]): row["text"]
-            for line in (folder / "valves" / "trajectories.jsonl").read_text().splitlines()
-            for row in [json.loads(line)]
-        }
-        for folder in (fit.run, fit.root / "other")
-    ]
-    assert told[0] == told[1]
 
 
 # Starting again
@@ -826,18 +772,6 @@ def test_a_finished_run_shows_its_table_without_a_model(fit: Fit, model: Model, 
     assert fit(model__model_name_or_path=name) == 0
     assert fit.out == shown
     assert fit("--fresh", model__model_name_or_path=name) != 0  # one that must run needs it
-
-
-def test_fresh_sets_the_old_folder_aside(fit: Fit) -> None:
-    assert fit(seed=18) == 0
-    before = content(fit.run)
-    assert fit("--fresh") == 0
-    assert content(fit.root / "run.1") == before
-    assert content(fit.run) != before
-    assert fit("--fresh", seed=18) == 0
-    assert {path.name for path in fit.root.iterdir()} == {"run", "run.1", "run.2"}
-    assert fit.state()["finished"]
-    assert fit.rows("metrics")
 
 
 # Errors

@@ -47,7 +47,6 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     from stageb.job import world as worlds
     from stageb.job.world import World
     from stageb.two_channel import loop
-    from stageb.two_channel.boxes import text
     from stageb.two_channel.boxes.data import read_inputs
     from stageb.two_channel.learning import rollout
 
@@ -56,19 +55,15 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
 
     def main(world: World) -> int:
         def write(
-            self: rollout.Writer,
-            samples: Sequence[Sample],
-            keys: Sequence[int],
-            decode: Decode,
+            self: rollout.Writer, samples: Sequence[Sample], keys: Sequence[int], decode: Decode
         ) -> list[DetectorRollout]:
             nonlocal answered
             answered += 1
             version = self.version
             if config.raises_on == world.rank and answered == FATEFUL + 1:
                 raise ValueError("the lamp went out")
-            spelling = text.find_spelling(self._detector.tokenizer)
             return [
-                DetectorRollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
+                DetectorRollout(scribbled(sample, seeds.stream(key, version), self.detector.spelling), True, version)
                 for sample, key in zip(samples, keys, strict=True)
             ]
 

@@ -6,7 +6,6 @@ import random
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -154,21 +153,6 @@ def test_a_run_killed_again_while_it_is_brought_back_to_its_commit(tmp_path: Pat
             assert killed_at(root, again) == signal.SIGKILL
             work(root)
             assert content(root / "run") == expected, f"killed at line {line}, then at line {again}"
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_run_killed_at_random_moments_again_and_again(tmp_path: Path) -> None:
-    moments = random.Random(3)
-    ends = []
-    for _ in range(15):
-        pid = child(lambda: work(tmp_path / "broken", 300))
-        time.sleep(moments.uniform(0.002, 0.03))
-        os.kill(pid, signal.SIGKILL)
-        ends.append(os.waitpid(pid, 0)[1])
-    assert ends.count(signal.SIGKILL) > 3
-    work(tmp_path / "broken", 300)
-    work(tmp_path / "whole", 300)
-    assert content(tmp_path / "broken" / "run") == content(tmp_path / "whole" / "run")
 
 
 def over_the_limit(root: Path) -> None:

@@ -29,7 +29,7 @@ SMALL = SmallConfig(
     patch_size=16,
 )
 EVERY_LOSS = LossConfig(soft_width=4.0)
-WORDS = "Detect all objects."
+WORDS = TwoChannelConfig().data.prompt
 
 
 @cache
@@ -48,8 +48,12 @@ def samples(root: Path) -> list[Sample]:
 
 def detector(root: Path, config: DetectorConfig | None = None) -> Detector:
     """A detector whose choices are far from even."""
-    found = model.load(str(folder_of(root) / "model"), config or DetectorConfig(), WORDS, "cpu")
-    return roughened(found)
+    return roughened(load(folder_of(root) / "model", config))
+
+
+def load(folder: Path, config: DetectorConfig | None = None) -> Detector:
+    """The checkpoint in ``folder``."""
+    return model.load(str(folder), TwoChannelConfig(model=config or DetectorConfig()), (), "cpu")
 
 
 @torch.no_grad()
@@ -64,7 +68,7 @@ def roughened(found: Detector) -> Detector:
 
 def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
     """Every image with its truth; the last two as if a rollout had found its first object twice and missed the others."""
-    spelling = text.find_spelling(found.tokenizer)
+    spelling = found.spelling
     targets: list[tuple[Sample, Target]] = []
     for number, sample in enumerate(samples(root)):
         true = text.list_true_objects(sample)

@@ -13,11 +13,11 @@ from programs import detectors, forks
 from torch import Tensor
 from two_channel import made
 
+from stageb.config import FabricConfig
 from stageb.engines.protocol import Decode
 from stageb.job.placement import Fabric
 from stageb.job.world import World
 from stageb.store.commits import COMMIT
-from stageb.two_channel.boxes import text
 from stageb.two_channel.config import DetectorConfig, PackingConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import DetectorLearner
@@ -72,7 +72,7 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
     def learnt() -> dict[str, Tensor]:
         found = made.detector(root, DetectorConfig())
         found.model.to("cuda")
-        spelling = text.find_spelling(found.tokenizer)
+        spelling = found.spelling
         crowd = [Detection("red circle", (at, 2 * at, at + 300, 2 * at + 300)) for at in range(60)]
         targets = [(sample, make_true_target(crowd, spelling)) for sample in made.samples(root)]
         config = made.config(packing=PackingConfig(8192, 2048))
@@ -121,8 +121,8 @@ def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(ro
 
 
 def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
-    found = model.load(str(root / "model"), DetectorConfig(), made.WORDS, "cuda", torch.bfloat16)
-    writer = Writer(found, text.find_spelling(found.tokenizer))
+    halved = made.config(fabric=FabricConfig(precision="bf16-mixed"))
+    writer = Writer(model.load(str(root / "model"), halved, (), "cuda", answers=True))
     samples, how = made.samples(root), Decode(1.0, 1.0, max_new_tokens=24)
     whole = writer.write(samples, range(6), how)
     assert [len(each.ids) for each in whole] == [24] * 6 or any(each.ended for each in whole)

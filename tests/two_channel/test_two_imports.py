@@ -165,12 +165,6 @@ def test_rows_in_fractions_are_told(tmp_path: Path) -> None:
         read([path], images=root)
 
 
-def test_shapes_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["shapes", "--to", str(tmp_path), "--train", "3", "--val", "0", "--test", "2"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/train.jsonl: 3 images\n{tmp_path}/test.jsonl: 2 images\n"
-    assert (len(read([tmp_path / "train.jsonl"])), len(read([tmp_path / "test.jsonl"]))) == (3, 2)
-
-
 @pytest.mark.skipif(not BCCD.is_dir(), reason="BCCD does not lie beside the checkout")
 def test_blood_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = {}

@@ -84,7 +84,7 @@ def test_packed_is_unpacked_in_loss_and_gradient_in_any_order(root: Path) -> Non
 def test_objects_and_ends_weigh_the_same_in_every_image_and_on_both_channels(root: Path) -> None:
     """Where a model said all there is, the end of its answer is the only text taught: no reason to weigh more."""
     found = made.detector(root)
-    spelling = text.find_spelling(found.tokenizer)
+    spelling = found.spelling
     truths = [(sample, text.list_true_objects(sample)) for sample in made.samples(root)]
     assert len({len(true) for _, true in truths}) > 1
     lines, corrected = [], []
@@ -261,7 +261,7 @@ def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> 
 
 
 def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path) -> None:
-    found = model.load(str(root / "model"), DetectorConfig(), made.WORDS, "cpu")
+    found = made.load(root / "model")
     model.save(found, tmp_path)
     again = AutoModelForImageTextToText.from_pretrained(tmp_path)
     state = found.model.state_dict()

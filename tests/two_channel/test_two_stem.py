@@ -15,7 +15,7 @@ from stageb.__main__ import main
 from stageb.errors import ConfigError
 from stageb.two_channel.boxes import text
 from stageb.two_channel.commands.boxes import write_shapes
-from stageb.two_channel.config import DetectorConfig, ScheduleConfig
+from stageb.two_channel.config import ScheduleConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import make_optimizers
 from stageb.two_channel.learning.rollout import Writer
@@ -37,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def detector(folder: Path) -> Detector:
-    return model.load(str(folder), DetectorConfig(), made.WORDS, "cpu")
+    return made.load(folder)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,8 @@ def test_the_checkpoint_names_its_stem_and_loads_with_it(found: Detector, root: 
 
 
 def test_the_engine_and_the_learner_see_the_same(found: Detector) -> None:
-    spelling = text.find_spelling(found.tokenizer)
-    writer, samples = Writer(found, spelling), made.samples(Path(found.model.name_or_path).parent)
+    spelling = found.spelling
+    writer, samples = Writer(found), made.samples(Path(found.model.name_or_path).parent)
     answers = [make_true_target(text.list_true_objects(sample), spelling) for sample in samples]
     lines = [packing.make_line(found, *each) for each in zip(samples, answers, strict=True)]
     told = writer.chances(samples, [each.ids for each in answers])

@@ -12,10 +12,9 @@ from two_channel import made
 
 from stageb.errors import EngineError
 from stageb.two_channel.boxes import text
-from stageb.two_channel.config import DetectorConfig, TwoChannelConfig
+from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning.evaluate import answer_view
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.model import model
 from stageb.two_channel.types import DetectorRollout
 
 
@@ -23,14 +22,14 @@ def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, (sample, *_) = made.detector(tmp_path), made.samples(made.folder_of(tmp_path))
-    spelling = text.find_spelling(found.tokenizer)
+    spelling = found.spelling
     image, true = int(found.model.config.image_token_id), text.list_true_objects(sample)
     whole = text.write_answer(true, spelling).ids
     end = text.parse(whole, spelling).ends[0]
     answers = [whole, (*whole[:end], image, *whole[end:]), (image, *whole), (image,), ()]
-    writer = Writer(found, spelling)
+    writer = Writer(found)
     monkeypatch.setattr(writer, "write", lambda *_: [DetectorRollout(ids, True, 0) for ids in answers])
-    told = answer_view(writer, [sample] * len(answers), spelling, TwoChannelConfig())
+    told = answer_view(writer, [sample] * len(answers), TwoChannelConfig())
     assert [each.objects for each in told] == [true, true[:1], (), (), ()]
     assert told[1].scores == pytest.approx(told[0].scores[:1], rel=1e-4)
 
@@ -41,7 +40,7 @@ def test_a_detector_that_is_not_whole_is_not_loaded(tmp_path: Path, how: str, sa
     (weights,) = folder.glob("*.safetensors")
     damage(weights, how, "model.language_model.norm.weight")
     with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
-        model.load(str(folder), DetectorConfig(), made.WORDS, "cpu")
+        made.load(folder)
 
 
 def test_a_detector_whose_config_names_code_is_not_loaded(tmp_path: Path) -> None:
@@ -52,4 +51,4 @@ def test_a_detector_whose_config_names_code_is_not_loaded(tmp_path: Path) -> Non
     with pytest.raises(
         EngineError, match=r"config\.json has attn_implementation 'owner/kernel', code that would be fetched"
     ):
-        model.load(str(folder), DetectorConfig(), made.WORDS, "cpu")
+        made.load(folder)

@@ -32,7 +32,6 @@ from stageb.engines.native.products import FLOAT8, quantized
 # attention reads. On a CPU, where rows are packed for reading alone, torch has a flash attention of another name. Elsewhere
 # (tests, float32 on a GPU) plain products do the same, slowly.
 
-
 Stem = tuple[Tensor, Tensor]  # keys and values that all rows share: each (1, key heads, stem, dim)
 Found = tuple[Tensor, Tensor]  # (queries, heads, dim) and its log-sum-exp, float32 (heads, queries)
 

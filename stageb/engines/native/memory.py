@@ -86,7 +86,6 @@ class Bounded(Generic[T, A]):
 # By default glibc hands large blocks back to the kernel as they are freed, and every page of the next one is a page fault.
 # With these thresholds they stay on the heap, which takes huge pages where the kernel lets it: ``lab/notes/speed.md``.
 
-
 # Parameters of mallopt(3), as <malloc.h> numbers them.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 

@@ -53,7 +53,6 @@ def has_half_products(model: nn.Module) -> bool:
 # accumulated in float32. The linear layers of the decoder multiply so; embeddings, the head that makes logits, norms and
 # attention stay as they are. Keys and values of prompts are kept so, too, with a scale for each token and head.
 
-
 FLOAT8 = torch.float8_e4m3fn
 LARGEST = torch.finfo(FLOAT8).max
 CAPABILITY = (8, 9)  # of GPUs that multiply such numbers

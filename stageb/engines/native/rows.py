@@ -28,7 +28,6 @@ from stageb.errors import EngineError
 # Where nothing is cut, as by default, a large vocabulary is inverted in two steps: the block of ``BLOCK`` tokens by the
 # blocks' sums, then the token within it. The logits are read once and no row of probabilities is written.
 
-
 BLOCK = 1024  # tokens whose probabilities are summed before any one is looked at; a smaller vocabulary is looked at whole
 
 

@@ -41,21 +41,15 @@ _TRUST = "set it to true if you trust its author, or choose another model"
 
 
 class TransformersEngine:
-    """An engine over a loaded ``model`` and ``tokenizer``; its other arguments are of ``ModelConfig``."""
+    """An engine over a loaded ``model``, which reads and writes as ``chat`` does."""
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        chat_variables: dict[str, Any],
-        eyes: Callable[[], ImageInputs] | None = None,
-        thinking_ends: str | None = None,
-    ) -> None:
+    def __init__(self, model: Any, chat: Chat, eyes: Callable[[], ImageInputs] | None = None) -> None:
         """``eyes`` is called when images are first asked for."""
         self._to_open = eyes
         self._eyes: ImageInputs | None = None
-        self._chat = Chat(tokenizer, chat_variables, thinking_ends)
-        self._decoder = Decoder(model.eval(), _closing_ids(model, tokenizer), self._chat.decode)
+        self._chat = chat
+        closing = _closing_ids(model, chat)
+        self._decoder = Decoder(model.eval(), closing, chat.decode)
 
     @property
     def thinks(self) -> bool:
@@ -170,7 +164,9 @@ def build(model: ModelConfig, device: str) -> Engine:
         memory.keep_freed()
     name, gguf = split_gguf(find_checkpoint(model.model_name_or_path))
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | ({"gguf_file": gguf} if gguf else {})
-    weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
+    # ``auto`` is the checkpoint's own type on a GPU; float32 on a CPU, the fastest there but for products.
+    is_free = model.torch_dtype == "auto" and device.startswith("cpu")
+    weights = options | {"dtype": "float32" if is_free else model.torch_dtype, "use_safetensors": True}
     if model.attn_implementation is not None:
         weights["attn_implementation"] = model.attn_implementation
     bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()  # that none can turn off
@@ -180,14 +176,14 @@ def build(model: ModelConfig, device: str) -> Engine:
         with bars:
             loaded, tokenizer, config = _load(name, options, weights)
         loaded = loaded.to(device)
-        if not gguf and _gains_by_halving(model, device, config):
-            use_half_products(loaded)
+        if not gguf and is_free and config.get_text_config(decoder=True).dtype == torch.bfloat16:
+            use_half_products(loaded)  # as what it holds is in bfloat16 anyway
         if model.quantize:
             halved = loaded.dtype in (torch.bfloat16, torch.float16)
             require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
             quantize(loaded)
         eyes = partial(image_inputs_of, loaded, name, model)
-        return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
+        return TransformersEngine(loaded, Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends), eyes)
     except StagebError:
         raise
     except Exception as error:  # what strangers wrote makes transformers and tokenizers stumble in any way
@@ -223,20 +219,6 @@ def split_gguf(path: str) -> tuple[str, str | None]:
     return str(Path(path).parent), Path(path).name
 
 
-def _dtype(model: ModelConfig, device: str) -> str:
-    """What ``auto`` means: the checkpoint's own type on a GPU; float32 on a CPU, the fastest there but for products."""
-    return "float32" if _chosen_for_cpu(model, device) else model.torch_dtype
-
-
-def _gains_by_halving(model: ModelConfig, device: str, config: Any) -> bool:
-    """Whether products may be in bfloat16, which the checkpoint is in anyway."""
-    return _chosen_for_cpu(model, device) and config.get_text_config(decoder=True).dtype == torch.bfloat16
-
-
-def _chosen_for_cpu(model: ModelConfig, device: str) -> bool:
-    return model.torch_dtype == "auto" and device.startswith("cpu")
-
-
 def auto_class(config: Any) -> Any:
     """The auto class for the architecture that a checkpoint says it is."""
     pictured = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values())
@@ -264,8 +246,8 @@ def explain_failure(error: Exception, model: ModelConfig, device: str) -> Config
     )
 
 
-def _closing_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def _closing_ids(model: Any, chat: Chat) -> frozenset[int]:
     """The ids that end an answer, by the generation config and by the tokenizer."""
     named = getattr(model.generation_config, "eos_token_id", None)
     several = named if isinstance(named, (list, tuple)) else [named]
-    return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)
+    return frozenset(token for token in (*several, chat.end) if token is not None)

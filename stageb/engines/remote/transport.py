@@ -220,7 +220,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 # Servers that speak OpenAI's chat completions differ most in the fields that they take. What they say has no common form, so
 # it is searched for the names of fields beside words of refusal.
 
-
 CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}  # vLLM's words, and SGLang's
 SYSTEM = "system"  # no field, but a role that some servers do not take
 WARMTH = "a temperature other than 1"

@@ -183,7 +183,6 @@ def find_cited_rule(reason: str) -> str:
 # Where verdicts are begun in the model's place (``words.begin``) and the engine can weigh them, they are drawn by their
 # probabilities: a verdict alone decodes nothing.
 
-
 Ids = tuple[int, ...]
 
 

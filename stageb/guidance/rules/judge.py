@@ -317,7 +317,6 @@ def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
 # model judges wrong come first. Where no rule speaks yet, tickets of all labels are shown, and stay until rules need their
 # room.
 
-
 BY_LABEL = 16  # that tell nothing but the label, at most
 BY_RULES = 8  # of tickets that rules decide, at the least: one for each rule, and as many of each where rules are few
 LEAST = 4  # of tickets that no rule speaks of, where there are rules

@@ -290,11 +290,7 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
         words.counted[label].format(wrong=evidence.wrong, right=evidence.right),
         *(
             words.clue.format(
-                place=place,
-                wrong=clue.wrong,
-                right=clue.right,
-                text=clue_text(clue.conditions, words),
-                opening=opening,
+                place=place, wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, words), opening=opening
             )
             for place, clue in enumerate(evidence.clues, 1)
         ),

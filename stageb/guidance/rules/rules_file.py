@@ -128,7 +128,6 @@ def _parse_heading(line: str) -> str:
 # use without a row. A last row whose file still lies beside was interrupted in between: it is not read, and the next writer
 # takes it out.
 
-
 FIELDS = {"mission": str, "step": int, "action": str, "source": str, "at": str, "by": str, "guidance": dict}
 
 

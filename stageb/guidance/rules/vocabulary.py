@@ -167,7 +167,6 @@ def is_mentionable(text: str) -> bool:
 # A field is ordered where all of its values, three or more, stand on one scale. "Is at least med" then says which of them a
 # ticket may have, and no more: a rule that ranks is the same as one that lists.
 
-
 FEWEST = 3  # values of an ordered field
 WELL_KNOWN = (
     "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, vhigh, v-high < critical",

@@ -9,7 +9,6 @@ of these, and line breaks.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
@@ -27,13 +26,13 @@ from stageb.guidance.rules.reading import POWER, clean_value, fold_text
 from stageb.guidance.words.columns import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest
 from stageb.guidance.words.types import Content
+from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
 
 # The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
 #
 # ``0,1136`` is a number in half of the world's spreadsheets, and ``1,234`` is two. A wrong guess would teach wrong numbers
 # without a word, so a column of numbers alone is refused where one of them holds the other mark.
-
 
 NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
 _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
@@ -135,10 +134,7 @@ def list_roles(columns: ColumnsConfig) -> Columns:
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
     """The label that ``word`` stands for, if any."""
     words = {"pass": columns.passes, "fail": columns.fails}
-    return next(
-        (label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)),
-        None,
-    )
+    return next((label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +222,7 @@ class Table:
     def _name_row(self, row: TableRow) -> str:
         """A name for a row by all that it says beside its label, so that rows keep theirs where others are added."""
         said = [row.cells[place] for place in self._seen.values()]
-        digest = hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
+        digest = disk.digest(json.dumps(said), 8)
         return f"row {digest}" if row.repeat == 1 else f"row {digest} ({row.repeat})"
 
     def _decode(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
@@ -317,7 +313,6 @@ def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
 
 # Spreadsheets and Parquet files, as the lines of a table whose cells are parted by tabs.
 # Numbers and dates come as such, not as they are shown: ``0.25`` of a cell that shows 25 %, ``2024-03-01`` of any date.
-
 
 UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
 MOST = 1 << 30  # bytes of a workbook, unpacked

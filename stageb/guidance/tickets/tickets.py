@@ -276,7 +276,6 @@ def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
 #
 # Memory does not grow with their number: no pass holds more than a round.
 
-
 MOST_FAULTS = 1000  # gathered before the survey gives up
 
 Item = TypeVar("Item")

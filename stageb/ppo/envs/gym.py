@@ -32,11 +32,7 @@ class GymEnvironment(Environment):
     """A vector of Gymnasium's, with autoreset disabled."""
 
     begins_anew = True
-    measures: Mapping[str, str] = {
-        "return": "rewards of an episode",
-        "cut_rate": "",
-        "length": "steps an episode",
-    }
+    measures: Mapping[str, str] = {"return": "rewards of an episode", "cut_rate": "", "length": "steps an episode"}
 
     def __init__(self, key: str, envs: VectorEnv[Any, Any, Any], seed: int, numbers: Sequence[int], device: str) -> None:
         """``key`` and its value, a name, told the user where the loop cannot use ``envs``."""

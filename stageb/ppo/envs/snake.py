@@ -180,7 +180,6 @@ def _neighbours(size: int) -> Tensor:
 #
 # A grid is a list of cells, marked as an agent sees them.
 
-
 SIDE = 320  # pixels of a board, about: whole cells, of 16 at the least
 EDGE = 8  # around the board
 BACKGROUND, BOARD, FRUIT, TAIL, BODY, HEAD = range(6)  # places in the palette

@@ -36,7 +36,6 @@ from stageb.untrusted.strict_yaml import YamlError
 # The input is not trusted: see ``imports.py``. A picture without a text file has no objects, as in YOLO; a text file without
 # a picture is a fault. A sixth number of a line, a detector's confidence, is ignored.
 
-
 WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
 MAX_DIGITS = 9  # of a class number; Python refuses to parse far longer ones
@@ -177,7 +176,6 @@ def _parse_line(
 # result of the type ``labels`` with the same id (the tags Rectangle and Labels side by side). A task names its picture as
 # Label Studio serves it (an upload, a local file, a URL); its file is the longest suffix of that name that exists in the
 # folder of images. For an upload, the eight digits that Label Studio puts before the name may be missing.
-
 
 NOT_ANNOTATED = "tasks without annotation"
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")

@@ -33,7 +33,6 @@ from stageb.two_channel.types import Detection, Match, Sample
 #
 # IoU is computed on bins, which gives the same result as on pixels, since each axis is only scaled.
 
-
 DUPLICATE = 0.9  # IoU at which two predicted objects with one desc count as duplicates
 _NEVER = 1e6  # the cost of a pair that is not allowed
 _EDGE = 1e-9  # by which a pair exactly at the gate is better than none

@@ -27,7 +27,7 @@ from stageb.two_channel.boxes import predictions
 from stageb.two_channel.boxes.data import LEAVE_OUT, PictureFile, compute_digest, find_pictures
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.predictions import FORMATS, BoxSelection, ExportFolder
-from stageb.two_channel.boxes.text import fill_prompt, find_spelling, to_pixels
+from stageb.two_channel.boxes.text import to_pixels
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.evaluate import answer_images
@@ -119,11 +119,7 @@ class Answerer:
     def __init__(self, config: TwoChannelConfig, place: Path, learnt: Learnt, device: str) -> None:
         """``place`` is the folder of the checkpoint."""
         self._config, self._place = config, place
-        self._words = fill_prompt(config.data.prompt, learnt.categories)
-        self._dtype = model.find_answering_dtype(config.fabric, device)
-        detector = model.load(str(place), config.model, self._words, device, self._dtype)
-        self._spelling = find_spelling(detector.tokenizer, config.answer.box_first)
-        self._writer = Writer(detector, self._spelling)
+        self._writer = Writer(model.load(str(place), config, learnt.categories, device, answers=True))
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -135,8 +131,8 @@ class Answerer:
                     weights.update(block)
         return {
             "weights": weights.hexdigest(),
-            "dtype": str(self._dtype),
-            "prompt": self._words,
+            "dtype": str(self._writer.detector.model.dtype),
+            "prompt": self._writer.detector.words,
             "image_pixels": self._config.model.image_pixels,
             "max_new_tokens": self._config.channel_b.max_new_tokens,
             "views": self._config.evaluation.views,
@@ -160,7 +156,7 @@ class Answerer:
         return [rows[each.name] for each in group]
 
     def _answer(self, samples: Sequence[Sample]) -> list[Detections]:
-        return answer_images(self._writer, samples, self._spelling, self._config) if samples else []
+        return answer_images(self._writer, samples, self._config) if samples else []
 
 
 class RowWriter:

@@ -17,7 +17,7 @@ from stageb.store import disk, trust
 from stageb.store.output import check_target
 from stageb.two_channel.boxes import data, metrics, predictions
 from stageb.two_channel.boxes.metrics import Detections, match
-from stageb.two_channel.boxes.text import Spelling, cut_before_special, fill_prompt, find_spelling, list_true_objects, parse
+from stageb.two_channel.boxes.text import cut_before_special, list_true_objects, parse
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.rollout import Writer
@@ -55,14 +55,11 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(not alike, "--told", given.told, "a file other than that of the pictures")
     place, steps = find_model(folder, given.last)
     config, learnt = rollout.replace_views(config, find_learnt(folder), given.views)
-    words = fill_prompt(config.data.prompt, learnt.categories)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
     def on_ranks(world: World) -> int:
-        dtype = model.find_answering_dtype(config.fabric, world.device)
-        detector = model.load(str(place), config.model, words, world.device, dtype)
-        spelling = find_spelling(detector.tokenizer, config.answer.box_first)
-        detections = evaluate_on_ranks(world, Writer(detector, spelling), samples, spelling, config)
+        writer = Writer(model.load(str(place), config, learnt.categories, world.device, answers=True))
+        detections = evaluate_on_ranks(world, writer, samples, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
             print("\n".join(format_table(samples, detections, learnt.threshold)))
@@ -89,12 +86,10 @@ def read_samples(file: str, folder: str | None, config: TwoChannelConfig) -> lis
         raise InputError(f"{error}\nThe run had its images in a folder of their own; for that, add: {remedy}") from None
 
 
-def evaluate_on_ranks(
-    world: World, writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
-) -> list[Detections]:
+def evaluate_on_ranks(world: World, writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig) -> list[Detections]:
     """Detections in all ``samples``, on every rank; each rank computes its share."""
     with world.at("evaluation"):
-        mine = answer_images(writer, world.share(samples), spelling, config)
+        mine = answer_images(writer, world.share(samples), config)
     plain: Json = [
         [
             [[each.desc, *each.bins] for each in detections.objects],
@@ -114,19 +109,18 @@ def evaluate_on_ranks(
     ]
 
 
-def answer_images(
-    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
-) -> list[Detections]:
+def answer_images(writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig) -> list[Detections]:
     """Detections in each of ``samples``, fused over ``evaluation.views`` views."""
     answers = []
     for view in rollout.list_views(config.augmentation, config.evaluation.views):
         shown = [rollout.show(sample, view) for sample in samples]
-        answers.append([rollout.restore(each, view) for each in answer_view(writer, shown, spelling, config)])
+        answers.append([rollout.restore(each, view) for each in answer_view(writer, shown, config)])
     return answers[0] if len(answers) == 1 else [rollout.fuse(each) for each in zip(*answers, strict=True)]
 
 
-def answer_view(writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig) -> list[Detections]:
+def answer_view(writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig) -> list[Detections]:
     """Detections in each of ``samples`` with greedy decoding, as far as the answers can be parsed."""
+    spelling = writer.detector.spelling
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
     answers = [cut_before_special(each.ids, spelling) for each in rollouts]

@@ -97,11 +97,7 @@ class DetectorLearner:
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
-        self,
-        step: int,
-        targets: Iterable[tuple[Sample, Target]],
-        totals: StepTotals,
-        learning_rate: float,
+        self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals, learning_rate: float
     ) -> StepFigures:
         """One step on ``targets``, which are the same on all ranks; ``totals`` are those of their images.
 

@@ -82,17 +82,14 @@ class DetectorRanks:
         self.config, self.inputs, self.world = config, inputs, world
         run.keep_freed(world.device)
         torch.backends.cudnn.deterministic = True  # a resumed run must leave the same bytes as an uninterrupted one
-        dtype = model.find_answering_dtype(config.fabric, world.device)
-        words = text.fill_prompt(config.data.prompt, inputs.descs)
-        self.reader = model.load(folder, config.model, words, world.device, dtype)
-        learning = model.load(folder, config.model, words, world.device)
-        self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
-        text.check_descs(inputs.train, self.spelling)
+        self.reader = model.load(folder, config, inputs.descs, world.device, answers=True)
+        learning = model.load(folder, config, inputs.descs, world.device)
+        text.check_descs(inputs.train, self.reader.spelling)
         self.train, self.aside = self._fitting(inputs.train)
         self.reader.eyes.sources = [sample.image for sample in self.train]
         learning.eyes.share(self.reader.eyes)
         self.schedule = DetectorSchedule(config, len(self.train))
-        self.writer = Writer(self.reader, self.spelling)
+        self.writer = Writer(self.reader)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
         self.truth = lru_cache(4 + AHEAD)(self._truth)
         self.totals = lru_cache(4 + AHEAD)(lambda step: count_totals(target for _, target in self.truth(step)))
@@ -127,7 +124,7 @@ class DetectorRanks:
         return [(sample, self._true(sample)) for sample in self.samples(step)]
 
     def _true(self, sample: Sample) -> Target:
-        return make_true_target(text.list_true_objects(sample), self.spelling)
+        return make_true_target(text.list_true_objects(sample), self.reader.spelling)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, DetectorRollout]]:
         """Channel B: the images of a step with the model's answers. Every rank writes its share, and gets all."""
@@ -159,7 +156,7 @@ class DetectorRanks:
         for sample, rollout in rollouts:
             with self._timed("parse_match_s"):
                 left = room - len(self.reader.prompt_ids(sample.image))
-                target, outcome = correct_rollout(sample, rollout, self.spelling, self.config.channel_b.min_iou, left)
+                target, outcome = correct_rollout(sample, rollout, self.reader.spelling, self.config.channel_b.min_iou, left)
                 self._outcomes.append(outcome)
             yield sample, target
 
@@ -240,7 +237,7 @@ class DetectorRanks:
         """The detections of the writer's weights in ``samples``, with greedy decoding; None without samples."""
         if not samples:
             return None
-        detections = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
+        detections = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.config)
         return DetectedImages(samples, detections)
 
     def checkpoint(self, step: int) -> Checkpoint:

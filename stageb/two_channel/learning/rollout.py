@@ -18,7 +18,7 @@ from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.protocol import Decode, Ids, Request
 from stageb.two_channel.boxes.augmentation import ImageView, note_view
 from stageb.two_channel.boxes.metrics import Detections, ious
-from stageb.two_channel.boxes.text import Spelling, expect
+from stageb.two_channel.boxes.text import expect
 from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.model.stored import Learnt
@@ -28,18 +28,18 @@ from stageb.two_channel.types import BINS, Bins, Detection, DetectorRollout, Sam
 class Writer:
     """Writes answers with its own detector, whose weights the caller updates."""
 
-    def __init__(self, detector: Detector, spelling: Spelling) -> None:
-        """``spelling`` is the detector's; the tokens that it determines are drafted, which saves forward passes."""
+    def __init__(self, detector: Detector) -> None:
+        """The tokens that the detector's spelling determines are drafted, which saves forward passes."""
         self.version = -1  # no weights yet
-        self._draft = partial(expect, spelling=spelling)
-        self._detector = detector
-        self._engine = TransformersEngine(detector.model, detector.tokenizer, {}, lambda: detector.eyes)
+        self.detector = detector
+        self._draft = partial(expect, spelling=detector.spelling)
+        self._engine = TransformersEngine(detector.model, detector.chat, lambda: detector.eyes)
         self._engine.open_eyes()
 
     @torch.no_grad()
     def take(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Load ``weights`` by name: all of the model's, tied ones once."""
-        own = self._detector.model.state_dict()
+        own = self.detector.model.state_dict()
         for name, weight in weights:
             own[name].copy_(weight)
         self._engine.forget()
@@ -60,20 +60,20 @@ class Writer:
     def write(self, samples: Sequence[Sample], keys: Sequence[int], decode: Decode) -> list[DetectorRollout]:
         """An answer to each of ``samples``, drawn from the stream of its key alone."""
         requests = [
-            Request(self._detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
+            Request(self.detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
         ]
         answers = self._engine.answers(requests, self._draft)
         return [DetectorRollout(answer.ids, answer.finish == "stop", self.version) for (answer,) in answers]
 
     def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
         """For each of ``samples``, the log-probabilities of all tokens of its answer, at temperature 1."""
-        prompts = (self._detector.prompt(sample.image) for sample in samples)
+        prompts = (self.detector.prompt(sample.image) for sample in samples)
         return self._engine.chances(list(zip(prompts, answers, strict=True)))
 
     @property
     def _weights(self) -> dict[str, Tensor]:
         """The model's weights by name; tied ones once."""
-        first = {weight.data_ptr(): (name, weight) for name, weight in reversed(self._detector.model.state_dict().items())}
+        first = {weight.data_ptr(): (name, weight) for name, weight in reversed(self.detector.model.state_dict().items())}
         return dict(reversed(first.values()))
 
 
@@ -84,7 +84,6 @@ class Writer:
 #
 # Boxes are fused as in Solovyev, Wang & Gabruseva 2021, "Weighted boxes fusion: ensembling boxes from different object
 # detection models", section 3.
-
 
 LEAST_IOU = 0.55  # with the mean of a cluster, above which a box joins it (ibid.)
 LEAST_SHARE = 0.5  # of the views that must contain an object; otherwise it goes into the tail
@@ -127,7 +126,8 @@ def fuse(answers: Sequence[Detections]) -> Detections:
     Boxes with one desc form clusters around the one with the highest score, at most one box per view. The fused box is their
     mean, weighted by score; the fused score is the sum of their scores divided by the number of views.
     """
-    boxes = [(score, view, one) for view, each in enumerate(answers) for one, score in _list_scored(each)]
+    scored = [[*zip(each.objects, each.scores, strict=True), *each.tail] for each in answers]
+    boxes = [(score, view, one) for view, each in enumerate(scored) for one, score in each]
     clusters: list[_Cluster] = []
     for score, view, one in sorted(boxes, key=lambda box: (-box[0], box[1], box[2].bins)):
         open_to = [each for each in clusters if each.desc == one.desc and view not in each.views]
@@ -167,11 +167,6 @@ class _Cluster:
             round(sum(weight * box[side] for weight, box in zip(weights, self.boxes, strict=True))) for side in range(4)
         )
         return Detection(self.desc, (x1, y1, x2, y2))
-
-
-def _list_scored(detections: Detections) -> list[tuple[Detection, float]]:
-    """All objects of an answer with their scores, the tail included."""
-    return [*zip(detections.objects, detections.scores, strict=True), *detections.tail]
 
 
 def _restore_bins(bins: Bins, view: ImageView) -> Bins:

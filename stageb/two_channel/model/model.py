@@ -11,7 +11,7 @@ rollouts see the same prompts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +38,8 @@ from stageb.engines.native import attention
 from stageb.engines.native.vision import image_inputs_of
 from stageb.engines.protocol import Ids, Prompt
 from stageb.errors import ConfigError, EngineError
-from stageb.two_channel.boxes.text import COORDINATES, list_pieces
-from stageb.two_channel.config import DetectorConfig, SmallConfig
+from stageb.two_channel.boxes.text import COORDINATES, Spelling, fill_prompt, find_spelling, list_pieces
+from stageb.two_channel.config import SmallConfig, TwoChannelConfig
 from stageb.two_channel.model import tower
 from stageb.two_channel.model.tower import Qwen3VLConvolutionConfig
 from stageb.two_channel.model.views import Views
@@ -77,18 +77,14 @@ class Head:
 
 @dataclass(frozen=True)
 class Detector:
-    """A model that writes boxes, with its tokenizer, image inputs and prompt."""
+    """A model that writes boxes, with its tokenizer, image inputs, prompt and spelling."""
 
     model: Any
     tokenizer: Any
     eyes: Views
     chat: Chat
     words: str  # of every prompt
-
-    @property
-    def first(self) -> int:
-        """The id of the coordinate token of bin 0; the others follow."""
-        return int(self.tokenizer.convert_tokens_to_ids(COORDINATES[0]))
+    spelling: Spelling  # of its answers
 
     def head(self, precision: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Head:
         """The output layer, which runs within the context that ``precision`` returns."""
@@ -98,7 +94,9 @@ class Detector:
                 made: Tensor = self.model.get_output_embeddings()(states)
             return made
 
-        return Head(logits, self.first, max(1, LOGITS // self.model.get_input_embeddings().weight.shape[0]))
+        return Head(
+            logits, self.spelling.coordinates[0], max(1, LOGITS // self.model.get_input_embeddings().weight.shape[0])
+        )
 
     def prompt(self, image: str) -> Prompt:
         """The engine's prompt for a picture."""
@@ -116,17 +114,19 @@ def find_answering_dtype(fabric: FabricConfig, device: str) -> torch.dtype:
     return torch.bfloat16 if halved else torch.float32
 
 
-def load(folder: str, config: DetectorConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
-    """Load the checkpoint in ``folder`` (or a hub name), with coordinate tokens, in eval mode on ``device``; ``words`` is
-    the text prompt after each picture.
+def load(folder: str, config: TwoChannelConfig, categories: Sequence[str], device: str, answers: bool = False) -> Detector:
+    """Load the checkpoint in ``folder`` (or a hub name), with coordinate tokens, in eval mode on ``device``: in float32, or
+    in the dtype of one that only ``answers``. ``categories`` are the names that a prompt may list.
 
-    Raises ``ConfigError`` if it does not support images, ``EngineError`` if it cannot be loaded.
+    Raises ``ConfigError`` if it does not support images, ``EngineError`` if it cannot be loaded, ``InputError`` if its
+    tokenizer cannot spell answers.
     """
     disable_progress_bar()  # a bar per rank would say nothing
     try:
         if code := find_code(folder):
             raise ValueError(f"its config.json has {code}, code that would be fetched and run")
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        dtype = find_answering_dtype(config.fabric, device) if answers else torch.float32
         options = {"dtype": dtype, "use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         loaded: Any = AutoModelForImageTextToText.from_pretrained(folder, **options)
         model, loading = loaded
@@ -139,9 +139,10 @@ def load(folder: str, config: DetectorConfig, words: str, device: str, dtype: to
     add_coordinates(model, tokenizer)
     model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": tower.NAME})
     model = model.to(device).eval()
-    asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.image_pixels)
-    eyes = Views(model, image_inputs_of(model, folder, asked).process, config.image_pixels)
-    return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words)
+    asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.model.image_pixels)
+    eyes = Views(model, image_inputs_of(model, folder, asked).process, config.model.image_pixels)
+    words, spelling = fill_prompt(config.data.prompt, categories), find_spelling(tokenizer, config.answer.box_first)
+    return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words, spelling)
 
 
 def save(detector: Detector, folder: Path) -> None:

@@ -33,7 +33,6 @@ from stageb.engines.native.vision import Grid
 # The tower itself would compute them from the grids for every batch, on its device, and the CPU would wait for the device
 # several times. It accepts precomputed values as extra inputs.
 
-
 GRIDS = 64  # whose positions are cached
 
 
@@ -83,7 +82,6 @@ class Geometry:
 # Its registered name has "flash" in it, which makes Qwen's towers pass all images at once, with their boundaries. On a GPU
 # in half precision it is one kernel for all images; elsewhere adjacent images of one size form a batch.
 
-
 NAME = "stageb_flash_sight"
 
 
@@ -127,7 +125,6 @@ AttentionInterface.register(NAME, attend_within_images)
 #
 # It is registered with transformers as its own architecture, ``qwen3_vl_convolution``: once this module is imported, the
 # auto classes load its checkpoints; programs that do not know the architecture refuse them.
-
 
 TYPE = "qwen3_vl_convolution"
 

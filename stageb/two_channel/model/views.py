@@ -36,7 +36,6 @@ from stageb.untrusted import pictures
 # The table of that function is read from the processor itself, once for each byte, so the result equals the processor's bit
 # for bit. A processor that does anything else is detected on a test picture, and then used for every image.
 
-
 BYTES = 256
 ODD = (101, 67)  # a size that is not a whole number of patches
 

@@ -8,10 +8,7 @@ from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Ju
 
 
 def fit(
-    log_odds: list[float],
-    passes: list[bool],
-    rulings: Sequence[Verdict | None] = (),
-    counts: Sequence[float] = (),
+    log_odds: list[float], passes: list[bool], rulings: Sequence[Verdict | None] = (), counts: Sequence[float] = ()
 ) -> Calibration:
     return fit_calibration([(each, 0.0) for each in log_odds], name(passes), PASS_FAIL, rulings, counts)
 

@@ -36,9 +36,7 @@ WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n")
 SIZES = st.integers(1, 12)
 CONFIGS = st.builds(
     lambda epochs, drawn, distill: replace(
-        CONFIG,
-        runner=RunnerConfig(epochs=epochs, tickets_per_epoch=drawn),
-        distill=DistillConfig(size=distill),
+        CONFIG, runner=RunnerConfig(epochs=epochs, tickets_per_epoch=drawn), distill=DistillConfig(size=distill)
     ),
     st.integers(0, 3),
     st.none() | st.integers(1, 9),

@@ -6,16 +6,7 @@ from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.state import (
-    MissionState,
-    Spent,
-    State,
-    Tally,
-    from_plain,
-    mission_from_plain,
-    mission_to_plain,
-    to_plain,
-)
+from stageb.guidance.learning.state import MissionState, Spent, State, Tally, mission_from_plain, mission_to_plain
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import EQUAL, measure_interval, measure_ratio
 from stageb.guidance.words.types import (
@@ -77,18 +68,6 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
         )
     done = draw(st.tuples(COUNT, COUNT, COUNT, COUNT))
     return State(missions, done, draw(SPENT), draw(LINE), draw(st.booleans())), known
-
-
-@given(states())
-def test_a_state_comes_back_from_json(made: tuple[State, dict[str, dict[str, Ticket]]]) -> None:
-    state, known = made
-    parts = {name: json.loads(json.dumps(mission_to_plain(mission))) for name, mission in state.missions.items()}
-    missions = {name: mission_from_plain(name, part, known[name]) for name, part in parts.items()}
-    back = from_plain(json.loads(json.dumps(to_plain(state))), missions)
-    assert back == state
-    assert list(back.missions) == list(state.missions)
-    for name, mission in back.missions.items():  # what was seen first is forgotten first
-        assert list(mission.seen) == list(state.missions[name].seen)
 
 
 def test_no_field_of_a_mission_is_forgotten() -> None:

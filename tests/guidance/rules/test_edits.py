@@ -195,7 +195,6 @@ def test_operations_that_no_check_would_pass_are_refused(operations: list[Operat
 
 # What differs between two guidances, and between two texts
 
-
 TEXT = st.text("ab 中文,.\n", max_size=20)
 
 
@@ -233,7 +232,6 @@ def test_thousands_of_rules_are_compared_in_time() -> None:
 
 
 # Proposals that come to the gate after an edit of the same round was accepted
-
 
 FIRST = Guidance("m", 3, (Rule("G0", "Pass all."), Rule("G1", "Fail if a."), Rule("G2", "Fail if b.")), 3)
 

@@ -283,7 +283,6 @@ def test_a_hostile_list_is_read_in_time() -> None:
 
 # Values that have an order, and rules that rank by them
 
-
 VALUES = ["vhigh", "med", "Low", "high"]
 VOCABULARY = Vocabulary.of(ticket({"cost": value, "colour": hue}) for value, hue in zip(VALUES, "abcd", strict=True))
 

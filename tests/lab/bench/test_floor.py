@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.floor import Device, Job, Size, floor_of, measured
+from lab.bench.floor import Device, Job, Size, floor_of
 from lab.bench.workloads import WORKLOADS, config_of
 
 DEVICE = Device(bytes_per_s=4.3e12, operations_per_s=790e12)
@@ -40,13 +40,6 @@ def test_a_prompt_that_computes_costs_its_arithmetic() -> None:
     )
 
 
-@given(st.lists(jobs, min_size=1, max_size=5))
-def test_what_is_shared_is_read_once(some: list[Job]) -> None:
-    apart = [replace(job, system=str(place)) for place, job in enumerate(some)]
-    alike = [replace(job, system="one") for job in some]
-    assert floor_s(alike, SIZE, DEVICE) <= floor_s(apart, SIZE, DEVICE)
-
-
 def test_bytes_of_a_step_are_weights_and_what_each_reader_needs_once() -> None:
     endless = replace(DEVICE, operations_per_s=1e30)
     shared, steps = 5000, 10
@@ -60,9 +53,3 @@ def test_bytes_of_a_step_are_weights_and_what_each_reader_needs_once() -> None:
 def test_what_overlaps_takes_no_longer_and_no_less_than_half(some: list[Job]) -> None:
     floor = floor_of(some, SIZE, DEVICE)
     assert floor.series_s / 2 <= floor.overlapped_s <= floor.series_s * (1 + 1e-9)
-
-
-def test_measured_on_this_machine() -> None:
-    found = measured("cpu", torch.float32, Size.of(config_of(WORKLOADS["small"]), torch.float32))
-    assert found.bytes_per_s > 0
-    assert found.operations_per_s > 0

@@ -12,7 +12,7 @@ import pytest
 from guidance.made import guidances
 from hypothesis import given
 
-from lab.bench.learning import cells, data, missions, noise, options, ours, proposer
+from lab.bench.learning import cells, data, missions, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH, CodeFirst, Judge, Learnt, Point, Task
 from stageb.engines import Completion
@@ -308,8 +308,3 @@ def test_a_data_set_that_is_missing_is_left_out_and_said(tmp_path: Path, capsys:
     assert "maintie" in capsys.readouterr().err
     with pytest.raises(InputError, match="--data"):
         options.datasets_of(parser.parse_args(["--out", str(tmp_path), "--datasets", "maintie"]))
-
-
-def test_noise_takes_no_method_without_edits(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rules"):
-        noise.main(["--out", str(tmp_path), "--datasets", "plain", "--methods", "rules"])

@@ -73,18 +73,6 @@ def test_made_up_sets_are_marked_and_stay_out_of_the_mean_of_the_real_ones() -> 
     assert f"| statistics | 2 | 25.0 | 25.0 | {ahead} | {ahead} |" in text
 
 
-def test_the_overview_has_a_line_per_set_and_says_what_was_not_run() -> None:
-    results = [
-        result("monk1", "ours", 1, (0, "0001"), (20, "0011")),
-        result("monk1", "ours", 2, (0, "0001"), (20, "1111")),
-        result("maintie", "gepa", 1, (0, "0001")),
-    ]
-    text = figures.learning_table(results, 100)
-    assert (
-        "| tickets | ours | gepa |\n| --- | --- | --- |\n| monk1 | 75.0 (50-100) | - |\n| maintie | - | 25.0 (25) |" in text
-    )
-
-
 def test_the_noise_table_counts_runs_that_accepted_and_runs_that_handed_back() -> None:
     results = [
         result("d", "ours", 1, (0, ""), noise="shuffled"),

@@ -3,15 +3,7 @@ from typing import Any
 
 import pytest
 
-from lab.bench.workloads import (
-    CHAT_VARIABLES,
-    WORKLOADS,
-    Workload,
-    batches_of,
-    prompts_of,
-    requests_of,
-    tokenizer_of,
-)
+from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, Workload, prompts_of, requests_of, tokenizer_of
 from stageb.engines.chat import Chat
 from stageb.errors import ConfigError
 
@@ -24,20 +16,6 @@ def test_made_prompts_have_the_lengths_asked_for() -> None:
     assert {(len(shared), len(own)) for shared, own in encoded} == {(SMALL.shared_tokens, SMALL.own_tokens)}
     assert len({shared for shared, _ in encoded}) == 1
     assert len({own for _, own in encoded}) == SMALL.tickets
-
-
-def test_demo_prompts_are_the_tickets_as_the_loop_renders_them() -> None:
-    prompts = prompts_of(WORKLOADS["demo-cpu"])
-    assert len(prompts) == WORKLOADS["demo-cpu"].tickets
-    assert len({prompt.system for prompt in prompts}) == 2
-    assert all("G0. A ticket passes unless a rule fails it." in prompt.system for prompt in prompts)
-
-
-def test_batches_share_their_system_text_and_hold_every_ticket_once() -> None:
-    prompts = prompts_of(WORKLOADS["demo-cpu"])
-    batches = batches_of(prompts, range(len(prompts)), 10)
-    assert sorted(i for batch in batches for i in batch) == list(range(len(prompts)))
-    assert all(len(batch) <= 10 and len({prompts[i].system for i in batch}) == 1 for batch in batches)
 
 
 def test_requests_name_every_sample_anew() -> None:

@@ -41,10 +41,7 @@ DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
     ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
     ("dates: give a number, such as days since a date", DATES),
-    (
-        "numbers with thousands apart: export them without",
-        re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),
-    ),
+    ("numbers with thousands apart: export them without", re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*")),
     ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
 )
 NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes

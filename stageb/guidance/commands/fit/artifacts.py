@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stageb.guidance.learning.gate.decide import Decision, Trial
 from stageb.guidance.learning.gate.sequential import Test
 from stageb.guidance.learning.reflect import Reflection
-from stageb.guidance.learning.reflection_file import (
-    EditEntry,
-    EvidenceEntry,
-    GateEntry,
-    ProposalEntry,
-    RaceEntry,
-)
+from stageb.guidance.learning.reflection_file import EditEntry, EvidenceEntry, GateEntry, ProposalEntry, RaceEntry
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.rules.guidance_file import to_json
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, name_labels, rollout_prompt

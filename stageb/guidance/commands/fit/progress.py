@@ -38,7 +38,6 @@ from stageb.runs.progress import console
 # What a train ticket takes, with all that reflection and gate make of it, is another figure than what a ticket takes that is
 # judged alone. So each kind has its own pace, and nothing is said before both are known that are still to come.
 
-
 AGREEING = 3  # estimates in a row of when a run ends
 SPREAD = 1 / 3  # of the time left, by which these may differ; but for ``LEAST_SPREAD`` at the least
 LEAST_SPREAD = 60.0  # seconds

@@ -29,11 +29,7 @@ from stageb.store.journal import Journal
 
 
 def show(
-    journal: Journal,
-    config: LoopConfig,
-    state: State,
-    tickets: Sequence[Ticket],
-    black_boxes: Mapping[str, BlackBox],
+    journal: Journal, config: LoopConfig, state: State, tickets: Sequence[Ticket], black_boxes: Mapping[str, BlackBox]
 ) -> None:
     """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what models reach on test."""
     console = make_console()

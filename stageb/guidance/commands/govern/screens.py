@@ -31,7 +31,6 @@ from stageb.store.journal import safe_name
 
 # Two guidances of a mission, as a person reads what differs. Pure functions.
 
-
 _MARKS = {"same": "{}", "gone": "[-{}-]", "new": "{{+{}+}}"}
 
 

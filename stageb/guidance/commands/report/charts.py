@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # Matplotlib is given stand-ins for colours (``COLOURS``); here each becomes a class, which the page's style sheet paints.
 # The text stays text, in the reader's fonts. What is left are plain shapes with attributes: no script, no style, no link.
 
-
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 COLOURS = {  # name -> stand-in; the style sheet has .f-NAME and .s-NAME
     name: f"#0000{number:02x}"

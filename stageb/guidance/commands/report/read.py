@@ -36,7 +36,6 @@ from stageb.runs.folder import RunFolder, RunRow
 #
 # Rows are read once, one after the other; what is kept grows with the tickets, not with the epochs.
 
-
 WORST = 50  # tickets kept, at the most, of which a page shows fewer
 
 

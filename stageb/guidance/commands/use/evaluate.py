@@ -219,9 +219,7 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
         known = (line.ticket for line in tickets.items())
         rules = code_rules(side.guidance, known, words_of(config.prompt, config.model))
     return compare_with_letter(
-        lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True),
-        rules,
-        side.by == "model",
+        lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True), rules, side.by == "model"
     )
 
 

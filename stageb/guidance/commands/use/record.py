@@ -34,11 +34,7 @@ Judged = Callable[[], Iterable[tuple[Mapping[str, Any], Ticket]]]
 """Rows of predictions, each with its ticket; read as often as needed."""
 
 
-def compare_with_letter(
-    judged: Judged,
-    coded: Mapping[str, CodedRules],
-    by_model: bool = True,
-) -> dict[str, Any]:
+def compare_with_letter(judged: Judged, coded: Mapping[str, CodedRules], by_model: bool = True) -> dict[str, Any]:
     """By mission: ``decided`` tickets, those of which the rules' letter alone tells a verdict, how many of them are
     ``right`` by that, and if the rows are ``by_model``, how many the model judged so (``followed``), and how many rightly
     (``model_right``); and the same for each rule, with its text, or why its letter is out of reach. The headline stands for

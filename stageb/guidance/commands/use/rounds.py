@@ -22,7 +22,6 @@ from stageb.store.output import Output, read_commit, set_aside
 # So an interruption costs seconds, however large a round is; yet the groups, which decide the last bits of a model's
 # numbers, are those of the whole round. On rank 0 alone.
 
-
 EVERY_S = 10.0  # between two commits, about: ranks wait for each other at the end of a wave, so there are few of them
 
 GroupAnswers = Sequence[Any]

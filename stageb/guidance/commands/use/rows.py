@@ -115,7 +115,6 @@ def count_asked(counts: Counts) -> int:
 # What labelled rows come to: accuracy and confusion of one guidance, and two beside each other. Functions of their
 # arguments; rows are read once, one at a time.
 
-
 PredictionRow = Mapping[str, Any]
 ALL = ""  # stands for all missions together; none has an empty name
 

@@ -42,7 +42,6 @@ from stageb.store.commits import COMMIT, flatten
 # Most of a run's time goes into reflections and their tests, and where code judges, nearly all of it does. So what counts is
 # not how many verdicts a second a run made, but what a bundle took that it reflected on, and a ticket of its rounds.
 
-
 TIMED_ALIKE = ("model.", "sampler.", "reflection.", "runner.judge")  # keys that tell what a ticket takes
 
 

@@ -62,7 +62,6 @@ def spent_on(guidance: Guidance, contents: Iterable[str]) -> Budget:
 # tell much the same, so nothing may cut it in two: neither a fold, nor the end of a pool, nor the look of a test. Of a large
 # group some tickets tell as much as all.
 
-
 TOLD = 8  # tickets of a group that an edit is tested on, at most
 
 

@@ -47,6 +47,10 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
         "24 proposals could not be used, most of them since they named what no ticket has" in line
         for line in advise(metrics(40, 60), refused, config(), "")
     )
+    lost = Attempts(9, (Mock(outcome="dropped"), Mock(outcome="dropped")), {}, {}, None)
+    idle = Attempts(9, (), {"all right with high agreement": 9}, {}, None)
+    for attempts, said in ((lost, "2 edits lost their race"), (idle, "The model was right and sure")):
+        assert any(line.startswith(said) for line in advise(metrics(40, 60), attempts, config(), ""))
 
 
 def test_a_run_that_began_with_a_rule_by_hand_is_not_told_to_write_one() -> None:

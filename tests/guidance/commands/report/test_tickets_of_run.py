@@ -69,12 +69,3 @@ def test_tickets_with_images_are_taken_for_the_same(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     assert command("report", "run").code == 0
     assert not any(said in page(tmp_path) for said in ABSENT)
-
-
-def test_showing_a_finished_run_leaves_what_it_ran_on(tmp_path: Path) -> None:
-    tickets = small.write(tmp_path / "t.jsonl", "valves", groups=24)
-    assert fit(tmp_path, tickets, runner__epochs=0).code == 0
-    told = tmp_path / "run" / "run.json"
-    told.write_text('{"stageb": "of another machine"}\n')
-    assert fit(tmp_path, tickets, runner__epochs=0).code == 0
-    assert told.read_text() == '{"stageb": "of another machine"}\n'

@@ -320,9 +320,7 @@ def test_rules_alone_survive_a_kill_too(job: Job, monkeypatch: pytest.MonkeyPatc
 
     calls, explain = iter(range(40)), CodeJudge.explain
     monkeypatch.setattr(
-        CodeJudge,
-        "explain",
-        lambda judge, *given: explain(judge, *given) if next(calls, None) is not None else fail(),
+        CodeJudge, "explain", lambda judge, *given: explain(judge, *given) if next(calls, None) is not None else fail()
     )
     assert job(by="rules", output=str(out)) == 130
     assert out.read_bytes().count(b"\n") == 32
