@@ -19,7 +19,7 @@ def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
         game, outcome = Game(config, 7, [number], "cpu"), None
         while outcome is None or not (outcome.terminated | outcome.truncated).any():
             if outcome is not None:
-                game.restart(torch.zeros(1, dtype=torch.bool), outcome.ate)
+                game.renew(torch.zeros(1, dtype=torch.bool), outcome.ate)
             outcome = game.move(agent.decide(game.grids())[0].argmax(-1))
         won, cut = int(outcome.won), int(outcome.truncated)
         alone.append([1, int(game.score), float(game.length / 25), won, 1 - won - cut, cut, int(game.steps)])

@@ -42,7 +42,7 @@ def test_what_a_step_led_to_is_valued_before_another_game_begins() -> None:
     ):
         outcome = game.move(actions)
         _, finals = agent.decide(game.grids())
-        game.restart(truncated | terminated, outcome.ate)
+        game.renew(truncated | terminated, outcome.ate)
         _, following = agent.decide(game.grids())
         wanted = torch.where(truncated, finals, following)
         torch.testing.assert_close(found[~terminated], wanted[~terminated])
