@@ -189,8 +189,7 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
     picture = Path(place.root, f"{place.run_name}-seeds.png")
     panels = [(name.removeprefix(TESTED), name.removeprefix(TESTED)) for name in _figures(offered)]
     curves = Curves(step, step, panels, {name: f"{TESTED}{name}" for name, _ in panels}, "apart from learning")
-    with disk.reporting(picture):
-        disk.place(picture, lambda path: draw(runs, curves, path))
+    disk.write(picture, lambda path: draw(runs, curves, path))
     print(picture)
     return 0
 

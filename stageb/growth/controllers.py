@@ -11,7 +11,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
 
 from torch import Tensor
 
@@ -25,20 +24,21 @@ from stageb.training.ppo import RunningNorm
 WAIT = Action()
 
 
-class Controller(Protocol):
+class Controller:
     """What a block of environments asks."""
 
     def begin(self, count: int) -> None:
-        """As many episodes begin."""
+        """As many episodes begin, which does not matter to those that remember nothing."""
 
     def act(
         self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
     ) -> list[Action]:
         """A legal action for each view; observations are float32 (views, 80), ``legal`` are the masks of what each may do,
         bool (views, 4, 3), keys one stream for each."""
+        raise NotImplementedError
 
 
-class PolicyController:
+class PolicyController(Controller):
     """The policy that PPO trains."""
 
     def __init__(self, policy: Policy, normaliser: RunningNorm, greedy: bool = False) -> None:
@@ -58,14 +58,11 @@ class PolicyController:
         return self.policy.decide((self.normaliser(observations), self._memory, legal), None if self.greedy else keys)
 
 
-class StatelessController:
+class StatelessController(Controller):
     """Controllers that look at one environment at a time and remember nothing."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-
-    def begin(self, count: int) -> None:
-        """Nothing is remembered."""
 
     def act(
         self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
@@ -149,7 +146,7 @@ Pair = tuple[int, int]
 """A slot and a blueprint."""
 
 
-class Probe:
+class Probe(Controller):
     """Tries every blueprint in every slot beside the host, then grows the one that added most.
 
     A trial lasts ``epochs`` epochs and ends with a cull. Trials in different slots overlap, since seeds in training do not
@@ -261,15 +258,12 @@ class Static(StatelessController):
         return WAIT
 
 
-class Oracle:
+class Oracle(Controller):
     """Knows what pays: germinates it at once, and keeps it as soon as it may; where nothing pays, it waits."""
 
     def __init__(self, answers: Sequence[Sequence[Pair]]) -> None:
         """``answers``: slots and blueprints for each environment of the block, none where no growth pays."""
         self.answers = answers
-
-    def begin(self, count: int) -> None:
-        """Nothing is remembered."""
 
     def act(
         self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]

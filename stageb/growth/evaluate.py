@@ -130,8 +130,7 @@ def _write(path: Path, found: Found) -> None:
         for run, outcomes in enumerate(found)
         for each in outcomes
     ]
-    with disk.reporting(path):
-        disk.replace(path, disk.json_lines(rows))
+    disk.write(path, disk.json_lines(rows))
 
 
 def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredController) -> list[Path]:
@@ -146,8 +145,7 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
         episode, _ = play_episode(config, Decider(controller, run.snapshot, greedy=True), each.environment)
         drawn[name] = partial(play.draw, episode)
     for name, draw in drawn.items():
-        with disk.reporting(folder / name):
-            disk.place(folder / name, draw)
+        disk.write(folder / name, draw)
     return [folder / name for name in drawn]
 
 

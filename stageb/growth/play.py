@@ -126,8 +126,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     print("\n".join(write_text(episode)))
     accuracy, parameters = episode.test_accuracy, 1 + ended.extra
     print(f"test accuracy {accuracy:.1%}, J {ended.objective:.3f}, parameters {parameters:.2f} x the host's")
-    with disk.reporting(place):
-        disk.place(place, lambda path: draw(episode, path))
+    disk.write(place, lambda path: draw(episode, path))
     print(place)
     return 0
 

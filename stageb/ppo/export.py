@@ -105,8 +105,7 @@ def _write(network: ExportedAgent, examples: Sequence[Tensor], path: Path) -> No
         verbose=False,
     )
     assert program is not None, "it was exported by dynamo"
-    with disk.reporting(path):
-        disk.place(path, lambda beside: program.save(beside))
+    disk.write(path, lambda beside: program.save(beside))
 
 
 def _read(path: Path) -> Any:

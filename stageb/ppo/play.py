@@ -112,13 +112,12 @@ def draw(replay: Replay, place: Path) -> list[Path]:
     film: dict[str, Any] = {"append_images": frames[1:], "duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
     if palette := frames[0].getpalette():  # one for all frames, which then hold what changed
         film |= {"palette": bytes(palette), "optimize": True}
-    with disk.reporting(place):
-        disk.place(place, lambda path: frames[0].save(path, save_all=True, **film))
+    disk.write(place, lambda path: frames[0].save(path, save_all=True, **film))
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:
         return [place]
-    with disk.reporting(other := place.with_suffix(".mp4")):
-        disk.place(other, lambda path: _encode(ffmpeg, frames, path))
+    other = place.with_suffix(".mp4")
+    disk.write(other, lambda path: _encode(ffmpeg, frames, path))
     return [place, other]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -89,6 +90,12 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def digest(data: str | bytes, size: int = 16) -> str:
+    """BLAKE2b, ``size`` bytes of it, as hex digits."""
+    plain = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    return hashlib.blake2b(plain, digest_size=size).hexdigest()
+
+
 def open_file(path: str | Path) -> BufferedReader:
     """Open a file for reading whose name is untrusted, without blocking, touching a device or following a link.
 
@@ -132,6 +139,15 @@ def end_of_rows(path: Path) -> int:
 def replace(path: Path, data: bytes) -> None:
     """Make ``data`` the content of ``path``: written beside it, brought to the disk, put in its place."""
     place(path, lambda beside: beside.write_bytes(data))
+
+
+def write(path: Path, content: str | bytes | Callable[[Path], object], intact: str = "the last commit") -> None:
+    """``replace``, or ``place`` where ``content`` is what writes to a path. Raises ``JournalError``."""
+    with reporting(path, intact):
+        if callable(content):
+            place(path, content)
+        else:
+            replace(path, encode(content) if isinstance(content, str) else content)
 
 
 def replace_unsynced(path: Path, data: bytes) -> None:

@@ -28,7 +28,6 @@ file's size is not noticed.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -156,8 +155,7 @@ class Journal:
         """Make ``text`` the whole content of ``file``: after a crash it is the old content or the new."""
         path = self._path(file)
         self._check_whole(file)
-        with disk.reporting(path):
-            disk.replace(path, disk.encode(text))
+        disk.write(path, text)
 
     def remove(self, file: str) -> None:
         """Remove a whole file, if it exists."""
@@ -329,7 +327,7 @@ def safe_name(name: str) -> str:
     """
     if _PLAIN.fullmatch(name) and not _HASHED.fullmatch(name):
         return name
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    digest = disk.digest(name, 6)
     letters = "".join(letter if letter.isalnum() else "-" for letter in unicodedata.normalize("NFKC", name).lower())
     slug = re.sub("-+", "-", letters)[:48].strip("-")
     return f"{slug}-{digest}" if slug else digest

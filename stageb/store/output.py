@@ -8,7 +8,6 @@ were made from. A round's rows are brought to the disk first and then committed,
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import os
 import stat
@@ -163,7 +162,8 @@ class Output:
             "state": self.state,
             "finished": self.finished,
         }
-        content["digest"] = _digest(content)  # what others change of it is found out, and need not be checked value by value
+        # What others change of it is found out, and need not be checked value by value.
+        content["digest"] = disk.digest(disk.json_text(content), 8)
         disk.replace(_commit_path(self.path), disk.encode(disk.json_text(content) + "\n"))
 
 
@@ -171,7 +171,7 @@ def read_commit(path: Path) -> dict[str, Any] | None:
     """What was committed last of the rows in ``path``; None where nothing was. Raises ``JournalError``, ``InputError``."""
 
     def check(content: Any) -> dict[str, Any]:
-        if content.pop("digest", None) != _digest(content):
+        if content.pop("digest", None) != disk.digest(disk.json_text(content), 8):
             raise ValueError
         return dict(content)
 
@@ -225,10 +225,6 @@ def encode_table(header: Sequence[str], rows: Iterable[Mapping[str, Any]], begin
         told = {name: cell for name, cell in row.items() if cell is not None}
         table.writerow({name: cell if isinstance(cell, str) else disk.json_text(cell) for name, cell in told.items()})
     return disk.encode(text.getvalue())
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.blake2b(disk.json_text(content).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _commit_path(path: Path) -> Path:

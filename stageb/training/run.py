@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,18 +65,13 @@ def check_agreement(world: World, where: str, mine: Mapping[str, str]) -> None:
         )
 
 
-def digest(data: bytes) -> str:
-    """BLAKE2b of ``data``, 32 hex digits."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
     """The digest of tensors: their names, types, shapes and bytes."""
     pieces: list[bytes] = []
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous().reshape(-1)
         pieces += [f"{name} {plain.dtype} {tuple(tensor.shape)} ".encode(), plain.view(torch.uint8).numpy().tobytes()]
-    return digest(b"".join(pieces))
+    return disk.digest(b"".join(pieces))
 
 
 CHECKPOINT = "checkpoint.pt"

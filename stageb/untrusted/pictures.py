@@ -11,7 +11,6 @@ where it is large; nothing of its metadata, such as where it was taken.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import os
@@ -94,7 +93,7 @@ def examined(path: str) -> str:
     """
     data = read(path)
     opened(path, data, 1)  # all that a run will do to it
-    return digest(data)
+    return disk.digest(data)
 
 
 def opened(path: str, data: bytes, pixels: int) -> Any:
@@ -136,11 +135,6 @@ def as_png(image: Any) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG", compress_level=1)
     return file.getvalue()
-
-
-def digest(data: bytes) -> str:
-    """A short name for a file's content."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 @contextmanager

@@ -164,7 +164,9 @@ def build(model: ModelConfig, device: str) -> Engine:
         memory.keep_freed()
     name, gguf = split_gguf(find_checkpoint(model.model_name_or_path))
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | ({"gguf_file": gguf} if gguf else {})
-    weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
+    # ``auto`` is the checkpoint's own type on a GPU; float32 on a CPU, the fastest there but for products.
+    is_free = model.torch_dtype == "auto" and device.startswith("cpu")
+    weights = options | {"dtype": "float32" if is_free else model.torch_dtype, "use_safetensors": True}
     if model.attn_implementation is not None:
         weights["attn_implementation"] = model.attn_implementation
     bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()  # that none can turn off
@@ -174,8 +176,8 @@ def build(model: ModelConfig, device: str) -> Engine:
         with bars:
             loaded, tokenizer, config = _load(name, options, weights)
         loaded = loaded.to(device)
-        if not gguf and _gains_by_halving(model, device, config):
-            use_half_products(loaded)
+        if not gguf and is_free and config.get_text_config(decoder=True).dtype == torch.bfloat16:
+            use_half_products(loaded)  # as what it holds is in bfloat16 anyway
         if model.quantize:
             halved = loaded.dtype in (torch.bfloat16, torch.float16)
             require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
@@ -215,20 +217,6 @@ def split_gguf(path: str) -> tuple[str, str | None]:
     if missing:
         raise ConfigError(KEY, path, f"GGUF files are read by the packages gguf and accelerate: {_INSTALL_GGUF}")
     return str(Path(path).parent), Path(path).name
-
-
-def _dtype(model: ModelConfig, device: str) -> str:
-    """What ``auto`` means: the checkpoint's own type on a GPU; float32 on a CPU, the fastest there but for products."""
-    return "float32" if _chosen_for_cpu(model, device) else model.torch_dtype
-
-
-def _gains_by_halving(model: ModelConfig, device: str, config: Any) -> bool:
-    """Whether products may be in bfloat16, which the checkpoint is in anyway."""
-    return _chosen_for_cpu(model, device) and config.get_text_config(decoder=True).dtype == torch.bfloat16
-
-
-def _chosen_for_cpu(model: ModelConfig, device: str) -> bool:
-    return model.torch_dtype == "auto" and device.startswith("cpu")
 
 
 def auto_class(config: Any) -> Any:

@@ -11,7 +11,6 @@ for a PNG of one million (2 MB).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -25,6 +24,7 @@ from stageb.guidance.rules.fields import parse_image
 from stageb.guidance.words.config import UseImages
 from stageb.guidance.words.types import Images, Ticket
 from stageb.job import heartbeat
+from stageb.store import disk
 from stageb.untrusted import pictures
 from stageb.untrusted.strict_json import FaultError, picture_named, short
 
@@ -100,7 +100,7 @@ def check_images(world: World, tickets: Iterable[Ticket]) -> str:
     if bad:
         raise BadInputError("images", bad)
     whole = "\n".join(each["digest"] for each in found)
-    return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest() if found else ""
+    return disk.digest(whole) if found else ""
 
 
 def list_image_files(ticket: Ticket) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ of these, and line breaks.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
@@ -27,6 +26,7 @@ from stageb.guidance.rules.reading import POWER, clean_value, fold_text
 from stageb.guidance.words.columns import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest
 from stageb.guidance.words.types import Content
+from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
 
 # The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
@@ -222,7 +222,7 @@ class Table:
     def _name_row(self, row: TableRow) -> str:
         """A name for a row by all that it says beside its label, so that rows keep theirs where others are added."""
         said = [row.cells[place] for place in self._seen.values()]
-        digest = hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
+        digest = disk.digest(json.dumps(said), 8)
         return f"row {digest}" if row.repeat == 1 else f"row {digest} ({row.repeat})"
 
     def _decode(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:

@@ -11,7 +11,6 @@ ignored.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -22,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError
+from stageb.store import disk
 from stageb.two_channel.config import Polygons, TwoChannelConfig
 from stageb.two_channel.types import Box, Object, Sample
 from stageb.untrusted.clean_text import text_fault
@@ -202,7 +202,7 @@ def find_pictures(folder: Path, skip_broken: bool) -> list[PictureFile]:
 def compute_digest(pictures: Sequence[PictureFile]) -> str:
     """A digest of the names of ``pictures`` and the sizes of their files."""
     sizes = (f"{each.name}\0{Path(each.sample.image).stat().st_size if each.sample else 0}\0" for each in pictures)
-    return hashlib.blake2b("".join(sizes).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return disk.digest("".join(sizes))
 
 
 def list_files(folder: Path, keeps: Callable[[str], bool]) -> list[str]:
@@ -245,7 +245,7 @@ class DetectorData:
     def digest(self) -> str:
         """A digest of all that was read, apart from the folders of the images."""
         rows = [[_to_plain(sample) for sample in part] for part in (self.train, self.val, self.test)]
-        return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
+        return disk.digest(json.dumps(rows))
 
 
 def _to_plain(sample: Sample) -> dict[str, Any]:

@@ -10,7 +10,6 @@ form.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,8 +100,7 @@ def write(samples: Sequence[Sample], detections: Sequence[Detections], path: Pat
         }
         for sample, each in zip(samples, detections, strict=True)
     ]
-    with disk.reporting(path):
-        disk.replace(path, disk.json_lines(rows))
+    disk.write(path, disk.json_lines(rows))
 
 
 def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
@@ -186,11 +184,11 @@ class ExportFolder:
     def write(self, name: str, text: str) -> None:
         """Write ``text`` to the file ``name``; if somebody has changed that file, it is renamed first."""
         path, data = self._folder / name, disk.encode(text)
-        self._written[name] = _compute_digest(data)
+        self._written[name] = disk.digest(data)
         before = path.read_bytes() if path.is_file() else None
         if before == data:
             return
-        if before is not None and _compute_digest(before) != self._known.get(name):
+        if before is not None and disk.digest(before) != self._known.get(name):
             path.rename(disk.free_name(path))
             self.aside.append(name)
         disk.replace_unsynced(path, data)
@@ -207,10 +205,6 @@ def _read_notes(path: Path) -> dict[str, str]:
     except (OSError, ValueError, RecursionError):
         return {}
     return {str(name): str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
-
-
-def _compute_digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def write_coco(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:

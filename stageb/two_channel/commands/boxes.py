@@ -130,8 +130,7 @@ def _convert(given: Any) -> int:
     if not disk.holds(to, data):  # it does if the command is repeated
         if os.path.lexists(to):
             raise InputError(f"--to {to}: has other content; move it, or name another file")
-        with disk.reporting(to):
-            disk.place(to, write)
+        disk.write(to, write)
     objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]
     aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
     said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]

@@ -126,7 +126,8 @@ def fuse(answers: Sequence[Detections]) -> Detections:
     Boxes with one desc form clusters around the one with the highest score, at most one box per view. The fused box is their
     mean, weighted by score; the fused score is the sum of their scores divided by the number of views.
     """
-    boxes = [(score, view, one) for view, each in enumerate(answers) for one, score in _list_scored(each)]
+    scored = [[*zip(each.objects, each.scores, strict=True), *each.tail] for each in answers]
+    boxes = [(score, view, one) for view, each in enumerate(scored) for one, score in each]
     clusters: list[_Cluster] = []
     for score, view, one in sorted(boxes, key=lambda box: (-box[0], box[1], box[2].bins)):
         open_to = [each for each in clusters if each.desc == one.desc and view not in each.views]
@@ -166,11 +167,6 @@ class _Cluster:
             round(sum(weight * box[side] for weight, box in zip(weights, self.boxes, strict=True))) for side in range(4)
         )
         return Detection(self.desc, (x1, y1, x2, y2))
-
-
-def _list_scored(detections: Detections) -> list[tuple[Detection, float]]:
-    """All objects of an answer with their scores, the tail included."""
-    return [*zip(detections.objects, detections.scores, strict=True), *detections.tail]
 
 
 def _restore_bins(bins: Bins, view: ImageView) -> Bins:

@@ -361,8 +361,7 @@ def _write(text: str, path: Path | None) -> None:
     if path is None:
         sys.stdout.write(text)
         return
-    with disk.reporting(path):
-        disk.replace(path, disk.encode(text))
+    disk.write(path, text)
 
 
 def _print(lines: Iterable[str]) -> None:

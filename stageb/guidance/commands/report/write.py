@@ -56,8 +56,7 @@ def write_report(
     except (*UNLIKE_A_RUN, page.TemplateError) as error:
         what = f"{folder}: a file does not hold what a run writes ({shown(repr(error), 300)}); {REMEDY}"
         raise JournalError(shown(what)) from error
-    with disk.reporting(output):
-        disk.replace(output, html.encode("utf-8", "xmlcharrefreplace"))
+    disk.write(output, html.encode("utf-8", "xmlcharrefreplace"))
 
 
 def at_the_end(folder: Path, config: LoopConfig, tickets: Sequence[Ticket], black_boxes: Mapping[str, BlackBox]) -> str:

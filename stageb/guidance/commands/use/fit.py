@@ -4,7 +4,6 @@ several."""
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -128,8 +127,7 @@ def fit(
     draft = _draft(tickets, keys)
     folder: Path = draft.build().output.folder
     file = folder.parent / f"{folder.name}.yaml"
-    with disk.reporting(file, "nothing else"):
-        disk.replace(file, disk.encode(strict_yaml.dump(draft.values)))
+    disk.write(file, strict_yaml.dump(draft.values), "nothing else")
     news = _News(folder, fresh, on_round, on_edit)
     code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])], news.tell)
     if code == 128 + signal.SIGINT and (folder / COMMIT).exists():
@@ -257,9 +255,8 @@ def _list_files(tickets: Any, folder: Path) -> list[str]:
         return files
     text, suffix = write_table(tickets)
     data = disk.encode(text)
-    path = folder / f"tickets-{hashlib.blake2b(data, digest_size=6).hexdigest()}.{suffix}"
-    with disk.reporting(path, "nothing else"):
-        disk.replace(path, data)
+    path = folder / f"tickets-{disk.digest(data, 6)}.{suffix}"
+    disk.write(path, data, "nothing else")
     return [str(path)]
 
 

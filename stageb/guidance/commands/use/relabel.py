@@ -82,8 +82,7 @@ def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     if why:
         raise InputError(shown(f"{args.run}: {why}", 400))
     rows = list_doubts(Path(args.run), config, tickets)
-    with disk.reporting(args.output, "nothing else"):
-        disk.replace(args.output, encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)))
+    disk.write(args.output, encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)), "nothing else")
     print(shown(f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest rules first"))
     if rows:
         print(f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output NEW")
@@ -156,8 +155,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
             bad.append(BadLine(args.doubts, made.at, fault.what, fault.remedy))
     if bad:
         raise BadInputError("corrections", bad)
-    with disk.reporting(output, "nothing else"):
-        disk.replace(output, b"".join(_write_lines(path, columns, words)))
+    disk.write(output, lambda beside: beside.write_bytes(b"".join(_write_lines(path, columns, words))), "nothing else")
     print(shown(f"{output}: {path} with {len(words):,} labels corrected"))
     return 0
 
@@ -258,8 +256,7 @@ def write_tasks(args: argparse.Namespace, config: LoopConfig) -> int:
             raise InputError(shown(f"{said}; name the files that were judged, by --tickets", 400))
         if row["review"] or not args.review:
             tasks.append(make_task(row, ticket))
-    with disk.reporting(args.output, "nothing else"):
-        disk.replace(args.output, disk.encode(json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"))
+    disk.write(args.output, json.dumps(tasks, ensure_ascii=False, indent=1) + "\n", "nothing else")
     print(shown(f"{args.output}: {len(tasks):,} tasks"))
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -33,7 +32,7 @@ from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.costs import EQUAL, Prices, prices_of
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
 from stageb.runs.folder import RunFolder
-from stageb.store import trust
+from stageb.store import disk, trust
 from stageb.untrusted.strict_json import FaultError, short
 
 OF_A_FILE = "a file of guidance does not tell which names and values its rules speak of; name ticket files that do: {}"
@@ -102,7 +101,7 @@ class CodeJudge:
     @property
     def digest(self) -> str:
         """A short name for what the rules say."""
-        return hashlib.blake2b(repr(self.rules).encode(), digest_size=8).hexdigest()
+        return disk.digest(repr(self.rules), 8)
 
     def judge(self, ticket: Ticket) -> Ruling:
         """The verdict on a ticket of one of the missions."""

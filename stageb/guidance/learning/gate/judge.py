@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -13,13 +12,14 @@ from stageb.guidance.rules.prompts import render_guidance
 from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Guidance, Judgement, Ticket
+from stageb.store import disk
 
 T = TypeVar("T")
 
 
 def digest(guidance: Guidance) -> str:
     """16 hex digits for what verdicts under a guidance depend on: its rules and their keys, not its step or its metadata."""
-    return hashlib.blake2b(render_guidance(guidance).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return disk.digest(render_guidance(guidance), 8)
 
 
 @dataclass(frozen=True, slots=True)
