@@ -120,36 +120,6 @@ def test_many_games_go_as_plain_ones_do(size: int, seed: int, patience: int) -> 
         assert game.grids().tolist() == [each.grid() for each in plain]
 
 
-def rounds(games: list[Game], steps: int) -> torch.Tensor:
-    """The grids of all games over some steps with drawn actions: uint8 (steps, all games, cells)."""
-    count, seen = sum(game.count for game in games), []
-    for turn in range(steps):
-        drawn = torch.randint(0, 4, (count,), generator=torch.Generator().manual_seed(turn))
-        parts = drawn.split([game.count for game in games])
-        for game, part in zip(games, parts, strict=True):
-            outcome = game.move(part)
-            game.renew(outcome.terminated | outcome.truncated, outcome.ate)
-        seen.append(torch.cat([game.grids() for game in games]))
-    return torch.stack(seen)
-
-
-def test_one_times_128_games_are_the_very_games_of_two_times_64() -> None:
-    config = GameConfig(size=6)
-    whole = rounds([Game(config, 3, range(128))], 300)
-    halves = rounds([Game(config, 3, range(64)), Game(config, 3, range(64, 128))], 300)
-    assert torch.equal(whole, halves)
-
-
-def test_games_go_on_from_a_state_as_if_nothing_had_been() -> None:
-    config = GameConfig(size=6)
-    game, other = Game(config, 3, range(64)), Game(config, 3, range(64))
-    rounds([game], 100)
-    other.load(game.state())
-    game.settle()
-    assert torch.equal(rounds([game], 200), rounds([other], 200))
-    assert torch.equal(game.steps, other.steps)
-
-
 def test_food_differs_by_seed_game_and_episode_and_falls_on_every_free_cell() -> None:
     config = GameConfig(size=6)
     first, again, other = (Game(config, seed, range(400)) for seed in (1, 1, 2))

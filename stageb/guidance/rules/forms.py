@@ -288,7 +288,7 @@ def _stems(masks: Mapping[Condition, int]) -> dict[Condition, int]:
     for condition, mask in masks.items():
         for stem in find_stems(condition.value):
             words.setdefault(stem, []).append(mask)
-    several = sorted((stem for stem, found in words.items() if len(found) > 1), key=lambda stem: (-len(stem), stem))
+    several = sorted((stem for stem, found in words.items() if len(found) > 1), key=_rank_length)
     return {Condition("mentions", "", stem): reduce(or_, words[stem]) for stem in several}
 
 
@@ -301,8 +301,13 @@ def _words(readings: Sequence[Reading], texts: Set[str]) -> dict[Condition, int]
         others = (find_mentioned(text) for pair in each.pairs.items() for text in pair)
         for word in words & each.words.union(*others):
             masks[word] = masks.get(word, 0) | 1 << position
-    # In an order of its own: that of a set changes from process to process.
-    return {Condition("mentions", "", word): masks[word] for word in sorted(masks)}
+    return {Condition("mentions", "", word): masks[word] for word in sorted(masks, key=_rank_length)}
+
+
+def _rank_length(text: str) -> tuple[int, str]:
+    """The longer first: of texts that the same tickets have, that is the whole word, ``after``, and not what is left of it
+    without an ending, ``aft``."""
+    return -len(text), text
 
 
 def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condition, int]) -> dict[Condition, int]:
@@ -310,7 +315,7 @@ def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condit
     having: dict[str, int] = {}
     for position, each in enumerate(readings):
         pieces = [*each.texts, *(fold_text(each.pairs[name]) for name in texts & each.pairs.keys())]
-        for phrase in sorted({phrase for text in pieces for phrase in find_phrases(text)}):
+        for phrase in sorted({phrase for text in pieces for phrase in find_phrases(text)}, key=_rank_length):
             having[phrase] = having.get(phrase, 0) | 1 << position
     found: dict[Condition, int] = {}
     for phrase, mask in having.items():

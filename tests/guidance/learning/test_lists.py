@@ -114,6 +114,15 @@ def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
     assert found and all(held & among == held for held in found.values())
 
 
+def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -> None:
+    texts = ["it leaks", "all leaking", "ended after it", "broken frames", "broken lid", "blue frames"]
+    found = find_terms([read_summaries((text,)) for text in texts * 3], Forms(phrases=True))
+    named = {term.condition.value for term in found if not term.is_denied}
+    assert {"after", "leak", "leaks"} <= named  # leaks and leaking have no other word in common than leak
+    assert "broken frames" in named
+    assert named.isdisjoint({"aft", "broken frame", "broken fram"})
+
+
 @pytest.mark.parametrize(("rusty", "may_be_denied"), [(4, False), (5, True)])
 def test_what_five_tickets_meet_may_be_denied(rusty: int, may_be_denied: bool) -> None:
     readings = [read_summaries(("rust fine" if n < rusty else "fine",)) for n in range(20)]
