@@ -42,7 +42,7 @@ def test_eating_grows_the_snake_by_one_and_lays_food_on_a_free_cell() -> None:
     outcome = advance(game, DOWN, DOWN)
     assert bool(outcome.ate)
     assert float(outcome.rewards) == pytest.approx(1 - 0.001)
-    game.restart(outcome.terminated, outcome.ate)
+    game.renew(outcome.terminated, outcome.ate)
     grid = game.grids()[0].tolist()
     assert [grid[cell] for cell in (6, 7, 12, 17)] == [1, 2, 3, 4]
     assert grid.count(0) == 20
@@ -67,7 +67,7 @@ def test_the_full_board_is_a_win_that_terminates_and_the_next_game_begins() -> N
     assert float(outcome.rewards) == pytest.approx(1 - 0.001)
     assert int(game.score) == 13
     assert same("a b c d h g f e i j k l p o n m", game)
-    game.restart(outcome.terminated, outcome.ate)
+    game.renew(outcome.terminated, outcome.ate)
     assert (game.grids() > 0).sum() == 4
 
 
@@ -111,43 +111,13 @@ def test_many_games_go_as_plain_ones_do(size: int, seed: int, patience: int) -> 
             list(each.step(action)) for each, action in zip(plain, actions[turn].tolist(), strict=True)
         ]
         done = outcome.terminated | outcome.truncated
-        game.restart(done, outcome.ate)
+        game.renew(done, outcome.ate)
         for place in range(count):
             food = int(game.food[place])
             plain[place].food = food
             if done[place]:
                 plain[place] = Plain(size, food, patience)
         assert game.grids().tolist() == [each.grid() for each in plain]
-
-
-def rounds(games: list[Game], steps: int) -> torch.Tensor:
-    """The grids of all games over some steps with drawn actions: uint8 (steps, all games, cells)."""
-    count, seen = sum(game.count for game in games), []
-    for turn in range(steps):
-        drawn = torch.randint(0, 4, (count,), generator=torch.Generator().manual_seed(turn))
-        parts = drawn.split([game.count for game in games])
-        for game, part in zip(games, parts, strict=True):
-            outcome = game.move(part)
-            game.restart(outcome.terminated | outcome.truncated, outcome.ate)
-        seen.append(torch.cat([game.grids() for game in games]))
-    return torch.stack(seen)
-
-
-def test_one_times_128_games_are_the_very_games_of_two_times_64() -> None:
-    config = GameConfig(size=6)
-    whole = rounds([Game(config, 3, range(128))], 300)
-    halves = rounds([Game(config, 3, range(64)), Game(config, 3, range(64, 128))], 300)
-    assert torch.equal(whole, halves)
-
-
-def test_games_go_on_from_a_state_as_if_nothing_had_been() -> None:
-    config = GameConfig(size=6)
-    game, other = Game(config, 3, range(64)), Game(config, 3, range(64))
-    rounds([game], 100)
-    other.load(game.state())
-    game.settle()
-    assert torch.equal(rounds([game], 200), rounds([other], 200))
-    assert torch.equal(game.steps, other.steps)
 
 
 def test_food_differs_by_seed_game_and_episode_and_falls_on_every_free_cell() -> None:
@@ -158,7 +128,7 @@ def test_food_differs_by_seed_game_and_episode_and_falls_on_every_free_cell() ->
     assert set(first.food.tolist()) == set(range(36)) - {19, 20, 21}
     before = first.food.clone()
     everyone = torch.ones(400, dtype=torch.bool)
-    first.restart(everyone, ~everyone)
+    first.renew(everyone, ~everyone)
     assert (before != first.food).float().mean() > 0.9
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from contextlib import nullcontext
 
 import pytest
 import torch
 from ppo.boards import game_of
 from torch import Tensor
 
-from stageb.ppo.config import AgentConfig, GameConfig
-from stageb.ppo.envs.snake import ACTIONS, DOWN, LEFT, RIGHT, UP, SnakeEnvironment
-from stageb.ppo.envs.snake_agent import Agent
+from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig
+from stageb.ppo.envs.snake import ACTIONS, DOWN, LEFT, RIGHT, UP, Game, SnakeEnvironment
+from stageb.ppo.envs.snake_agent import Agent, Cycle
+from stageb.ppo.evaluate import play_out
 from stageb.ppo.rollout import Player
 
 
@@ -71,3 +73,70 @@ def test_a_snake_dies_only_where_it_is_trapped() -> None:
     assert bool((chances > 0).all())
     _, entropies, _ = agent(rollout.observations.flatten(0, 1), rollout.actions.flatten())
     assert bool(entropies.isfinite().all())
+
+
+# What a rollout counts
+
+
+def test_only_games_that_ended_count_with_what_they_ate_and_how_long_they_took() -> None:
+    config = GameConfig(size=5, food=1.0, death=0.0, step=0.0)
+    numbers = range(16)
+    agent = Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0)
+    player = Player(agent, SnakeEnvironment(config, 0, numbers, "cpu"), 96, numbers, 0, contextlib.nullcontext)
+    rollout, played = player.play(0)
+    done = rollout.terminated | rollout.truncated
+    score = steps = 0
+    for ended, eaten in zip(done.T, rollout.rewards.T, strict=True):  # a reward is a food here
+        last = int(ended.nonzero()[-1]) + 1 if ended.any() else 0
+        score, steps = score + int(eaten[:last].sum()), steps + last
+    assert played.games == int(done.sum()) > 0
+    assert (played.sums[0], played.sums[-1]) == (score, steps)
+    assert rollout.rewards.sum() > score > 0  # some games that go on have eaten, too
+    rollout, played = player.play(96)
+    assert played.games == int((rollout.terminated | rollout.truncated).sum()) > 0
+
+
+@torch.no_grad()
+def test_what_a_step_led_to_is_valued_before_another_game_begins() -> None:
+    config, numbers = GameConfig(size=5, patience=3), range(16)
+    agent, game = Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0), Game(config, 0, numbers)
+    player = Player(agent, SnakeEnvironment(config, 0, numbers, "cpu"), 32, numbers, 0, contextlib.nullcontext)
+    rollout, _ = player.play(0)
+    assert rollout.truncated.any()
+    for actions, truncated, terminated, found in zip(
+        rollout.actions, rollout.truncated, rollout.terminated, rollout.next_values, strict=True
+    ):
+        outcome = game.move(actions)
+        _, finals = agent.decide(game.grids())
+        game.renew(truncated | terminated, outcome.ate)
+        _, following = agent.decide(game.grids())
+        wanted = torch.where(truncated, finals, following)
+        torch.testing.assert_close(found[~terminated], wanted[~terminated])
+
+
+# Whole games: each counts by its first episode, whatever else is played beside it
+
+
+def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
+    agent, config, games = Agent(AgentConfig(4, 1, 16), 5, 0), GameConfig(size=5, patience=40), range(12)
+    found = play_out(agent, PpoLoopConfig(game=config), 7, list(games), nullcontext).tolist()
+    alone = []
+    for number in games:
+        game, outcome = Game(config, 7, [number], "cpu"), None
+        while outcome is None or not (outcome.terminated | outcome.truncated).any():
+            if outcome is not None:
+                game.renew(torch.zeros(1, dtype=torch.bool), outcome.ate)
+            outcome = game.move(agent.decide(game.grids())[0].argmax(-1))
+        won, cut = int(outcome.won), int(outcome.truncated)
+        alone.append([1, int(game.score), float(game.length / 25), won, 1 - won - cut, cut, int(game.steps)])
+    assert found == alone
+    assert len({steps for *_, steps in alone}) > 1
+
+
+@pytest.mark.parametrize("size", [4, 6, 10])
+def test_going_around_the_board_wins_every_game(size: int) -> None:
+    found = play_out(Cycle(size), PpoLoopConfig(game=GameConfig(size=size)), 0, range(8), nullcontext).sum(0)
+    games, score, fill, won, died, cut, _ = found.tolist()
+    assert won == fill == games == 8
+    assert died == cut == 0
+    assert score == 8 * (size**2 - 3)

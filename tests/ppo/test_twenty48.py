@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from stageb.ppo.config import EnvConfig, PpoLoopConfig
-from stageb.ppo.environment import Transition
 from stageb.ppo.envs.twenty48 import Twenty48
-from stageb.ppo.make import make_environment
 
 LEFT, RIGHT, UP, DOWN = MOVES = range(4)
 Board = list[int]  # exponents, row by row
@@ -52,14 +49,6 @@ def random_boards(seed: int) -> Tensor:
         tiles = torch.randint(1, highest + 1, (600, 16), generator=generator)
         parts.append(tiles * (torch.rand(tiles.shape, generator=generator) < torch.linspace(0.2, 1.1, 600)[:, None]))
     return torch.cat(parts).to(torch.uint8)
-
-
-def play(games: Twenty48, turn: int, numbers: range) -> Transition:
-    """A turn of allowed moves, the same for games of the same numbers."""
-    chances = torch.rand((max(numbers) + 1, 4), generator=torch.Generator().manual_seed(turn))[numbers.start :]
-    outcome = games.step((chances * games.masks()).argmax(1))
-    games.restart(outcome.terminated)
-    return outcome
 
 
 def test_every_row_slides_as_by_hand() -> None:
@@ -126,27 +115,3 @@ def test_a_new_tile_is_a_2_nine_times_of_ten_on_any_free_cell_and_another_after_
     for other in (laid(moves=one, episode=zero), laid(moves=zero, episode=one)):
         assert near((tiles.argmax(1) == other.argmax(1)).double().mean(), 0.1)
         assert near((tiles.amax(1) == other.amax(1)).double().mean(), 0.9 * 0.9 + 0.1 * 0.1)
-
-
-def test_games_are_the_same_however_they_are_dealt_and_go_on_from_a_state() -> None:
-    config, parts = PpoLoopConfig(env=EnvConfig(name="2048")), (range(6), range(2), range(2, 6))
-    made = [make_environment(config, 7, numbers, "cpu") for numbers in parts]
-    whole, *halves = (games for games in made if isinstance(games, Twenty48))
-    ended, kept = 0, {}
-    for turn in range(400):
-        outcome = play(whole, turn, parts[0])
-        found = [play(half, turn, part) for half, part in zip(halves, parts[1:], strict=True)]
-        assert torch.equal(outcome.rewards, torch.cat([each.rewards for each in found]))
-        assert torch.equal(whole.board, torch.cat([half.board for half in halves]))
-        ended += int(outcome.terminated.sum())
-        if turn == 200:
-            kept = {name: each.clone() for name, each in whole.state().items()}
-    assert ended > 10
-    assert len({tuple(row) for row in whole.board.tolist()}) == 6
-    again = Twenty48(7, range(6), "cpu")
-    again.load(kept)
-    for turn in range(201, 400):
-        outcome = play(again, turn, parts[0])
-    assert all(torch.equal(each, whole.state()[name]) for name, each in again.state().items())
-    other = Twenty48(8, range(6), "cpu")
-    assert not torch.equal(other.board, Twenty48(7, range(6), "cpu").board)

@@ -10,7 +10,7 @@ from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
-from stageb.guidance.judging.questions import SampleAnswers
+from stageb.guidance.judging.questions import Dialogue, SampleAnswers, answer_all, sample_together
 from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
@@ -73,3 +73,36 @@ def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
     )
     [groups] = given
     assert [sum(len(positions) for _, positions in groups[rank::2]) for rank in range(2)] == [35, 35]
+
+
+# Dialogues that are led together
+
+
+def request(name: str) -> Request:
+    return Request(Prompt("", name), Decode(), (0,))
+
+
+def asks(*questions: str) -> Dialogue[list[str]]:
+    """Asks each of the questions in turn, a request for each letter, and returns all answers."""
+    heard: list[str] = []
+    for letters in questions:
+        heard += yield SampleAnswers(tuple(map(request, letters)))
+    return heard
+
+
+def test_what_dialogues_ask_at_a_time_is_one_question_and_each_gets_its_own_answers() -> None:
+    asked: list[str] = []
+
+    def answer(question: SampleAnswers) -> list[str]:
+        names = [each.prompt.user for each in question.requests]
+        asked.append("".join(names))
+        return [name.upper() for name in names]
+
+    dialogues = [asks("ab"), asks(), asks("c", "de"), asks("f")]
+    assert answer_all(sample_together(dialogues), answer) == [["A", "B"], [], ["C", "D", "E"], ["F"]]
+    assert asked == ["abcf", "de"]
+
+
+def test_one_alone_asks_what_it_would_have_asked_and_none_ask_nothing() -> None:
+    assert next(sample_together([asks("ab")])) == next(asks("ab"))
+    assert answer_all(sample_together([asks(), asks()]), lambda question: 1 / 0) == [[], []]
