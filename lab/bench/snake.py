@@ -88,7 +88,7 @@ def _tensors(asked: tuple[int, int, int], seen: bool = False) -> float:
 
     def step(turn: int) -> None:
         outcome = game.move(actions[turn % 64])
-        game.restart(outcome.terminated | outcome.truncated, outcome.ate)
+        game.renew(outcome.terminated | outcome.truncated, outcome.ate)
         if seen:
             game.grids()
 

@@ -1,7 +1,4 @@
-"""What is known of an environment after each epoch, and what its controller is paid. Only the standard library is imported.
-
-Only the standard library is imported.
-"""
+"""What is known of an environment after each epoch, and what its controller is paid; of the standard library alone."""
 
 from __future__ import annotations
 

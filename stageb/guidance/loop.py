@@ -165,7 +165,7 @@ def learn_from_bundles(run: FitRun, state: State, name: str) -> Dialogue[State]:
 def learn_whole(run: FitRun, state: State, name: str) -> Dialogue[State]:
     """Learn a mission's whole guidance at once, from all of its train tickets; apply what may stay."""
     before, tools = state.missions[name], run.tools(name)
-    run.progress.print_line(f"{name}: learning rules from {len(tools.splits.train):,} tickets by code")
+    run.progress.say(f"{name}: learning rules from {len(tools.splits.train):,} tickets by code")
     bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
     mission = steps.apply_result(replace(before, bundles=before.bundles + 1), learnt, tools)
     return run.record_reflection(state, bundle, reflection, learnt, mission)

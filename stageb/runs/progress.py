@@ -1,8 +1,4 @@
-"""What reaches the terminal of a run: its progress, and what libraries and warnings say.
-
-On standard error,
-rank 0 alone.
-"""
+"""What reaches the terminal of a run, on standard error of rank 0: its progress, and what libraries and warnings say."""
 
 from __future__ import annotations
 

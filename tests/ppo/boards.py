@@ -46,7 +46,7 @@ def advance(game: Game, *actions: int) -> MoveResult:
         outcome = game.move(torch.tensor([action]))
         if turn + 1 < len(actions):
             assert not bool(outcome.terminated | outcome.truncated)
-            game.restart(outcome.terminated, outcome.ate)
+            game.renew(outcome.terminated, outcome.ate)
     return outcome
 
 

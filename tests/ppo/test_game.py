@@ -42,7 +42,7 @@ def test_eating_grows_the_snake_by_one_and_lays_food_on_a_free_cell() -> None:
     outcome = advance(game, DOWN, DOWN)
     assert bool(outcome.ate)
     assert float(outcome.rewards) == pytest.approx(1 - 0.001)
-    game.restart(outcome.terminated, outcome.ate)
+    game.renew(outcome.terminated, outcome.ate)
     grid = game.grids()[0].tolist()
     assert [grid[cell] for cell in (6, 7, 12, 17)] == [1, 2, 3, 4]
     assert grid.count(0) == 20
@@ -67,7 +67,7 @@ def test_the_full_board_is_a_win_that_terminates_and_the_next_game_begins() -> N
     assert float(outcome.rewards) == pytest.approx(1 - 0.001)
     assert int(game.score) == 13
     assert same("a b c d h g f e i j k l p o n m", game)
-    game.restart(outcome.terminated, outcome.ate)
+    game.renew(outcome.terminated, outcome.ate)
     assert (game.grids() > 0).sum() == 4
 
 
@@ -111,7 +111,7 @@ def test_many_games_go_as_plain_ones_do(size: int, seed: int, patience: int) -> 
             list(each.step(action)) for each, action in zip(plain, actions[turn].tolist(), strict=True)
         ]
         done = outcome.terminated | outcome.truncated
-        game.restart(done, outcome.ate)
+        game.renew(done, outcome.ate)
         for place in range(count):
             food = int(game.food[place])
             plain[place].food = food
@@ -128,7 +128,7 @@ def test_food_differs_by_seed_game_and_episode_and_falls_on_every_free_cell() ->
     assert set(first.food.tolist()) == set(range(36)) - {19, 20, 21}
     before = first.food.clone()
     everyone = torch.ones(400, dtype=torch.bool)
-    first.restart(everyone, ~everyone)
+    first.renew(everyone, ~everyone)
     assert (before != first.food).float().mean() > 0.9
 
 

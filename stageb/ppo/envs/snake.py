@@ -79,7 +79,7 @@ class Game:
         self.episode = zeros(torch.int64) - 1
         self.episode_keys = zeros(torch.int64)
         everyone = torch.ones(self.count, dtype=torch.bool, device=self.device)
-        self.restart(everyone, everyone)
+        self.renew(everyone, everyone)
 
     @property
     def score(self) -> Tensor:
@@ -87,7 +87,7 @@ class Game:
         return self.length - START_LENGTH
 
     def move(self, actions: Tensor) -> MoveResult:
-        """Take one step in every game; ``actions`` int64 (N,). ``restart`` must follow, for what ended and what ate."""
+        """Take one step in every game; ``actions`` int64 (N,). ``renew`` must follow, for what ended and what ate."""
         heading = torch.where(actions == self.heading ^ 2, self.heading, actions)
         target = self._next[self.head * ACTIONS + heading]  # a wall leads to the head itself, where the snake is
         ate = target == self.food
@@ -109,7 +109,7 @@ class Game:
             spent |= self.steps >= config.limit
         return MoveResult(rewards, ate, terminated, spent & ~terminated, won)
 
-    def restart(self, done: Tensor, ate: Tensor) -> None:
+    def renew(self, done: Tensor, ate: Tensor) -> None:
         """Begin a new episode where ``done``, bool (N,), and lay food there and where the last step ``ate``."""
         self.episode += done
         self.episode_keys.copy_(torch.where(done, draws.bits(self._keys, self.episode), self.episode_keys))
@@ -145,7 +145,7 @@ class Game:
         return {name: (self.grids() if name == "grids" else getattr(self, name)).cpu() for name in KEPT}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore the result of ``state``, which must have been taken after ``restart``."""
+        """Restore the result of ``state``, which must have been taken after ``renew``."""
         grids = state["grids"].to(self.device)
         for name in KEPT[1:]:
             getattr(self, name).copy_(state[name])
@@ -256,7 +256,7 @@ def _box(cell: int, size: int, scale: int, margin: int) -> tuple[int, int, int, 
 # Snake as an environment of the loop's.
 
 
-class SnakeEnvironment(Environment):
+class SnakeEnvironment(Game, Environment):
     """Many boards."""
 
     actions: Actions = Discrete(ACTIONS)
@@ -270,52 +270,34 @@ class SnakeEnvironment(Environment):
         "length": "steps a game",
     }
 
-    def __init__(self, config: GameConfig, seed: int, numbers: Sequence[int], device: torch.device | str) -> None:
-        """See ``Environment``."""
-        self.game = Game(config, seed, numbers, device)
-        self.device = self.game.device
-        self._foods = config.cells - START_LENGTH
-
     def observe(self) -> Tensor:
         """Grids: (N, cells)."""
-        return self.game.grids()
+        return self.grids()
 
     def step(self, actions: Tensor) -> Transition:
         """See ``Environment``."""
-        game, moved = self.game, self.game.move(actions)
+        moved = self.move(actions)
         self._ate = moved.ate
         died = moved.terminated & ~moved.won
-        measures = (game.score, game.length / game.cells, moved.won, died, moved.truncated, game.steps)
+        measures = (self.score, self.length / self.cells, moved.won, died, moved.truncated, self.steps)
         return Transition(moved.rewards, moved.terminated, moved.truncated, measures)
 
     def restart(self, done: Tensor) -> None:
         """See ``Environment``."""
-        self.game.restart(done, self._ate)
-
-    def settle(self) -> None:
-        """See ``Environment``."""
-        self.game.settle()
-
-    def state(self) -> dict[str, Tensor]:
-        """See ``Environment``."""
-        return self.game.state()
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        """See ``Environment``."""
-        self.game.load(state)
+        self.renew(done, self._ate)
 
     def tell(self, means: Mapping[str, float]) -> str:
         """See ``Environment``."""
-        foods = f"{means['score']:.2f} of {self._foods} foods in {means['length']:,.0f} steps"
+        foods = f"{means['score']:.2f} of {self.cells - START_LENGTH} foods in {means['length']:,.0f} steps"
         return f"{foods}, {means['win_rate']:.1%} won, {means['death_rate']:.1%} died, {means['cut_rate']:.1%} cut off"
 
     def frame(self) -> Frame:
         """See ``Environment``."""
-        grid = self.game.grids()[0].tolist()
+        grid = self.grids()[0].tolist()
         return Frame(write_text(grid), partial(draw_image, grid))
 
     def tell_one(self, measures: Mapping[str, float]) -> str:
         """See ``Environment``; to die takes no step."""
         steps = measures["length"] - measures["death_rate"]
         how = "won: the board is full" if measures["win_rate"] else "cut off" if measures["cut_rate"] else "died"
-        return f"{measures['score']:.0f} of {self._foods} foods in {steps:.0f} steps; {how}"
+        return f"{measures['score']:.0f} of {self.cells - START_LENGTH} foods in {steps:.0f} steps; {how}"

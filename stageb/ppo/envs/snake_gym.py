@@ -74,7 +74,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
             mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
             chosen = torch.as_tensor(mask).to(self._device)
             self.game.settle()
-            self.game.restart(chosen, torch.zeros_like(chosen))
+            self.game.renew(chosen, torch.zeros_like(chosen))
         return make_observations(self.game), self._info(self.game)
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Floats, NDArray[Any], Bools, Bools, dict[str, Any]]:
@@ -86,7 +86,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         ended = done.nonzero()[:, 0]
         if len(ended):
             infos = self._final(game, ended, done.cpu().numpy())
-        game.restart(done, outcome.ate)
+        game.renew(done, outcome.ate)
         self._steps += 1
         if self._steps % SETTLED_EVERY == 0:
             game.settle()
@@ -138,7 +138,7 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         else:
             yes = torch.ones(1, dtype=torch.bool)
             self.game.settle()
-            self.game.restart(yes, ~yes)
+            self.game.renew(yes, ~yes)
         return self._seen(self.game), {"score": int(self.game.score)}
 
     def step(self, action: np.int64) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
@@ -146,7 +146,7 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         if self.game is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
         outcome = self.game.move(torch.tensor([int(action)]))
-        self.game.restart(torch.zeros(1, dtype=torch.bool), outcome.ate & ~outcome.won)
+        self.game.renew(torch.zeros(1, dtype=torch.bool), outcome.ate & ~outcome.won)
         info = {"score": int(self.game.score)}
         return self._seen(self.game), float(outcome.rewards), bool(outcome.terminated), bool(outcome.truncated), info
 

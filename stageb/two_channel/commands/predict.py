@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from stageb.cli.parsing import WordParser
 from stageb.config import FabricConfig, require
@@ -68,7 +69,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     def on_ranks(world: World) -> int:
         world.agree("the pictures", compute_digest(pictures))
         answering = Answerer(config, place, learnt, world.device)
-        with RowWriter(given, pictures) as rows:
+        with closing(RowWriter(given, pictures)) as rows:
             done = world.lead(rows.begin, lambda: {**answering.fingerprint, "batch": given.batch})
             while done < len(pictures):
                 part = pictures[done : done + given.batch * world.world_size]
@@ -168,10 +169,8 @@ class RowWriter:
         self._output: Output | None = None
         self._progress: ItemProgress | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Release the output and the progress display."""
         for held in (self._progress, self._output):
             if held:
                 held.close()

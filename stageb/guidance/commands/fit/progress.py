@@ -1,7 +1,4 @@
-"""The progress of a run for people: a forecast, a bar on a terminal, plain lines elsewhere.
-
-On standard error of rank 0.
-"""
+"""The progress of a run for people, on standard error of rank 0: a forecast, a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -146,7 +143,7 @@ class FitProgress:
         self._over: set[str] = set()  # missions that learn no more
         self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
         if self._resumed:
-            self._say("info", f"{config.output}: resuming after {self._rounds_done} of {self._rounds} rounds")
+            self.say(f"{config.output}: resuming after {self._rounds_done} of {self._rounds} rounds")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=24),
@@ -168,27 +165,27 @@ class FitProgress:
     def show_start(self, inputs: Inputs, judges_by: str) -> None:
         """Print what a person should know of the input files, and what the run may cost."""
         if inputs.set_aside:
-            self._say("warning", f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
+            self.say(f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}", "warning")
         if inputs.left_out:
-            self._say("info", inputs.left_out)
+            self.say(inputs.left_out)
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
         if self._config.guidance.path is not None and neutral:
-            self._say("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
+            self.say(f"guidance.path has no rules for: {', '.join(neutral)}", "warning")
         for unknown in inputs.unknown:
-            self._say("warning", f"{unknown}; a rule that can never hold may need correcting")
+            self.say(f"{unknown}; a rule that can never hold may need correcting", "warning")
         for found in find_repeats(inputs.tickets):
-            self._say("warning", str(found))
+            self.say(str(found), "warning")
         if not self._resumed:
             self._say_spent(inputs)
             forecast, *warnings = self._forecast(inputs, judges_by)
-            self._say("info", forecast)
+            self.say(forecast)
             for name, splits in inputs.splits.items():
-                self._say("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
+                self.say(f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
                 for line in (*warn_of_labels(own_tickets, self._config), *warn_of_numbers(own_tickets)):
-                    self._say("warning", f"{name}: {line}")
+                    self.say(f"{name}: {line}", "warning")
             for line in warnings:
-                self._say("warning", line)
+                self.say(line, "warning")
 
     def _say_spent(self, inputs: Inputs) -> None:
         """What is left of ``gate.alpha`` where guidance has spent some of it on these tickets."""
@@ -201,7 +198,7 @@ class FitProgress:
                 )
                 few = share < LITTLE_ALPHA
                 said += "; give tickets that it was not learnt from to get all of it back" if few else ""
-                self._say("warning" if few else "info", said)
+                self.say(said, "warning" if few else "info")
 
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
         """Lines on what is ahead, at most."""
@@ -242,13 +239,12 @@ class FitProgress:
         now, every = time.monotonic(), self._config.runner.log_every_s
         if self._bar.disable and (batch.last or now - self._last_line >= every or self._config.log_level == "debug"):
             self._last_line = now
-            self._say("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
+            self.say(f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
         if self._rolled_out == WARM and not self._resumed and self._schedule.epochs:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
-            self._say(
-                "info",
+            self.say(
                 f"At this pace, judging takes {rest} more at most; reflections and their tests come on top "
-                "and are not timed yet",
+                "and are not timed yet"
             )
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
@@ -263,10 +259,6 @@ class FitProgress:
         """Show the present activity between rounds."""
         self._bar.update(self._task, doing=text)
 
-    def print_line(self, text: str, level: Level = "info") -> None:
-        """Print a line, if the level of the log admits it."""
-        self._say(level, text)
-
     def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
         """Print the outcome of a bundle in one line, and the rules that changed."""
         self._edits = self._edits.plus(row)
@@ -279,7 +271,7 @@ class FitProgress:
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
-        self._say("info", "\n".join(lines))
+        self.say("\n".join(lines))
         if parsed.proposals and not self._time_told:
             self._say_time_left()
 
@@ -289,7 +281,7 @@ class FitProgress:
         if seconds is not None:
             self._time_told = True
             left = describe_time(seconds)
-            self._say("info", f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
+            self.say(f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
 
     def _is_quiet(self, mission: str, row: ReflectionRow) -> bool:
         """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one."""
@@ -300,10 +292,11 @@ class FitProgress:
         if more % IDLE_TOGETHER == 0:
             last = name_reflection(row.reflection_id)
             where = f"{folder(mission)}/{REFLECTION} says what was tried"
-            self._say("info", f"{mission}: {IDLE_TOGETHER} more up to {last}, none accepted; {where}")
+            self.say(f"{mission}: {IDLE_TOGETHER} more up to {last}, none accepted; {where}")
         return True
 
-    def _say(self, level: Level, text: str) -> None:
+    def say(self, text: str, level: Level = "info") -> None:
+        """Print a line, if the level of the log admits it."""
         if LEVELS.index(level) >= LEVELS.index(self._config.log_level):
             self._console.print(text)
 

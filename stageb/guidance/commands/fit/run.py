@@ -127,15 +127,15 @@ class FitRun(RecordedRun):
             for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
                 edits = edits.plus(row)
         self.progress = FitProgress(self.config, self.schedule, state, edits)
-        self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.print_line, level="warning"))
+        self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.say, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
         self.progress.show_start(self.inputs, by)
         if raised:
-            self.progress.print_line(f"with a higher {' and '.join(raised)}; everything after learning ended is done again")
+            self.progress.say(f"with a higher {' and '.join(raised)}; everything after learning ended is done again")
             for name in state.missions:
                 if why := why_ended(state, name, self.config):
                     other = f"for more, start a run with another {why}"
-                    self.progress.print_line(f"{name}: {why} has ended its learning all the same; {other}", level="warning")
+                    self.progress.say(f"{name}: {why} has ended its learning all the same; {other}", level="warning")
         lifetime.set_resume(commit=self.journal.commit_file)
         return state
 
@@ -183,9 +183,7 @@ class FitRun(RecordedRun):
         most, words = self.config.runner.max_unreadable, self.ranks.words
         check_readable(self._first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
-            self.progress.print_line(
-                "the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends"
-            )
+            self.progress.say("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
 
     def tools(self, name: str) -> Tools:
         """What learning needs for one mission; made once."""
@@ -234,7 +232,7 @@ class FitRun(RecordedRun):
         if mission.choices:
             artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices, self.prices))
         if guidance.step != state.missions[name].guidance.step:
-            self.progress.print_line(f"{name}: back to guidance step {guidance.step}, which does better on val")
+            self.progress.say(f"{name}: back to guidance step {guidance.step}, which does better on val")
             artifacts.write_current(self.journal, guidance)
         return self._finish_step(state, mission, self.schedule.choice(name))
 
@@ -260,7 +258,7 @@ class FitRun(RecordedRun):
         state = self._record_edits(replace(state, spent=spent), row, mission, learnt)
         if mission.idle_bundles == self.config.early_stop.reflections:
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
-            self.progress.print_line(f"{name}: {idle}: it stops learning (early_stop.reflections)")
+            self.progress.say(f"{name}: {idle}: it stops learning (early_stop.reflections)")
         return state
 
     def _record_edits(self, state: State, row: artifacts.Row, mission: MissionState, learnt: GateResult) -> State:

@@ -152,8 +152,9 @@ promoted, and by whom, for stageb guidance history and rollback. Several process
 def show(args: Any) -> int:
     """Print every rule, and where it comes from."""
     source = args.source if args.step is None else f"{args.source}@{args.step}"
+    (tickets, _), words = find_tickets(source, (), None, ""), _choose_words(source, args.language)
     for number, guidance in enumerate(_read(source, args).values()):
-        _print([*([""] if number else []), *screens.describe_rules(guidance, source, args.all_tickets)])
+        _print([*([""] if number else []), *screens.describe_rules(guidance, source, args.all_tickets, tickets, words)])
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
+from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
@@ -23,6 +24,7 @@ from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import find_letters
+from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule, Ticket
@@ -124,14 +126,18 @@ TICKETS = 5  # named of those that a rule was learnt from, where all are not ask
 DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "removed"}
 
 
-def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterator[str]:
-    """The rules of a mission, each with where it comes from."""
+def describe_rules(
+    guidance: Guidance, source: str, all_tickets: bool, tickets: Sequence[Ticket], words: Words
+) -> Iterator[str]:
+    """The rules of a mission, each with where it comes from, and how many it decides of those ``tickets`` that taught."""
+    decided = _describe_decided(guidance, [ticket for ticket in tickets if ticket.mission == guidance.mission], words)
     path, _ = split_step(source)
     made = read_edits(path, guidance.mission) if path.is_dir() else []
     yield f"{shown(guidance.mission)}, step {guidance.step}:"
     for rule in guidance.rules:
         yield f"  {rule.key}{rule.mark}. {shown(rule.text)}"
         yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), all_tickets))
+        yield from (f"      {line}" for line in decided.get(rule.key, ()))
     yield from (f"  {line}" for line in describe_provisional(guidance.rules))
     if guidance.shown:
         named = [_name_ticket(each.source) for each in guidance.shown]
@@ -148,6 +154,22 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
             yield f"  rules as code: {rules:.3g} more for the label that they give a ticket"
         elif rules:
             yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
+
+
+def _describe_decided(guidance: Guidance, tickets: Sequence[Ticket], words: Words) -> dict[str, list[str]]:
+    """By rule, a line on the train tickets that it decides as code; none of what code cannot read."""
+    taught = [ticket for ticket in tickets if name_content(ticket) in guidance.taught_by]
+    rows = [({"mission": ticket.mission, "label": ticket.label, "verdict": None}, ticket) for ticket in taught]
+    found = compare_with_letter(lambda: rows, code_rules({guidance.mission: guidance}, tickets, words), by_model=False)
+    return {
+        rule["rule"]: [
+            f"decides {rule['decided']:,} of {_count_noun(len(taught), 'train ticket')}, {rule['right']:,} of them rightly"
+            + (": too few to rely on" if rule["decided"] < FEWEST else "")
+        ]
+        for of in found.values()
+        for rule in of["rules"]
+        if "decided" in rule
+    }
 
 
 def _describe_provenance(rule: Rule, edit: ReflectionRow | None, all_tickets: bool) -> Iterator[str]:

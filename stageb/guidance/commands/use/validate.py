@@ -1,4 +1,4 @@
-"""``stageb validate``: what a fit with these keys would read and cost, at the rate of earlier runs. It starts nothing.
+"""``stageb validate``: what a fit with these keys would read and cost, at the rate of earlier runs.
 
 It starts nothing and writes nothing.
 

@@ -67,6 +67,7 @@ def asked(capsys: pytest.CaptureFixture[str]) -> Asked:
 
 
 def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Asked) -> None:
+    near(here)
     code, out, _ = asked("show", "out/run")
     assert code == 0
     assert out.startswith(f"valves, step 1:\n  G0. {G0}\n      given")
@@ -80,11 +81,21 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
     assert last in asked("show", "out/run", "--all-tickets", "--mission", "valves")[1]
     assert f"gate: mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets ({test['won']} won" in out
     assert f"; a rule that does not help would pass with a chance of at most {test['level']:.2g}\n" in out
+    assert re.search(r"G1\. (?:.*\n)+ +decides (\d\d) of 1\d\d train tickets, \1 of them rightly\n", out)
     assert asked("show", "out/run", "--step", "0")[1] == asked("show", "out/run@0")[1] != out
     told = asked("history", "out/run")[1]
     val = [json.loads(line) for line in (here / "out/run/valves/metrics.jsonl").open() if '"split": "val"' in line]
     assert f"* step 1: R1, epoch 1\n      add: {G1}\n      gate: mean gain" in told
     assert all(f"val: {row['acc']:.1%} of {row['n']} tickets" in told for row in val)
+
+
+def test_a_rule_that_decides_few_train_tickets_is_marked(here: Path, asked: Asked) -> None:
+    near(here)
+    file = Path("out/run/valves/guidance.json")
+    file.write_text(file.read_text().replace(G1, "Fail if number is above 155."))
+    assert re.search(
+        r"decides [1-4] of \d+ train tickets, \d of them rightly: too few to rely on", asked("show", "out/run")[1]
+    )
 
 
 def test_differences_are_told_as_diff_tells_them(here: Path, asked: Asked) -> None:
@@ -247,9 +258,8 @@ def test_promoted_guidance_can_be_learnt_on_from_and_taken_back(here: Path, aske
     assert shared["doors"].rules[0].text == "Doors."
     assert [(rule.key, rule.text) for rule in shared["valves"].rules] == [(rule.key, rule.text) for rule in learnt.rules]
     assert shared["valves"].rules[1].metadata.items() >= learnt.rules[1].metadata.items()
-    assert asked("show", "shared.json", "--mission", "valves")[1] == asked("show", "out/run")[1].replace(
-        "epoch 1", "epoch 1, run run"
-    )
+    shown = re.sub("      decides .*\n", "", asked("show", "out/run")[1])  # a file does not tell what taught it
+    assert asked("show", "shared.json", "--mission", "valves")[1] == shown.replace("epoch 1", "epoch 1, run run")
     Path("one.jsonl").write_text(json.dumps({"mission": "valves", "group_id": "1", "per_image": {"image_1": "lid: there"}}))
     assert main(["predict", "--guidance=shared.json", "--by=rules", "--tickets=one.jsonl", "--output=one.out"]) == 0
     assert "G1: the ticket does not tell state" in Path("one.out").read_text()  # rather than: it cannot be read as code
