@@ -15,7 +15,7 @@ from stageb.seeds import stream
 
 SAMPLES = 12
 REFLECTION = Decode(temperature=0.9, top_p=0.95, max_new_tokens=160)
-VERDICT = Decode(temperature=0, max_new_tokens=8, stop=("\n",))
+VERDICT = Decode(temperature=0, max_new_tokens=24, stop=("\n",))
 RULES = ReflectionConfig(max_operations=1)
 
 

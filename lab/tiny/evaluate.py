@@ -21,7 +21,7 @@ from typing import Any
 
 from lab.tiny.answers import RULES, VERDICT, edit_of, net_gain, sampled
 from lab.tiny.climb import Table, climb
-from lab.tiny.examples import Row, judged_row, rollout_row
+from lab.tiny.examples import Row, judged_row, labelled_row, rollout_row
 from lab.tiny.lessons import Lesson, lessons
 from lab.tiny.rules import CANONICAL, Book, Condition, Facts, WorldRule
 from lab.tiny.stage import edited
@@ -63,6 +63,11 @@ def _rows(rng: random.Random, tickets: int, chinese: float) -> Iterator[Row]:
 def between_row(rng: random.Random, tickets: int, chinese: float) -> Row:
     """A mission with rules that compare two attributes."""
     return next(row for row in _rows(rng, tickets, chinese) if BETWEEN.search(row.system))
+
+
+def own_labels_row(rng: random.Random, tickets: int, chinese: float) -> Row:
+    """A mission with labels of its own."""
+    return labelled_row(rng, draw_world(rng, unseen=True, chinese=chinese), True, tickets)
 
 
 def look_alike_row(rng: random.Random, tickets: int, chinese: float) -> Row:
@@ -163,6 +168,7 @@ VERDICTS: dict[str, tuple[Callable[[random.Random, int, float], Row], float]] = 
     "verdicts_between_attributes": (between_row, 0.0),
     "verdicts_with_look_alikes": (look_alike_row, 0.0),
     "verdicts_with_few_values": (few_values_row, 0.0),
+    "verdicts_of_own_labels": (own_labels_row, 0.0),
 }
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from lab.tiny import words
 from lab.tiny.rules import BETWEEN, COMPARISONS, Book, Condition, Facts, Style, WorldRule
 from lab.tiny.worlds import World, draw_between, draw_condition, draw_limit, draw_rule
-from stageb.guidance.rules.prompts import WORDS, answer_text, rollout_prompt
-from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Rule, Verdict
+from stageb.guidance.rules.prompts import WORDS, answer_text, name_labels, rollout_prompt
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Guidance, Rule, Verdict
 
 FAILS_BY_DEFAULT = {"en": "A ticket fails unless a rule passes it.", "zh": "除非有规则判为通过，否则不通过。"}
 
@@ -49,7 +49,8 @@ def headline(language: str, default: Verdict, rng: random.Random, unseen: bool) 
 def guidance_of(world: World, book: Book, top: str, style: Style, step: int = 0) -> Guidance:
     """The book as the product's guidance."""
     rules = [Rule(HEADLINE_KEY, top), *(Rule(key, rule.text(world.language, style)) for key, rule in book.rules.items())]
-    return Guidance(world.mission, step, tuple(rules), 1 + max((int(rule.key[1:]) for rule in rules), default=0))
+    number = 1 + max((int(rule.key[1:]) for rule in rules), default=0)
+    return Guidance(world.mission, step, tuple(rules), number, labels=book.labels)
 
 
 def numbered(rules: Sequence[WorldRule], rng: random.Random) -> dict[str, WorldRule]:
@@ -86,6 +87,24 @@ def rollout_row(
     book = Book(numbered(rules, rng), default)
     aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
     return judged_row(rng, world, book, aimed, unseen)
+
+
+def labelled_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row:
+    """The same for two to eight labels of a mission's own, each wanted as often."""
+    labels, single, drawn = _draw_labels(rng, world, unseen), rng.choice((0.3, 0.6, 0.9)), range(rng.randint(1, 10))
+    rules = [rule for _ in drawn if (rule := draw_rule(world, rng, "pass", single))]
+    book = Book(numbered([replace(rule, verdict=rng.choice(labels)) for rule in rules], rng), labels[0], labels)
+    aimed = [aimed_facts(world, book, rng, rng.choice(labels)) for _ in range(tickets)]
+    return judged_row(rng, world, book, aimed, unseen)
+
+
+def _draw_labels(rng: random.Random, world: World, unseen: bool) -> tuple[Verdict, ...]:
+    """Words that no other one equals but for case: values, names of things, or grades."""
+    chinese = world.language == "zh"
+    grades = words.scale(rng, unseen, chinese) if rng.random() < 0.4 else ()
+    more = (rng.choice((words.value, words.name, words.name))(rng, unseen, chinese) for _ in range(12))
+    each = {label.lower(): label for label in (*grades, *more) if label[:1].isalpha()}
+    return tuple(list(each.values())[: rng.randint(2, min(8, len(each)))])
 
 
 def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
@@ -184,14 +203,16 @@ def _verdict(rng: random.Random, spot: int) -> Verdict:
 
 def judged_row(rng: random.Random, world: World, book: Book, tickets: Sequence[Facts], unseen: bool) -> Row:
     """Tickets with the answers that a book gives."""
-    guidance = guidance_of(world, book, headline(world.language, book.default, rng, unseen), Style.draw(rng))
+    named = name_labels(WORDS[world.language], book.labels)
+    top = named.neutral_headline if book.labels != PASS_FAIL else headline(world.language, book.default, rng, unseen)
+    guidance = guidance_of(world, book, top, Style.draw(rng))
     segments = []
     system = ""
     for facts in tickets:
         verdict, reason, _ = book.judge(facts, world.language)
-        prompt = rollout_prompt(world.ticket(facts, rng), guidance, WORDS[world.language])
+        prompt = rollout_prompt(world.ticket(facts, rng), guidance, named)
         system = prompt.system
-        segments.append((prompt.user, answer_text(verdict, reason, WORDS[world.language])))
+        segments.append((prompt.user, answer_text(verdict, reason, named)))
     return Row(system, tuple(segments))
 
 

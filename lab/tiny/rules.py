@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.words.types import Verdict
+from stageb.guidance.words.types import PASS_FAIL, Verdict
 
 Kind = Literal[
     "is", "not", "in", "none", "above", "below", "least", "most", "mentions", "silent", "equals", "differs", "over", "under"
@@ -256,11 +256,11 @@ class WorldRule:
     def written(self, conditions: Sequence[str], exception: str, language: str, style: Style) -> str:
         """The rule around its conditions and its exception, which are in words already."""
         if language == "zh":
-            body, verdict = "且".join(conditions), WORDS["zh"].verdicts[self.verdict]
+            body, verdict = "且".join(conditions), WORDS["zh"].verdicts.get(self.verdict, self.verdict)
             if self.inverted:
                 return f"{verdict}：除非{body}。"
             return f"{verdict}：{body}{f'，除非{exception}' if exception else ''}。"
-        body, verdict = " and ".join(conditions), self.verdict.capitalize()
+        body, verdict = " and ".join(conditions), self.verdict[:1].upper() + self.verdict[1:]
         if self.inverted:
             return f"{verdict} unless {body}."
         return f"{style.opening.format(verdict=verdict)}{body}{f' unless {exception}' if exception else ''}."
@@ -282,13 +282,16 @@ class Book:
 
     rules: Mapping[str, WorldRule]
     default: Verdict  # what the headline decides where no rule speaks
+    labels: tuple[Verdict, ...] = PASS_FAIL  # of others the first rule that speaks decides, and the first is the default
 
     def judge(self, facts: Facts, language: str) -> tuple[Verdict, str, str]:
         """Verdict, reason line, and the key of the rule that decided (G0: none did)."""
-        for verdict in ("pass", "fail"):
+        for verdict in PASS_FAIL if self.labels == PASS_FAIL else (None,):
             for key, rule in self.rules.items():
-                if rule.verdict == verdict and rule.fires(facts):
+                if verdict in (None, rule.verdict) and rule.fires(facts):
                     return rule.verdict, f"{rule.seen(facts, language)} ({key})", key
+        if self.labels != PASS_FAIL:
+            return self.default, {"en": "no rule speaks of it (G0)", "zh": "无规则适用 (G0)"}[language], "G0"
         nothing = {
             ("en", "pass"): "no rule fails it (G0)",
             ("en", "fail"): "no rule passes it (G0)",

@@ -25,7 +25,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from lab.tiny.examples import Row, drill_row, rollout_row
+from lab.tiny.examples import Row, drill_row, labelled_row, rollout_row
 from lab.tiny.lessons import lessons
 from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
 from lab.tiny.ranks import Ranks
@@ -38,6 +38,7 @@ RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), a
 SAVE_EVERY_S = 90.0
 SCORED = 4  # batches of rollouts, and as many of reflections
 BOARDS = 0.35  # of the rollout rows: attributes that are all alike, for many conjunctions, comparisons and calculations
+LABELLED = 0.2  # of the rollout rows: labels of a mission's own
 DRILLS = 0.7  # of the rollout rows of a world that has what they need
 
 
@@ -122,6 +123,9 @@ class Rows(Dataset[Batch]):
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
             world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese, rng.random() < BOARDS)
+            if not self.unseen and rng.random() < LABELLED:
+                yield labelled_row(rng, world)
+                continue
             drill = drill_row(rng, world, self.unseen) if rng.random() < DRILLS else None
             yield drill or rollout_row(rng, world, difficulty, self.unseen)
 

@@ -4,12 +4,17 @@ import random
 
 import pytest
 
-from lab.tiny.examples import meet, miss, rollout_row
-from lab.tiny.rules import BETWEEN, CANONICAL, COMPARISONS, Book, Condition, Facts, WorldRule
+from lab.tiny.examples import labelled_row, meet, miss, rollout_row
+from lab.tiny.rules import BETWEEN, CANONICAL, COMPARISONS, Book, Condition, Facts, Style, WorldRule
 from lab.tiny.worlds import draw_condition, draw_rule, draw_world
+from stageb.engines import Prompt
 from stageb.guidance.judging.answers import parse_answer
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.judge import read_rules
+from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import Language
+from stageb.guidance.words.types import Guidance, Ticket
 
 SMALL = Facts({"size": "small", "age": "39", "years": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))
 
@@ -110,6 +115,32 @@ def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese: f
             assert parsed is not None, answer
             verdicts.append(parsed[0])
     assert 0.3 < verdicts.count("pass") / len(verdicts) < 0.7
+
+
+@pytest.mark.parametrize("chinese", [0.0, 1.0])
+def test_rows_of_own_labels_answer_as_the_rules_say_as_code(chinese: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, agree, read, seen = random.Random(3), 0, 0, set()
+    judged: list[tuple[Ticket, Guidance, Words]] = []
+
+    def record(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
+        judged.append((ticket, guidance, words))
+        return rollout_prompt(ticket, guidance, words)
+
+    monkeypatch.setattr(Style, "draw", lambda rng: CANONICAL)
+    monkeypatch.setattr("lab.tiny.examples.rollout_prompt", record)
+    for _ in range(40):
+        judged.clear()
+        row = labelled_row(rng, draw_world(rng, chinese=chinese))
+        vocabulary = Vocabulary.of(ticket for ticket, _, _ in judged)
+        for (ticket, guidance, words), (_, answer) in zip(judged, row.segments, strict=True):
+            parsed = parse_answer(answer, words)
+            assert parsed is not None and parsed[0] in guidance.labels, answer
+            ruling = read_rules(guidance, vocabulary, words).compile()(reading(ticket))
+            read += ruling.verdict is not None
+            agree += ruling.verdict == parsed[0]
+            seen.add(guidance.labels.index(parsed[0]))
+    assert read > 300 and agree > 0.97 * read
+    assert len(seen) == 8
 
 
 def test_tickets_are_drawn_on_both_sides_of_a_condition() -> None:
