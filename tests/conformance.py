@@ -8,6 +8,7 @@ loops that reduce no gradients; the others owe the same files, and weights that 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from programs import forks
 from programs.processes import Job, wait_until
@@ -87,6 +89,11 @@ def content(folder: Path, not_compared: frozenset[str] = NOT_COMPARED) -> dict[s
     """The bytes of a run that are to be equal, by file."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in not_compared)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def read_rows(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The rows of a run's file."""
+    return [json.loads(line) for line in (folder / file).read_text("utf-8").splitlines()]
 
 
 def differing(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:

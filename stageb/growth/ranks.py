@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -134,7 +134,7 @@ def name_environments(numbers: range) -> str:
 
 def _text(ended: Sequence[EpisodeResult]) -> str:
     """As ``pack`` takes it soonest, which reads objects one by one, back too."""
-    return encode([each.plain() for each in ended]).decode()
+    return encode(list(map(asdict, ended))).decode()
 
 
 def _tensors(played: GrowthRollout) -> dict[str, torch.Tensor]:

@@ -78,7 +78,7 @@ def average_episodes(ended: Sequence[EpisodeResult], prefix: str = "") -> dict[s
 
 def make_episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str]) -> dict[str, Any]:
     """A row of episodes.jsonl."""
-    plain = {name: rounded(value) if isinstance(value, float) else value for name, value in ended.plain().items()}
+    plain = {name: rounded(value) if isinstance(value, float) else value for name, value in asdict(ended).items()}
     named = {"kept": [_name_seed(each, blueprints) for each in ended.kept]}
     truth = [_name_seed(each, blueprints) for each in ended.truth or ()]
     return {"update": update + 1, **plain, **named, "truth": truth if len(truth) > 1 else next(iter(truth), None)}

@@ -116,13 +116,9 @@ class EpisodeResult:
         """Parameters that were added, as a share of the host's."""
         return self.extra_parameters / self.host_parameters
 
-    def plain(self) -> dict[str, Any]:
-        """As plain data for JSON; ``of`` reads it."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> EpisodeResult:
-        """From what ``plain`` made, JSON in between."""
+        """From what ``asdict`` made, JSON in between."""
         return cls(**restore_tuples(plain))
 
 

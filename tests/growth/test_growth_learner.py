@@ -16,7 +16,7 @@ from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardC
 from stageb.growth.controllers import PolicyController
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import GrowthRollout, PolicyLearner, encode_action, make_masks
+from stageb.growth.policy import GrowthRollout, PolicyLearner, _whole, encode_action, make_masks
 from stageb.growth.types import EnvironmentView, SlotView
 from stageb.growth.views import SCALE, compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
@@ -172,3 +172,21 @@ def test_the_policy_learns_where_it_is_put() -> None:
     losses.total.backward()
     assert {each.grad.device.type for each in policy.actor.parameters() if each.grad is not None} == {"meta"}
     assert ppo.note_step(losses, losses.total.detach()).device.type == "meta"
+
+
+def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
+    learner, count = PolicyLearner(CONFIG), 64
+    numbers = torch.arange(float(count))
+    nothing = torch.zeros(count, 1)
+    whole = Batch((nothing, nothing, nothing, nothing), numbers, numbers, numbers)
+    passes = [[some.log_probs.tolist() for some in learner._minibatches(whole, names)] for names in ((0, 0), (0, 1), (1, 0))]
+    orders = [[number for some in minibatches for number in some] for minibatches in passes]
+    assert all(sorted(order) == numbers.tolist() for order in orders)
+    assert len({tuple(order) for order in orders}) == len(orders)
+
+
+def test_what_the_last_step_brings_reaches_the_first() -> None:
+    rewards, values = torch.zeros(4, 2), torch.zeros(4, 2)
+    rewards[-1] = torch.tensor([1.0, -2.0])
+    advantages = ppo.gae(_whole(rewards, values), gamma=0.5, gae_lambda=1.0)
+    assert advantages.tolist() == [[0.5**back, -2 * 0.5**back] for back in (3, 2, 1, 0)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from conformance import content, differing
+from conformance import content, differing, read_rows
 from PIL import Image
 from programs import forks
 from programs.growths import arguments
@@ -30,10 +29,6 @@ UPDATES, ENVIRONMENTS = 3, 4
 BRIEF = {"growth__updates": UPDATES, "evaluation__every": 2, "evaluation__environments": 3}
 
 
-def rows_of(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run, with all that it can leave."""
@@ -43,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
-    rows, episodes = rows_of(finished), rows_of(finished, "episodes.jsonl")
+    rows, episodes = read_rows(finished), read_rows(finished, "episodes.jsonl")
     assert [row["episodes"] for row in rows] == [ENVIRONMENTS * (update + 1) for update in range(UPDATES)]
     assert [each["environment"] for each in episodes] == list(range(ENVIRONMENTS * UPDATES))
     for row in rows:
@@ -56,7 +51,7 @@ def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
     assert [row["eval/episodes"] for row in rows] == [0, 3, 3]
     assert {"policy_loss", "approx_kl", "clip_frac", "entropy", "explained_variance"} <= rows[0].keys()
     assert not any("time" in name for row in rows for name in row)
-    timings = rows_of(finished, "timings.jsonl")
+    timings = read_rows(finished, "timings.jsonl")
     assert [sum(rank["environments"] for rank in row["ranks"]) for row in timings] == [4, 4, 4]
     for row in timings:
         assert 0 < max(rank["play_s"] for rank in row["ranks"]) + row["learn_s"] <= row["seconds"] + 0.01
@@ -78,7 +73,7 @@ def test_nothing_that_a_run_shows_is_of_the_test_set(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A person who chooses by what is shown chooses by the validation set; the test set is left for ``evaluate``."""
-    shown = [*rows_of(finished)[-1], *rows_of(finished, "episodes.jsonl")[-1], *CURVES.tested.values()]
+    shown = [*read_rows(finished)[-1], *read_rows(finished, "episodes.jsonl")[-1], *CURVES.tested.values()]
     shown += [text for panel in CURVES.panels for text in panel]
     assert [name for name in shown if "test" in name] == []
     judge = Block.judge
@@ -97,11 +92,11 @@ def test_nothing_that_a_run_shows_is_of_the_test_set(
 
 def test_updates_may_be_raised_and_never_lowered(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(finished, tmp_path / "run")
-    before = rows_of(finished)
+    before = read_rows(finished)
     more = {**BRIEF, "curves": True}
     assert main(arguments(tmp_path, **{**more, "growth__updates": UPDATES + 2})) == 0
     assert f"resuming after {UPDATES} of {UPDATES + 2} updates" in capsys.readouterr().err
-    rows = rows_of(tmp_path / "run")
+    rows = read_rows(tmp_path / "run")
     assert rows[:UPDATES] == before and len(rows) == UPDATES + 2
     assert rows[-1]["learning_rate"] == GrowthConfig().ppo.learning_rate_end < rows[UPDATES]["learning_rate"]
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["growth"]["updates"] == UPDATES + 2
@@ -116,7 +111,7 @@ def test_controllers_that_do_not_learn_run_too(tmp_path: Path, capsys: pytest.Ca
     """Long enough for a seed to be kept."""
     keys = {**BRIEF, "growth__updates": 1, "host__epochs": 6, "evaluation__environments": 1}
     assert main(arguments(tmp_path, **keys, growth__controller=controller)) == 0
-    [row] = rows_of(tmp_path / "run")
+    [row] = read_rows(tmp_path / "run")
     assert row["entropy"] is None
     assert row["fossilized"] >= 1
     if controller == "oracle":
@@ -172,7 +167,7 @@ def test_evaluate_compares_at_equal_flops_and_the_same_on_two_ranks(finished: Pa
     assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "2.jsonl").read_bytes()
     assert differing(content(finished), before) == []
     assert "after 3 updates, and 1 like it; 3 held-out environments, 10000 to 10002" in alone.out
-    rows = rows_of(tmp_path, "1.jsonl")
+    rows = read_rows(tmp_path, "1.jsonl")
     assert len(rows) == 2 * 4 * 3
     budgets = {row["environment"]: row["flops"] for row in rows if row["controller"] == "ppo"}
     kept = {row["environment"]: row["kept"] for row in rows if row["controller"] == "ppo"}
@@ -192,7 +187,7 @@ def test_evaluate_draws_accuracy_over_flops_and_the_best_and_the_worst_episode(
         assert str(pictures / f"{name}.png") in said
         with Image.open(pictures / f"{name}.png") as shown:
             assert shown.size == size
-    rows = rows_of(tmp_path, "rows.jsonl")
+    rows = read_rows(tmp_path, "rows.jsonl")
     for row in rows:
         flops, accuracies = zip(*row["course"], strict=True)
         assert len(flops) == row["epochs"] + 1 and list(flops) == sorted(flops)
@@ -215,7 +210,7 @@ def test_learning_is_charged_with_episodes_and_the_policys_own_work(finished: Pa
         torch.ones(1, 4, 3, dtype=torch.bool),
         torch.zeros(1, 3, dtype=torch.int64),
     )
-    rows = rows_of(finished)
+    rows = read_rows(finished)
     assert all(row["epochs"] == 1 for row in rows)
     forwards = UPDATES * ENVIRONMENTS * 4 * (2 + 3)  # to act, to begin, and one pass forward and backward
     expected = sum(row["flops"] for row in rows) + forwards * 2 * sum(products)

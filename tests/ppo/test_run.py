@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from conformance import content, differing
+from conformance import content, differing, read_rows
 from PIL import Image
 from programs import forks
 from programs.snakes import GAMES, arguments, brief
@@ -30,10 +30,6 @@ from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 LAST = GAMES * 4 * 24  # steps of a small run
 
 
-def rows_of(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run, with all that it can leave."""
@@ -49,14 +45,14 @@ def replay() -> Replay:
 
 
 def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
-    rows = rows_of(finished)
+    rows = read_rows(finished)
     assert [row["update"] for row in rows] == list(range(1, 25))
     assert rows[-1]["steps"] == LAST
     assert {"score", "fill", "win_rate", "length", "policy_loss", "approx_kl", "clip_frac", "entropy"} <= rows[0].keys()
     assert [row["update"] for row in rows if row["eval/games"]] == [12, 24]
     assert [row["ddp/replica_divergence"] for row in rows if row["update"] in (8, 16, 24)] == [0, 0, 0]
     assert not any("time" in name for row in rows for name in row)
-    assert {"time/global_fps", "time/sps"} <= rows_of(finished, "timings.jsonl")[0].keys()
+    assert {"time/global_fps", "time/sps"} <= read_rows(finished, "timings.jsonl")[0].keys()
     assert rows[0]["learning_rate"] == 0.0005
     assert rows[-1]["learning_rate"] == 0.00005
 
@@ -98,7 +94,7 @@ def test_a_compiled_run_learns_what_a_plain_one_does_and_goes_on_to_the_very_byt
     assert "resuming after" in resumed.err
     assert differing(content(broken / "run"), content(whole / "run")) == []
     assert forks.run(brief(plain), 1, plain / "job").codes == (0,)
-    first, wanted = rows_of(whole / "run")[0], rows_of(plain / "run")[0]
+    first, wanted = read_rows(whole / "run")[0], read_rows(plain / "run")[0]
     for name in ("games", "score", "entropy", "value_loss", "grad_norm"):
         assert first[name] == pytest.approx(wanted[name], rel=1e-3, abs=1e-5)
 
@@ -278,7 +274,7 @@ def test_it_learns(tmp_path: Path) -> None:
     line = ["fit", "--config=configs/snake/5x5.yaml", "--runner.total_steps=150_000", f"--output.root={tmp_path}"]
     alone = ["--fabric.devices=1", "--runner.envs=256"]
     assert main([*line, *alone, "--curves=false"]) == 0
-    rows = rows_of(tmp_path / "snake-5x5")
+    rows = read_rows(tmp_path / "snake-5x5")
     first, last = rows[0]["score"], rows[-1]["score"]
     assert first < 4  # though no move of its own kills it while another does not
     assert last > 8

@@ -108,7 +108,7 @@ def test_what_a_step_led_to_is_valued_before_another_game_begins() -> None:
     ):
         outcome = game.move(actions)
         _, finals = agent.decide(game.grids())
-        game.restart(truncated | terminated, outcome.ate)
+        game.renew(truncated | terminated, outcome.ate)
         _, following = agent.decide(game.grids())
         wanted = torch.where(truncated, finals, following)
         torch.testing.assert_close(found[~terminated], wanted[~terminated])
@@ -125,7 +125,7 @@ def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
         game, outcome = Game(config, 7, [number], "cpu"), None
         while outcome is None or not (outcome.terminated | outcome.truncated).any():
             if outcome is not None:
-                game.restart(torch.zeros(1, dtype=torch.bool), outcome.ate)
+                game.renew(torch.zeros(1, dtype=torch.bool), outcome.ate)
             outcome = game.move(agent.decide(game.grids())[0].argmax(-1))
         won, cut = int(outcome.won), int(outcome.truncated)
         alone.append([1, int(game.score), float(game.length / 25), won, 1 - won - cut, cut, int(game.steps)])

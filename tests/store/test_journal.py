@@ -716,3 +716,9 @@ def test_a_row_that_another_program_changed_is_told_by_its_line(tmp_path: Path, 
         (journal.folder / "run.json").write_bytes(row)
         with pytest.raises(JournalError, match=r"run\.json: another program changed it; take it out of the folder"):
             folder.read_machine()
+
+
+def test_one_process_can_not_open_a_run_twice(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(JournalError, match="is writing there"):
+        opened(tmp_path)
+    opened(tmp_path).close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from stageb.two_channel.boxes import data, text
 from stageb.two_channel.commands.boxes import write_shapes
 from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, SmallConfig, TwoChannelConfig
+from stageb.two_channel.learning.learner import DetectorLearner, StepFigures
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
 from stageb.two_channel.model import model
@@ -84,6 +86,12 @@ def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
 def totals(*packs: list[Line]) -> StepTotals:
     """Of a step that learns from ``packs``."""
     return count_totals(line.target for lines in packs for line in lines)
+
+
+def step(learner: DetectorLearner, number: int, targets: Sequence[tuple[Sample, Target]]) -> StepFigures:
+    """A whole step on ``targets``, at a rate of .001."""
+    learner.teach(number, targets, count_totals(target for _, target in targets))
+    return learner.finish(1e-3)
 
 
 def config(**sections: Any) -> TwoChannelConfig:

@@ -23,7 +23,7 @@ from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import DetectorLearner
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.learning.targets import count_totals, make_true_target
+from stageb.two_channel.learning.targets import make_true_target
 from stageb.two_channel.model import model
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.types import Detection
@@ -79,7 +79,7 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         assert all(len(packing.make_line(found, *target)) >= 600 for target in targets)
         learner = DetectorLearner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
         for step in range(4):
-            learner.step(step, iter(targets), count_totals(target for _, target in targets), 1e-3)
+            made.step(learner, step, targets)
         return {name: each.cpu() for name, each in found.model.state_dict().items()}
 
     once = learnt()
@@ -99,8 +99,7 @@ def learner_of(root: Path, **model: Any) -> tuple[DetectorLearner, list[Any]]:
 def test_compiled_and_recorded_layers_learn_what_others_do(root: Path) -> None:
     def learnt(compiled: bool) -> list[float]:
         learner, targets = learner_of(root, compile=compiled)
-        totals = count_totals(target for _, target in targets)
-        return [sum(learner.step(step, iter(targets), totals, 1e-3).losses.values()) for step in range(3)]
+        return [sum(made.step(learner, step, targets).losses.values()) for step in range(3)]
 
     assert learnt(True) == pytest.approx(learnt(False), rel=0.02)
 
@@ -108,8 +107,7 @@ def test_compiled_and_recorded_layers_learn_what_others_do(root: Path) -> None:
 def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(root: Path) -> None:
     def steps(learner: DetectorLearner, targets: list[Any], begin: int, end: int) -> DetectorLearner:
         for step in range(begin, end):
-            lot = targets[step:]  # each step has packs of other lengths
-            learner.step(step, iter(lot), count_totals(target for _, target in lot), 1e-3)
+            made.step(learner, step, targets[step:])  # each step has packs of other lengths
         return learner
 
     whole, begun, resumed = (learner_of(root, compile=True) for _ in range(3))

@@ -27,7 +27,7 @@ from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import DetectorLearner, StepFigures, make_optimizers
 from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.packing import Line
-from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
+from stageb.two_channel.learning.targets import make_corrected_target, make_true_target
 from stageb.two_channel.model import model
 from stageb.two_channel.model.model import Detector
 
@@ -133,8 +133,7 @@ def _first_picture(line: Line) -> int:
 
 
 def steps(learner: DetectorLearner, targets: Targets, count: int = 3, begin: int = 0) -> list[StepFigures]:
-    totals = count_totals(target for _, target in targets)
-    return [learner.step(step, iter(targets), totals, 1e-3) for step in range(begin, begin + count)]
+    return [made.step(learner, step, targets) for step in range(begin, begin + count)]
 
 
 def learner_of(root: Path, there: World, **sections: Any) -> DetectorLearner:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from conformance import content, differing
+from conformance import content, differing, read_rows
 from programs import detectors, forks
 from safetensors.torch import load_file
 
@@ -22,10 +22,6 @@ from stageb.two_channel.boxes.text import fill_prompt
 from stageb.two_channel.model.stored import find_model
 
 APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
-
-
-def rows(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / file).read_text().splitlines()]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -58,7 +54,7 @@ def test_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     arguments = detectors.arguments(tmp_path, curves=True)
     assert main(arguments) == 0
     err = capsys.readouterr().err
-    told = rows(tmp_path / "run")
+    told = read_rows(tmp_path / "run")
     assert [row["stage2/channel_b"] for row in told] == [0, 0, 1, 0, 0, 1]
     assert [row.get("stage2/raw_rollouts") for row in told] == [None, None, 5, None, None, 5]
     assert [row.get("rollout/weight_version") for row in told] == [None, None, 2, None, None, 5]
@@ -93,17 +89,17 @@ def says_how_it_went(err: str, told: list[dict[str, Any]], place: str) -> None:
 
 
 def test_what_answers_came_to_is_told(whole: Path) -> None:
-    told = rows(whole)[2]
+    told = read_rows(whole)[2]
     assert 0 < told["rollout/f1"] < 1
     assert told["rollout/parse_truncated_rate"] + told["rollout/parse_malformed_rate"] > 0
     assert told["rollout/predicted_per_true"] > 0
-    assert rows(whole)[-1]["eval/recall_50"] > 0
+    assert read_rows(whole)[-1]["eval/recall_50"] > 0
 
 
 def test_boxes_may_stand_before_names(tmp_path: Path) -> None:
     """On both channels, and for ``stageb evaluate``."""
     assert main(detectors.arguments(tmp_path, answer__box_first=True, schedule__steps=3)) == 0
-    run, told = tmp_path / "run", rows(tmp_path / "run")
+    run, told = tmp_path / "run", read_rows(tmp_path / "run")
     assert [row["stage2/channel_b"] for row in told] == [0, 0, 1] and told[-1]["loss/text"] < told[0]["loss/text"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
     assert len(tokenizer('{"bbox_2d": [', add_special_tokens=False)["input_ids"]) == 1
@@ -118,7 +114,7 @@ def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
     assert main([*made, "--budget.seconds=0.01"]) == 0
     assert "Test was measured" not in (tmp_path / "run" / "README.md").read_text()
     assert main(made) == 0
-    run, told = tmp_path / "run", rows(tmp_path / "run")
+    run, told = tmp_path / "run", read_rows(tmp_path / "run")
     card = (run / "README.md").read_text()
     assert "\nTest was measured 2 times, as the run ended before and went on: it is sealed no longer.\n" in card
     names = json.loads((run / "commit.json").read_text())["state"]["categories"]
@@ -139,7 +135,7 @@ def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path:
     """Val alone is looked at on the way; test once, at the end."""
     ended = forks.run(looking(tmp_path, schedule__steps=4), 1, tmp_path / "job")
     assert set(ended.codes) == {0}, ended.err
-    run, told = tmp_path / "run", rows(tmp_path / "run")
+    run, told = tmp_path / "run", read_rows(tmp_path / "run")
     scores = [row["val/f1_50"] for row in told]
     best = scores.index(max(scores))
     assert max(scores) > scores[-1], scores
@@ -155,7 +151,7 @@ def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path:
 
 def test_evaluate_takes_the_best_checkpoint_unless_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(looking(tmp_path, "two_channel", schedule__steps=2)) == 0
-    told = rows(tmp_path / "run")
+    told = read_rows(tmp_path / "run")
     assert [row["val/f1_50"] for row in told] == [0, 0]  # the first of equals is kept
     run = tmp_path / "run"
     evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]
@@ -168,7 +164,7 @@ def test_a_run_ends_where_val_no_longer_rises_and_so_does_one_that_was_killed(tm
     keys = {"evaluation__patience": 2, "schedule__steps": 12}
     ended = forks.run(looking(tmp_path / "whole", **keys), 1, tmp_path / "whole" / "job")
     assert set(ended.codes) == {0}, ended.err
-    told = rows(tmp_path / "whole" / "run")
+    told = read_rows(tmp_path / "whole" / "run")
     scores = [row["val/f1_50"] for row in told]
     assert len(told) == scores.index(max(scores)) + 3 < 12 and "eval/mAP" in told[-1]
     assert f"val F1 has not risen for 2 evaluations: ended after step {len(told)}" in ended.err
@@ -188,7 +184,7 @@ def test_two_ranks_paste_what_one_does(tmp_path: Path) -> None:
         root = tmp_path / str(ranks)
         ended = forks.run(detectors.arguments(root, ranks, "scribbling", **keys), ranks, root / "job")
         assert set(ended.codes) == {0}, ended.err
-    one, other = (rows(tmp_path / each / "run") for each in ("1", "2"))
+    one, other = (read_rows(tmp_path / each / "run") for each in ("1", "2"))
     assert [row["loss/text"] for row in one] == pytest.approx([row["loss/text"] for row in other], rel=1e-4)
     assert apart(tmp_path / "1" / "run", tmp_path / "2" / "run") < APART
 
@@ -197,7 +193,7 @@ def test_ranks_stop_together_and_judge_test_with_the_best_weights(tmp_path: Path
     keys = {"evaluation__patience": 2, "schedule__steps": 12, "evaluation__pictures": 0}
     ended = forks.run(looking(tmp_path, "scribbling", 2, **keys), 2, tmp_path / "job")
     assert set(ended.codes) == {0}, ended.err
-    told = rows(tmp_path / "run")
+    told = read_rows(tmp_path / "run")
     scores = [row["val/f1_50"] for row in told]
     assert len(told) == scores.index(max(scores)) + 3 < 12 and "eval/mAP" in told[-1]
 

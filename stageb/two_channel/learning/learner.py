@@ -96,18 +96,8 @@ class DetectorLearner:
         self._next: PlannedStep | None = None
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
-    def step(
-        self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals, learning_rate: float
-    ) -> StepFigures:
-        """One step on ``targets``, which are the same on all ranks; ``totals`` are those of their images.
-
-        Raises ``NonFiniteError`` (on all ranks), ``InputError`` for an overlong sample, ``PictureError``.
-        """
-        self.teach(step, targets, totals)
-        return self.finish(learning_rate)
-
     def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> PlannedStep:
-        """Plan a later step; its images are not decoded yet. Raises as ``step`` does."""
+        """Plan a later step; its images are not decoded yet. Raises as ``teach`` does."""
         tally = self._tally()
         return PlannedStep(step, totals, tally, list(self._mine(targets, tally)))
 
@@ -124,7 +114,8 @@ class DetectorLearner:
         self._next = plan
 
     def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
-        """Forward and backward passes over the packs of a step; raises as ``step`` does. ``finish`` must follow."""
+        """Forward and backward passes over the packs of a step, whose ``targets`` are the same on all ranks; ``totals`` are
+        those of their images. ``finish`` must follow. Raises ``InputError`` for an overlong sample, ``PictureError``."""
         plan, self._next = self._next, None
         if plan is None or plan.step != step:
             tally = self._tally()
@@ -138,10 +129,31 @@ class DetectorLearner:
             mark = time.perf_counter()
 
     def finish(self, learning_rate: float) -> StepFigures:
-        """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``."""
+        """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``, on all ranks."""
         for group in self._groups:
             group["lr"] = learning_rate
-        return self._finish(self._taught)
+        tally, begun = self._taught, time.perf_counter()
+        sums = self._reduced(tally.sums)
+        total_norm = torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm)
+        *found, norm = torch.cat([sums, total_norm.double()[None]]).tolist()
+        for optimizer in self.optimizers:
+            if math.isfinite(norm):
+                optimizer.step()
+            optimizer.zero_grad(set_to_none=False)  # recordings add to gradients where these stand
+        self._skipped_steps.count(math.isfinite(norm))
+        full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
+        return StepFigures(
+            losses=dict(zip(NAMES, found, strict=True)),
+            grad_norm=norm,
+            skipped=not math.isfinite(norm),
+            set_aside=tally.set_aside,
+            packs=len(tally.lengths),
+            tokens=sum(tally.lengths),
+            fill=sum(tally.lengths[:-1]) / full if full > 0 else 1.0,
+            pack_s=tally.pack_s,
+            forward_s=tally.forward_s,
+            reduce_s=time.perf_counter() - begun,
+        )
 
     def state(self) -> dict[str, Any]:
         """The state to resume from: the trained weights by name, and the optimisers' states."""
@@ -202,31 +214,6 @@ class DetectorLearner:
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
         tally.forward_s += time.perf_counter() - begun
         heartbeat.tick()
-
-    def _finish(self, tally: _StepSums) -> StepFigures:
-        """Reduce the gradients, and take the optimiser's step."""
-        begun = time.perf_counter()
-        sums = self._reduced(tally.sums)
-        total_norm = torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm)
-        *found, norm = torch.cat([sums, total_norm.double()[None]]).tolist()
-        for optimizer in self.optimizers:
-            if math.isfinite(norm):
-                optimizer.step()
-            optimizer.zero_grad(set_to_none=False)  # recordings add to gradients where these stand
-        self._skipped_steps.count(math.isfinite(norm))
-        full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
-        return StepFigures(
-            losses=dict(zip(NAMES, found, strict=True)),
-            grad_norm=norm,
-            skipped=not math.isfinite(norm),
-            set_aside=tally.set_aside,
-            packs=len(tally.lengths),
-            tokens=sum(tally.lengths),
-            fill=sum(tally.lengths[:-1]) / full if full > 0 else 1.0,
-            pack_s=tally.pack_s,
-            forward_s=tally.forward_s,
-            reduce_s=time.perf_counter() - begun,
-        )
 
     def _reduced(self, sums: Tensor) -> Tensor:
         """Sum gradients over ranks, in place, and ``sums`` too."""

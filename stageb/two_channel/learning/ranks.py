@@ -91,7 +91,7 @@ class DetectorRanks:
         self.schedule = DetectorSchedule(config, len(self.train))
         self.writer = Writer(self.reader)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
-        self.truth = lru_cache(4 + AHEAD)(self._truth)
+        self.truth = lru_cache(4 + AHEAD)(lambda step: [(sample, self._true(sample)) for sample in self.samples(step)])
         self.totals = lru_cache(4 + AHEAD)(lambda step: count_totals(target for _, target in self.truth(step)))
         self.learner = DetectorLearner(world, learning, config)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
@@ -118,10 +118,6 @@ class DetectorRanks:
     def targets(self, step: int) -> Iterable[Example]:
         """The training targets of a step."""
         return self.truth(step) if self.schedule.channel(step) == "A" else self.corrected(self.rollouts(step))
-
-    def _truth(self, step: int) -> list[Example]:
-        """Channel A: the true answers."""
-        return [(sample, self._true(sample)) for sample in self.samples(step)]
 
     def _true(self, sample: Sample) -> Target:
         return make_true_target(text.list_true_objects(sample), self.reader.spelling)

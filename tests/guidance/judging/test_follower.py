@@ -58,11 +58,6 @@ def test_rules_are_followed_by_their_letter(rules: list[str], summaries: list[st
     assert verdict(rules, *summaries) == right
 
 
-def test_chinese_rules_too() -> None:
-    assert verdict(["不通过：若阀门为松动。"], "阀门:松动", language="zh") == "fail"
-    assert verdict(["不通过：若阀门为松动且颜色为红。"], "阀门: 松动; 颜色: 绿", language="zh") == "pass"
-
-
 def test_the_reason_names_the_rule() -> None:
     answer = respond(rollout_prompt(ticket("a: b"), guidance("Fail if c is d.", "Fail if a is b."), WORDS["en"]), GREEDY, 0)
     assert answer == "Verdict: fail\nReason: G2: a is b"
@@ -99,11 +94,6 @@ def test_a_missed_fault_adds_what_tells_it_from_the_right_ones() -> None:
     assert (operation.op, operation.text, len(operation.evidence)) == ("add", "Fail if c is z.", 2)
     assert proposed(cases, guidance("Fail if c is z.")).text != "Fail if c is z."
     assert proposed(cases, guidance(), language="zh").text == "不通过：若c为z。"
-
-
-def test_words_serve_where_there_are_no_attributes() -> None:
-    cases = [case("a new hose", label="pass", right=True), case("the hose leaks"), case("leaks oil")]
-    assert proposed(cases, guidance()).text == "Fail if a summary mentions leaks."
 
 
 def test_a_rule_that_fails_good_tickets_goes_or_becomes_narrower() -> None:
@@ -148,11 +138,6 @@ def test_the_first_clue_that_it_understands_and_has_not_yet_is_taken() -> None:
     assert proposed(shown, guidance(), language="zh").text == "不通过：若x为y且a为b。"
     strange = ReflectionInput(cases, Evidence(9, 9, (Clue((Condition("above", "w", "3"),), 5, 0),)))
     assert proposed(strange, guidance()).text == proposed(ReflectionInput(cases), guidance()).text
-
-
-def test_without_a_rule_to_blame_an_exception_is_added() -> None:
-    cases = [case("c: d", right=True), case("a: b", label="pass", reason="headline")]
-    assert proposed(cases, guidance()).text == "Pass if a is b."
 
 
 def test_other_prompts_get_a_remark() -> None:

@@ -87,13 +87,6 @@ def test_no_rank_rolls_out_more_than_its_limit(world_size: int, limit: int) -> N
             assert max(sum(groups[rank::world_size]) for rank in range(world_size)) <= per_rank, (per_rank, asked)
 
 
-@pytest.mark.parametrize("per_rank", range(8, 265, 8))
-def test_the_limit_leaves_groups_of_usual_rounds_as_they_are(per_rank: int) -> None:
-    for world_size in (1, 2, 4, 8):
-        size = group_size(per_rank * world_size, per_rank, 32)
-        assert keep_limit(size, per_rank * world_size, size, per_rank * world_size) == size
-
-
 def test_ranks_that_need_no_others_bytes_read_as_many_tickets_at_once_as_they_may() -> None:
     for world_size in (1, 2, 8):
         assert group_size(256 * world_size, 256, 256, world_size) == 256
@@ -101,24 +94,10 @@ def test_ranks_that_need_no_others_bytes_read_as_many_tickets_at_once_as_they_ma
         assert share_out(60 * world_size, 256, 1, world_size) == 60
 
 
-@given(st.integers(1, 200), st.integers(1, 8), st.integers(1, 64))
-def test_groups_fill_every_rank_evenly(per_rank: int, world_size: int, limit: int) -> None:
-    size = group_size(per_rank * world_size, per_rank, limit)
-    assert 1 <= size <= limit
-    assert per_rank % size == 0
-
-
 def promised(round_size: int, limit: int) -> list[int]:
     """World sizes at which a round makes the same groups."""
     eighths = round_size / 8 >= min(limit, 16)
     return [size for size in (1, 2, 3, 4, 6, 8, 12, 24) if round_size % size == 0 and (eighths or 12 % size == 0)]
-
-
-@given(st.integers(1, 1200), st.integers(1, 200))
-def test_the_same_round_makes_the_same_groups_at_usual_world_sizes(round_size: int, limit: int) -> None:
-    sizes = {group_size(round_size, round_size // world_size, limit) for world_size in promised(round_size, limit)}
-    assert len(sizes) == 1
-    assert sizes.pop() <= limit
 
 
 @pytest.mark.parametrize(
@@ -256,18 +235,6 @@ def test_an_engine_that_cannot_weigh_is_asked_to_go_on_from_the_first_word() -> 
     rollout([ticket()], GUIDANCE, engine, SAMPLER, words, NAMES)
     judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, words, "answer")
     assert {request.begin for request in engine.asked} == {"Verdict:"}
-
-
-def test_other_names_draw_other_answers() -> None:
-    engine = ScriptedEngine(respond)
-    others = [ticket(), replace(ticket(), mission="n"), replace(ticket(), label="fail"), ticket("h")]
-    texts = {
-        candidate.text
-        for names in (NAMES, (18, "rollout", 2), (17, "rollout", 3))
-        for answers in rollout(others, GUIDANCE, engine, SAMPLER, WORDS["en"], names)
-        for candidate in answers.candidates
-    }
-    assert len(texts) == 3 * 4 * 4
 
 
 def test_a_malformed_answer_stays_a_candidate_without_a_verdict() -> None:

@@ -24,13 +24,6 @@ def of(*verdicts: Verdict | None) -> Answers:
     return answers(*(candidate(index, verdict) for index, verdict in enumerate(verdicts)))
 
 
-@st.composite
-def any_answers(draw: st.DrawFn) -> Answers:
-    verdicts: list[Verdict | None] = draw(st.lists(st.sampled_from(["pass", "fail", None]), max_size=9))
-    temperatures = st.sampled_from([0.0, 0.3, 0.7])
-    return answers(*(candidate(index, verdict, draw(temperatures)) for index, verdict in enumerate(verdicts)))
-
-
 def test_the_majority_wins_and_malformed_answers_have_no_vote() -> None:
     chosen = select(TICKET, of("pass", "fail", "pass", None, None, None), 0.5)
     assert (chosen.verdict, chosen.label_match, chosen.vote_strength) == ("pass", True, 2 / 3)
@@ -67,27 +60,6 @@ def test_no_usable_answer_is_wrong_whatever_the_label() -> None:
 def test_a_ticket_set_aside_gives_its_reason() -> None:
     chosen = select(TICKET, answers(set_aside="prompt of 5000 tokens, limit 4096"), 0.8)
     assert (chosen.verdict, chosen.manual_review) == (None, "prompt of 5000 tokens, limit 4096")
-
-
-@given(any_answers(), st.randoms(use_true_random=False), st.floats(0, 1))
-def test_the_order_of_candidates_does_not_matter(given_answers: Answers, random: object, least: float) -> None:
-    shuffled = list(given_answers.candidates)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert select(TICKET, given_answers, least) == select(TICKET, answers(*shuffled), least)
-
-
-@given(any_answers(), st.floats(0, 1))
-def test_the_parts_of_a_selection_agree(given_answers: Answers, least: float) -> None:
-    chosen = select(TICKET, given_answers, least)
-    assert chosen.low_agreement == (chosen.vote_strength < least)
-    assert (chosen.verdict is None) == (chosen.selected_candidate is None) == (chosen.vote_strength == 0)
-    if chosen.selected_candidate is None:
-        assert chosen.manual_review
-        return
-    winner = given_answers.candidates[chosen.selected_candidate]
-    assert (winner.verdict, winner.reason) == (chosen.verdict, chosen.reason)
-    assert chosen.vote_strength >= 0.5
-    assert bool(chosen.manual_review) == chosen.low_agreement
 
 
 # Among guidances

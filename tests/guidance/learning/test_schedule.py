@@ -155,12 +155,6 @@ def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int,
                     assert all(len(batch.tickets) == size for batch in rounds[:-1])
 
 
-def test_epochs_draw_orders_of_their_own() -> None:
-    first, second = (batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train")
-    assert first != second
-    assert sorted(first) == sorted(second)
-
-
 @given(tickets(min_size=1), SIZES, st.integers(1, 9))
 def test_a_draw_of_train_tickets_leaves_val_and_test_whole(world: list[Ticket], size: int, drawn: int) -> None:
     config = replace(CONFIG, runner=RunnerConfig(epochs=2, tickets_per_epoch=drawn))
@@ -241,3 +235,9 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
     assert world.verdicts.judged <= expected.judged
+
+
+def test_epochs_draw_orders_of_their_own() -> None:
+    first, second = (batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train")
+    assert first != second
+    assert sorted(first) == sorted(second)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.state import MissionState, Spent, State, Tally, mission_from_plain, mission_to_plain
 from stageb.guidance.rules.prompts import Case
-from stageb.guidance.words.costs import EQUAL, measure_interval, measure_ratio
+from stageb.guidance.words.costs import EQUAL, measure_ratio
 from stageb.guidance.words.types import (
     Answers,
     Budget,
@@ -160,27 +160,6 @@ def test_accuracy_of_a_sample_is_known_as_well_as_its_tickets_tell() -> None:
 
 def test_a_share_of_nothing_is_none() -> None:
     assert (measure_ratio(0, 0), measure_ratio(0, 3), measure_ratio(1, 3), measure_ratio(3, 3)) == (None, 0.0, 0.333333, 1.0)
-
-
-def test_the_interval_is_wilsons() -> None:
-    """Against values worked out elsewhere: Newcombe, Statistics in Medicine 17 (1998), table I, method 3."""
-    for (part, whole), known in {
-        (81, 263): (0.2553, 0.3662),
-        (15, 148): (0.0624, 0.1605),
-        (1, 29): (0.0061, 0.1718),
-    }.items():
-        assert measure_interval(part, whole) == pytest.approx(known, abs=5e-5)
-    assert measure_interval(0, 20) == pytest.approx([0, 0.1611], abs=5e-5)
-    assert measure_interval(0, 0) is None
-
-
-@given(st.integers(1, 5000), st.data())
-def test_an_interval_holds_the_share_and_is_its_own_mirror_image(whole: int, data: st.DataObject) -> None:
-    part = data.draw(st.integers(0, whole))
-    low, high = measure_interval(part, whole) or (1.0, 0.0)
-    assert 0 <= low <= part / whole + 1e-6
-    assert part / whole - 1e-6 <= high <= 1
-    assert measure_interval(whole - part, whole) == pytest.approx([1 - high, 1 - low], abs=2e-6)
 
 
 @given(SPENT, SPENT)

@@ -75,15 +75,6 @@ def test_a_look_after_every_few_tickets_proves_what_is_not_so_as_rarely_as_its_l
     assert proven <= runs * (level + 3 * (level * (1 - level) / runs) ** 0.5)
 
 
-@given(GAINS, st.data())
-def test_the_order_of_tickets_and_the_cuts_between_them_make_no_difference(gains: list[float], data: st.DataObject) -> None:
-    other, cut = data.draw(st.permutations(gains)), data.draw(st.integers(0, len(gains)))
-    whole = Wealth().plus(gains)
-    parts = Wealth().plus(other[:cut]).plus(other[cut:])
-    assert parts.logs == pytest.approx(whole.logs)
-    assert parts.log == pytest.approx(whole.log)
-
-
 @given(GAINS, GAIN, GAIN)
 def test_a_larger_gain_is_more_evidence(gains: list[float], one: float, other: float) -> None:
     less, more = sorted((one, other))

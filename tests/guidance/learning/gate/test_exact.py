@@ -193,11 +193,6 @@ def test_what_proves_as_it_stands_is_promising_and_more_lost_is_less_so(
     assert not is_promising(0.0, lost, groups, level)
 
 
-def test_a_pool_in_which_all_groups_won_would_prove_nothing_promises_nothing() -> None:
-    assert is_promising(1.0, 0.0, 8, 0.00625)
-    assert not is_promising(1.0, 0.0, 7, 0.00625)
-
-
 def test_a_proof_may_use_all_of_its_level() -> None:
     """Two fair coins fall well with a chance of a quarter."""
     assert ExactTest(0.25, 2).plus([[1.0], [1.0]]).accepts

@@ -152,12 +152,6 @@ def test_the_better_half_goes_on_with_the_one_of_most_gain(scores: list[Score], 
     assert all(each <= min(careful[:-1], default=float("inf")) for each in dropped)
 
 
-def test_ties_keep_their_order_and_the_hopeless_go_however_few_are_left() -> None:
-    scores = [scored(10, won, lost) for won, lost in [(3, 0), (9, 1), (0, 0), (9, 1), (2, 5)]]
-    assert select_survivors(scores, {WRONG: 100, RIGHT: 100}) == [1, 3, 0]
-    assert select_survivors(scores[2:3], {WRONG: 100, RIGHT: 100}) == []
-
-
 @given(st.lists(SCORES, max_size=12), st.integers(0, 200), st.integers(0, 200))
 def test_at_first_free_places_go_to_those_that_one_ticket_more_would_make_hopeful(
     scores: list[Score], wrong: int, right: int
@@ -201,10 +195,6 @@ def test_an_edit_that_happens_to_win_nothing_at_first_may_still_win_the_race() -
     assert run(kinds, [slow, [0.0] * len(kinds)]).ranked == (0,)
 
 
-def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
-    assert select_survivors([*[scored(32, 4.0, 0.0)] * 4, scored(32, 20.0, 10.0)], {WRONG: 50, RIGHT: 50}) == [0, 1, 2, 4]
-
-
 # The race
 
 
@@ -239,10 +229,6 @@ def test_what_a_race_costs_is_bounded(made: tuple[list[TicketKind], list[list[fl
     for chunk in cut_chunks(kinds, size)[:LAPS]:
         assert sum(count > begun for count in seen) <= most
         most, begun = max(FEWEST, -(-most // 2)), begun + len(chunk)
-
-
-def test_without_a_ticket_nobody_is_ranked() -> None:
-    assert run([], [[], []]) == Race((Score(), Score()), (), None, ())
 
 
 def test_losers_are_dropped_early() -> None:
