@@ -52,7 +52,12 @@ def demonstrations(rules: tuple[Rule, ...]) -> st.SearchStrategy[Demonstration]:
         lambda texts: tuple((f"image_{n}", t) for n, t in enumerate(texts, 1))
     )
     return st.builds(
-        lambda source, images, verdict, rule: Demonstration(source, images, verdict, *rule), LINE, images, VERDICT, decides
+        lambda source, images, verdict, rule, points: Demonstration(source, images, verdict, rule[0], rule[1], points),
+        LINE,
+        images,
+        VERDICT,
+        decides,
+        st.just("") | LINE,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -347,7 +347,7 @@ def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """A share below 0 would give a run more to spend than ``gate.alpha``."""
     spent = body.get("spent", asdict(NOTHING))
     remedy = f'write {{"edits": [{", ".join(["0"] * FOLDS)}]}} with what was spent, 0 to 1 each'
-    if not isinstance(spent, dict) or set(spent) != {"edits"} or not isinstance(spent["edits"], list | tuple):
+    if not isinstance(spent, dict) or not isinstance(spent.get("edits"), list | tuple):  # older files have more
         return [(("spent",), "spent: not an object of edits", remedy)]
     shares = spent["edits"]
     if len(shares) != FOLDS or not all(type(each) in (int, float) and 0 <= each <= 1 for each in shares):
@@ -380,11 +380,11 @@ def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 
 def _is_demonstration(each: Any, labels: Sequence[Verdict]) -> bool:
-    names = {field.name for field in fields(Demonstration)}
-    if not isinstance(each, dict) or set(each) != names or each["verdict"] not in labels:
+    names = {field.name: field.default for field in fields(Demonstration)}
+    needed = {name for name, default in names.items() if default is MISSING}
+    if not isinstance(each, dict) or not needed <= set(each) <= set(names) or each["verdict"] not in labels:
         return False
-    summaries = each["per_image"]
-    texts = [each[name] for name in ("source", "rule", "text")]
+    summaries, texts = each["per_image"], [text for name, text in each.items() if name != "per_image"]
     return isinstance(summaries, dict) and all(isinstance(text, str) for text in (*texts, *summaries.values()))
 
 

@@ -204,7 +204,7 @@ def _make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | Non
         met = sorted((part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0]))
         said = [*_write_scored(Points(0, tuple(met[:MOST_TOLD])), grammar)]
         if others := [points for points, _ in met[MOST_TOLD:]]:
-            said.append(f"{sum(others)} for {len(others)} more")
+            said.append(grammar.others.format(total=sum(others), count=len(others)))
         total = sum(points for points, _ in met)
         return f"{total} point{'s' * (total != 1)}, {verdict} from {card.least} on", grammar.part.join(said)
 
@@ -336,12 +336,7 @@ def demonstrate(
     kept = [*guidance.shown]
     shown = {each.source for each in kept}
     ordered = sorted((case for case in cases if case.ticket.key not in shown), key=lambda case: case.right)
-    found = {
-        case.ticket.key: replace(
-            Demonstration(case.ticket.key, case.ticket.per_image, case.ticket.label), rule=key, text=text
-        )
-        for case, key, text in _find_deciding(guidance, ordered, vocabulary, words)
-    }
+    found = {each.source: each for each in _find_decided(guidance, ordered, vocabulary, words)}
     rules = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY and not rule.is_background]
     counts = Counter(each.rule for each in kept)
     each_rule = -(-BY_RULES // max(1, len(rules)))
@@ -366,18 +361,21 @@ def demonstrate(
     return replace(guidance, demonstrations=tuple(_alternate(chosen, guidance.labels)))
 
 
-def _find_deciding(
+def _find_decided(
     guidance: Guidance, cases: Sequence[Case], vocabulary: Vocabulary, words: Words
-) -> Iterator[tuple[Case, str, str]]:
-    """The cases of which the rules as code say the label, each with the rule that does; where no rule can be read, all."""
+) -> Iterator[Demonstration]:
+    """Those of the cases of which the rules as code say the label, each with the rule that does; where no rule can be read,
+    all. Of a rule with points each tells what it has some for: the whole rule again would leave no room for others."""
     texts = {rule.key: rule.text for rule in guidance.rules}
     rules = read_rules(guidance, vocabulary, words)
-    judge = rules.compile()
+    judge, cards = rules.compile(), {rule.key: count for rule in rules.each if (count := _make_counter(rule))}
     for case in cases:
-        ruling = judge(reading(case.ticket))
-        if not rules.each or ruling.verdict == case.ticket.label:
+        ticket, read = case.ticket, reading(case.ticket)
+        ruling = judge(read)
+        if not rules.each or ruling.verdict == ticket.label:
             key = ruling.rule if ruling.verdict else ""
-            yield case, key, texts.get(key, "")
+            points = cards[key](read)[1] if key in cards else ""
+            yield Demonstration(ticket.key, ticket.per_image, ticket.label, key, texts.get(key, ""), points)
 
 
 def _alternate(some: Sequence[Demonstration], labels: Sequence[Verdict]) -> list[Demonstration]:

@@ -235,7 +235,8 @@ def demonstration_text(demonstration: Demonstration, words: Words) -> str:
     if key == HEADLINE_KEY:
         reason = instruct.none_holds.format(key=key)
     else:
-        reason = instruct.holds.format(text=demonstration.text.rstrip(".。"), key=key) if key else instruct.by_label
+        said = demonstration.points or demonstration.text.rstrip(".。")
+        reason = instruct.holds.format(text=said, key=key) if key else instruct.by_label
     summaries = "\n".join(f"{name}: {summary}" for name, summary in demonstration.per_image)
     return f"{instruct.ticket}\n{summaries}\n{answer_text(demonstration.verdict, reason, words)}"
 

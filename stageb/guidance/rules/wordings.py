@@ -251,6 +251,7 @@ class Grammar:
     points: str  # before the conditions that have some, with {least}
     scored: str  # between points and their condition
     each_word: tuple[str, str]  # between points and words of which each has them, and behind these
+    others: str  # behind what a ticket has most points for, with {total} and {count}
 
 
 ENGLISH = Grammar(
@@ -288,6 +289,7 @@ ENGLISH = Grammar(
     points="it has {least} points or more: ",
     scored=" if ",
     each_word=(" for each of ", " that a summary mentions"),
+    others="{total} for {count} more",
 )
 CHINESE = Grammar(
     if_=("：若", "："),
@@ -317,4 +319,5 @@ CHINESE = Grammar(
     points="总分至少{least}：",
     scored="分若",
     each_word=("分，每提到以下一项：", ""),
+    others="其余{count}项共{total}分",
 )

@@ -183,6 +183,7 @@ class Demonstration:
     verdict: Verdict  # its label
     rule: str = ""  # the key of the rule that decides it, G0 where none holds; empty: nothing but the label is told
     text: str = ""  # of that rule when the ticket was chosen: shown only while the guidance has it
+    points: str = ""  # what the ticket has points for, where the rule gives some: told in the place of its text
 
 
 @dataclass(frozen=True, slots=True)

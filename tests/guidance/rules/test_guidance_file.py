@@ -164,7 +164,7 @@ def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
         {"edits": [0, 0, True]},
         {"edits": [0, 0, 1.01]},
         {"edits": [0, 0, "0"]},
-        {"edits": [0, 0, 0], "more": 1},
+        {"removals": 0},
     ],
 )
 def test_what_was_spent_cannot_be_written_so_that_more_is_left(tmp_path: Path, spent: object) -> None:
@@ -191,9 +191,9 @@ def test_a_step_back_does_not_give_back_what_was_spent(tmp_path: Path) -> None:
     assert read_guidance(path)["m"].spent == SPENT.plus(SPENT)
 
 
-def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them(tmp_path: Path) -> None:
+def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them_and_what_older_files_had(tmp_path: Path) -> None:
     file = tmp_path / "guidance.json"
-    spent = {"edits": [0, 1, 0]}
+    spent = {"edits": [0, 1, 0], "removals": 0.002, "margin": 0}
     file.write_text(json.dumps({"valves": {"experiences": {"G0": "A ticket passes."}, "spent": spent}}))
     more = Budget((0.25, 0.0, 0.0))
     assert load_seed(file)["valves"].spent.plus(more) == Budget((0.25, 1.0, 0.0))

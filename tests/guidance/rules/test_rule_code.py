@@ -10,7 +10,7 @@ import pytest
 from stageb.engines.config import ModelConfig
 from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import BY_LABEL, demonstrate, find_touched, make_explainer, read_rules
-from stageb.guidance.rules.prompts import WORDS, Case, name_labels, rollout_prompt, words_of
+from stageb.guidance.rules.prompts import WORDS, Case, demonstration_text, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
@@ -136,6 +136,18 @@ VOCABULARY = Vocabulary.of(each.ticket for each in CASES)
 def shown(rules: tuple[Rule, ...], cases: list[Case] = CASES, room: int = 1000, before: Guidance | None = None) -> Guidance:
     guidance = replace(before, rules=rules) if before else Guidance("m", 1, rules, 9)
     return demonstrate(guidance, cases, VOCABULARY, INSTRUCT, lambda text: len(text.split()), room)
+
+
+def test_a_card_is_shown_by_what_a_ticket_has_points_for_so_that_the_room_holds_some() -> None:
+    others = "1 if a summary mentions oil; " * 40
+    text = f"Fail if it has 2 points or more: 2 if a summary mentions leak; {others}2 if a summary mentions crack."
+    card = Rule("G1", text)
+    found = shown((HEADLINE, card), room=120).demonstrations
+    texts = [demonstration_text(each, INSTRUCT) for each in found if each.rule == "G1"]
+    assert len(texts) == 3 and all(text.endswith(" (G1)") and "oil" not in text for text in texts)
+    assert "2 if a summary mentions crack (G1)" in "".join(texts)
+    changed = (HEADLINE, replace(card, text=card.text.replace("2 points", "1 points")))
+    assert not [each for each in replace(shown((HEADLINE, card), room=120), rules=changed).shown if each.rule == "G1"]
 
 
 def test_each_rule_shows_a_ticket_that_it_judges_rightly_the_wrong_ones_first() -> None:
