@@ -103,11 +103,6 @@ class Random(StatelessController):
     So it is as good as a policy that has not learnt. Were operations as likely as each other, most seeds would be culled.
     """
 
-    def __init__(self, rules: Rules, log_odds: Sequence[float] = FIRST) -> None:
-        """``log_odds`` of the operations."""
-        super().__init__(rules)
-        self.log_odds = log_odds
-
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """Positions 0, 1 and 2 of the stream."""
 
@@ -115,7 +110,7 @@ class Random(StatelessController):
             return int(seeds.uniform(key, position) * number)
 
         ops = [op for op in Op if op is Op.WAIT or _slots(legal, op)]
-        odds = list(accumulate(math.exp(self.log_odds[op]) for op in ops))
+        odds = list(accumulate(math.exp(FIRST[op]) for op in ops))
         op = ops[bisect_right(odds, seeds.uniform(key, 0) * odds[-1])]
         if op is Op.WAIT:
             return WAIT

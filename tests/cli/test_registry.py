@@ -112,12 +112,7 @@ def test_an_unknown_loop_of_a_file_is_named_with_its_line(
     names = "guidance, ppo, growth, two_channel, counting"
     told = f"config: loop: '{value}': there is no such loop; choose from: {names} (c.yaml:2)\n"
     assert wrong(capsys, "--config", "c.yaml") == told
-
-
-def test_an_unknown_loop_of_an_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    names = "guidance, ppo, growth, two_channel, counting"
-    told = f"config: loop: 'cuonting': there is no such loop; choose from: {names} (command line)\n"
-    assert wrong(capsys, "--loop=cuonting", "--help") == told
+    assert wrong(capsys, "--loop=cuonting", "--help") == told.replace(value, "cuonting").replace("c.yaml:2", "command line")
     assert "--loop" in wrong(capsys, "--loop")
 
 

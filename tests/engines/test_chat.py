@@ -24,6 +24,10 @@ TYPED = (
     "{% for m in messages %}{% for part in m['content'] %}{% if part['type'] == 'text' %}({{ part['text'] }})"
     "{% endif %}{% endfor %}{% endfor %}"
 )
+SPACES = (
+    "<|endoftext|>{% set system = messages[0]['content'] %}"
+    "{% for m in messages[1:] %}[INST] {{ system }}\n {{ m['content'] | trim }} [/INST]{% endfor %}"
+)
 THINKS = tiny_models.CHATML + "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{{ strftime_now('%d %B %Y') }}"
 
 
@@ -57,31 +61,19 @@ def test_tickets_of_one_guidance_share_their_ids() -> None:
     assert tokenizer.decode(list(shared.pop())).endswith("<|im_start|>user\n")
 
 
-def test_without_a_template() -> None:
-    assert rendered(None, Prompt("the rules", "the ticket")) == "the rules\n\nthe ticket\n\n"
-    assert rendered(None, Prompt("", "the ticket")) == "the ticket\n\n"
-
-
-def test_a_template_that_refuses_the_system_role_gets_it_in_the_user_turn() -> None:
-    expected = "<|im_start|>user\nthe rules\n\n the ticket<|im_end|>\n"
-    assert rendered(REFUSES_SYSTEM, Prompt("the rules", " the ticket ")) == expected
-
-
-def test_a_template_that_trims_and_spaces() -> None:
-    expected = "<|endoftext|>[INST] the rules\n the ticket [/INST]"
-    template = (
-        "<|endoftext|>{% set system = messages[0]['content'] %}"
-        "{% for m in messages[1:] %}[INST] {{ system }}\n {{ m['content'] | trim }} [/INST]{% endfor %}"
-    )
-    assert rendered(template, Prompt("the rules", " the ticket\n")) == expected
-
-
-def test_a_template_that_drops_the_system_role() -> None:
-    assert rendered(DROPS_SYSTEM, Prompt("the rules", " the ticket ")) == "[the rules\n\n the ticket ]"
-
-
-def test_a_template_of_typed_parts() -> None:
-    assert rendered(TYPED, Prompt("the rules", "the ticket")) == "(the rules)(the ticket)"
+@pytest.mark.parametrize(
+    ("template", "system", "user", "expected"),
+    [
+        (None, "the rules", "the ticket", "the rules\n\nthe ticket\n\n"),
+        (None, "", "the ticket", "the ticket\n\n"),
+        (REFUSES_SYSTEM, "the rules", " the ticket ", "<|im_start|>user\nthe rules\n\n the ticket<|im_end|>\n"),
+        (DROPS_SYSTEM, "the rules", " the ticket ", "[the rules\n\n the ticket ]"),
+        (SPACES, "the rules", " the ticket\n", "<|endoftext|>[INST] the rules\n the ticket [/INST]"),
+        (TYPED, "the rules", "the ticket", "(the rules)(the ticket)"),
+    ],
+)
+def test_templates_of_every_form_say_both_texts(template: str | None, system: str, user: str, expected: str) -> None:
+    assert rendered(template, Prompt(system, user)) == expected
 
 
 def test_a_template_that_takes_no_form() -> None:

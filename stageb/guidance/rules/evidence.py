@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, islice
 from math import inf, lgamma, log
-from operator import and_
+from operator import and_, or_
 
 from stageb.guidance.rules.forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
-from stageb.guidance.rules.reading import find_words, fold_text
+from stageb.guidance.rules.reading import find_words, fold_text, split_words
 from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
@@ -104,16 +104,17 @@ def find_evidence(
 
 
 def find_named(masks: Mapping[Condition, int], reasons: Sequence[str]) -> frozenset[Condition]:
-    """The conditions that reasons of people name, by all words of their value or of their field's name, and comparisons by
-    both names: for ``FEWEST`` of the tickets, at least, for which they hold."""
+    """The conditions that reasons of people name, by all words of their value or of their field's name, with any ending, and
+    comparisons by both names: for ``FEWEST`` of the tickets, at least, for which they hold."""
     said: dict[str, int] = {}
     for place, reason in enumerate(reasons):
         for word in find_words(fold_text(reason)):
             said[word] = said.get(word, 0) | 1 << place
 
     def named_for(text: str) -> int:
-        words = find_words(fold_text(text))
-        return reduce(and_, (said.get(word, 0) for word in words)) if words else 0
+        words = [forms for forms in split_words(text) if len(forms[0] if forms else "") > 1]
+        words = words or [(word,) for word in find_words(text)]  # of a script without spaces
+        return reduce(and_, (reduce(or_, (said.get(form, 0) for form in forms)) for forms in words)) if words else 0
 
     def count(condition: Condition, mask: int) -> int:
         name, value = named_for(condition.name), named_for(condition.value)

@@ -13,8 +13,9 @@ from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.commands.fit.inputs import read_inputs
 from stageb.guidance.judging import follower
-from stageb.guidance.rules.evidence import find_evidence
+from stageb.guidance.rules.evidence import find_evidence, find_named
 from stageb.guidance.rules.fields import read_images
+from stageb.guidance.rules.forms import Condition
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Ticket
@@ -68,6 +69,14 @@ def test_evidence_of_few_tickets_prefers_what_reasons_name() -> None:
     assert first("") == "seal"
     assert first("the belt is old") == "belt"
     assert first("the seal") == "seal"
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"), [("leaking", "It leaks."), ("leak", "leaking"), ("bay B", "in Bays"), ("漏水", "阀门漏水了")]
+)
+def test_reasons_name_a_word_with_any_ending(word: str, reason: str) -> None:
+    named, other = Condition("mentions", "", word), Condition("mentions", "", "noisy")
+    assert find_named({named: 0b11, other: 0b11}, [reason, reason]) == {named}
 
 
 def test_reasons_of_val_and_test_are_dropped_as_they_are_read(tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ def test_peers_hand_the_network_the_boards_that_the_loop_does() -> None:
 
 # Rows of the real command
 
-
 SMALL = {"envs": 4, "rollout_steps": 4, "global_batch": 8}
 
 
@@ -61,11 +60,3 @@ def test_rows_of_the_real_command_are_told_and_kept(tmp_path: Path, capsys: pyte
     assert row == {"part": "ranks", "devices": 1, "games a rank": 4, "of linear": 1.0}
     shown = f"devices 1, games a rank 4, steps_per_s {speeds[1]:.4g}, lowest {speeds[0]:.4g}, highest {speeds[2]:.4g}"
     assert capsys.readouterr().out == f"{shown}, of linear 1\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"), [(["--set", "seed"], "--set"), (["--set", "runner.envs=4", "--devices", "0,1"], "--devices")]
-)
-def test_what_cannot_be_measured_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["snake", "ranks", "--config", "configs/snake/5x5.yaml", *words]) == 2
-    assert told in capsys.readouterr().err
