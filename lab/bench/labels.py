@@ -16,7 +16,7 @@ from stageb.guidance.learning.at_once import learn_at_once
 from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import Tools
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import WORDS

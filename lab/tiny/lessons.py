@@ -24,7 +24,7 @@ from lab.tiny.stage import Stage, edited
 from lab.tiny.teacher import Option, options
 from lab.tiny.worlds import World, draw_world
 from stageb.guidance.learning.reflect import choose_cases, of_kind
-from stageb.guidance.rules import forms as read
+from stageb.guidance.rules import evidence_forms as read
 from stageb.guidance.rules.evidence import NOTHING, Evidence, find_evidence
 from stageb.guidance.rules.prompts import (
     WORDS,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from stageb import engines
-from stageb.engines import is_local
 from stageb.engines.config import ModelConfig, find_checkpoint
 from stageb.engines.protocol import Prompt, Served
+from stageb.engines.registry import is_local
 from stageb.errors import StagebError
 from stageb.tiny import CHECKPOINT, NAME
 

@@ -26,8 +26,8 @@ from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
 from stageb.guidance.rules import rules_file
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import CompiledRule, PointsReached, make_judge, unreadable

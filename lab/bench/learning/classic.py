@@ -1,10 +1,10 @@
 """What train labels have to give without a language model: a tree, a rule list, and two models that nobody can read.
 
 The tree is scikit-learn's, of depth 5, on ``name: value`` pairs, numbers and words. The rule list is RIPPER (Cohen, Fast
-Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``forms.py``): rules for the rarer label
-are grown on two thirds of the tickets by FOIL's information gain, pruned on the others, added while the description length
-stays within 64 bits of the shortest; then each is grown anew and revised twice, and the shortest of the three is kept.
-Tickets are sets of bits: one integer says which of them meet a condition.
+Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``rules/evidence_forms.py``): rules for the
+rarer label are grown on two thirds of the tickets by FOIL's information gain, pruned on the others, added while the
+description length stays within 64 bits of the shortest; then each is grown anew and revised twice, and the shortest of the
+three is kept. Tickets are sets of bits: one integer says which of them meet a condition.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import inf, lgamma, log, log2
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.commands.use.black_box import CLASSIFIERS, Classifier
-from stageb.guidance.rules.forms import Condition, find_conditions, reading
+from stageb.guidance.rules.evidence_forms import Condition, find_conditions, reading
 from stageb.guidance.rules.prompts import clue_text
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.words.costs import EQUAL

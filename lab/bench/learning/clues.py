@@ -1,7 +1,7 @@
 """Conditions and single tickets: whether one holds for a ticket, and what a written one says.
 
-The loop counts conditions over many tickets at once (``forms.py``) and never needs to ask about one; a rule list does,
-and so does what makes rules of the evidence in a prompt.
+The loop counts conditions over many tickets at once (``evidence_forms.py``) and never needs to ask about one; a rule list
+does, and so does what makes rules of the evidence in a prompt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lab.bench.learning.method import ENGLISH
-from stageb.guidance.rules.forms import Condition, Kind
+from stageb.guidance.rules.evidence_forms import Condition, Kind
 from stageb.guidance.rules.reading import Reading, parse_number
 
 _KINDS: Sequence[Kind] = ("mentions", "above", "below", "equals", "differs", "among", "is")  # the first that fits

@@ -25,7 +25,7 @@ from lab.bench.learning.method import ENGLISH, CodeFirst, Learnt, Point, Task
 from lab.bench.learning.proposer import Counting, parse_rules, propose
 from stageb.guidance.judging import rollout
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.forms import Forms
+from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import Case, rule_lines
 from stageb.guidance.words.config import DecodeConfig, SamplerConfig
 from stageb.guidance.words.types import Answers, Ticket

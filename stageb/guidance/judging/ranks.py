@@ -21,7 +21,7 @@ from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, can_write_reasons
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import CodedRule, CodedRules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule

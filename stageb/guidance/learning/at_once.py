@@ -50,7 +50,7 @@ from stageb.guidance.learning.whole import (
 )
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
-from stageb.guidance.rules.forms import Forms, reading
+from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case

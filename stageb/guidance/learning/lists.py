@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, Term, hold_any, hold_together, pack
-from stageb.guidance.rules.forms import Condition
+from stageb.guidance.rules.evidence_forms import Condition
 
 BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line

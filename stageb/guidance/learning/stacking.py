@@ -20,7 +20,7 @@ from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.calibration import centre, find_scores, find_spread, fit_calibration, measure_calibration_error
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict

@@ -22,7 +22,7 @@ from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, r
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.edits import apply, named
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import check_proposal, demonstrate, find_touched
 from stageb.guidance.rules.prompts import Case, Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary

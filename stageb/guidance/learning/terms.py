@@ -20,7 +20,7 @@ from operator import and_, or_
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.rules.forms import Condition, Forms, find_conditions
+from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions
 from stageb.guidance.rules.reading import OPERATORS, Reading
 
 FEWEST = 2  # tickets that a term must hold for

@@ -31,8 +31,8 @@ from stageb.guidance.learning.scorecards import (
     judge_compared,
 )
 from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any, hold_together
+from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.expression import All, Expression, Points, join_words, negate
-from stageb.guidance.rules.forms import Condition
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Words, clue_text

@@ -1,9 +1,8 @@
 """What sets the errors of one kind apart, counted over all tickets that a reflection may see.
 
 A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and no model counts well. So
-the counting is done here: for every condition that tickets suggest (``forms.py``, where a form is added), and every two or
-three of them together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not
-break.
+the counting is done here: for every condition that tickets suggest (``evidence_forms.py``), and every two or three of them
+together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not break.
 
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
 than ``PURE`` (at unequal prices, than what makes a rule worth its price), and than it is by chance? With ``a`` wrong among
@@ -23,7 +22,7 @@ from itertools import combinations, islice
 from math import inf, lgamma, log
 from operator import and_, or_
 
-from stageb.guidance.rules.forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
+from stageb.guidance.rules.evidence_forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
 from stageb.guidance.rules.reading import find_words, fold_text, split_words
 from stageb.guidance.words.types import Ticket
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import (
     All,
     Arithmetic,
@@ -21,7 +22,6 @@ from stageb.guidance.rules.expression import (
     compile_expression,
     is_word,
 )
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels, spell

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.reading import (
     ANY,
     LEAST_STEM,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stageb.guidance.rules.forms import Kind
+from stageb.guidance.rules.evidence_forms import Kind
 from stageb.guidance.words.types import Verdict
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, fail_by, grow_cards
 from stageb.guidance.learning.terms import Line, Term, find_counts, find_terms, hold_any, hold_together
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole, write_whole
-from stageb.guidance.rules.forms import Condition, Forms
+from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.reading import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary

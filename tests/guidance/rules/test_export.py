@@ -15,10 +15,10 @@ from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission, write_json, write_python
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.fields import read_ticket
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS

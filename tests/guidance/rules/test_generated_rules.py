@@ -20,9 +20,9 @@ from guidance.rules.made_rules import (
     tickets_of,
 )
 
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence, find_evidence
-from stageb.guidance.rules.forms import Condition, Kind
+from stageb.guidance.rules.evidence_forms import Condition, Kind
 from stageb.guidance.rules.prompts import (
     WORDS,
     Case,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stageb.engines.config import ModelConfig
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import BY_LABEL, demonstrate, find_touched, make_explainer, read_rules
 from stageb.guidance.rules.prompts import WORDS, Case, demonstration_text, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary

@@ -18,8 +18,8 @@ from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
 from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_words, find_author, find_moves
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.reading import Reading

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.config import LoopConfig

@@ -11,8 +11,8 @@ from typing import Any
 from stageb.errors import InputError
 from stageb.guidance.commands.use.record import FEWEST, UNKNOWN, RuleRecord, explain_doubt, name_doubtful, name_unknown
 from stageb.guidance.judging.answers import find_cited_rule
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import atoms
-from stageb.guidance.rules.forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.predicates import Ruling

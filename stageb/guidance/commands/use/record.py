@@ -18,7 +18,7 @@ from stageb.errors import write_option
 from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.judging.answers import find_cited_rule
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import OutOfReach

@@ -11,7 +11,7 @@ from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.learning.gate.judge import digest
-from stageb.guidance.rules.forms import reading
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.judge import CodedRules, make_explainer, read_rules
 from stageb.guidance.rules.predicates import Ruling

@@ -1,0 +1,64 @@
+"""The engines that ``model.engine`` may name.
+
+An engine is a function of its model config that returns an ``Engine``; the module that holds it is imported when it is
+asked for, so that naming an engine costs nothing. To add one, write ``build`` and enter it below: it can be chosen,
+and ``stageb doctor`` tells of it. Users name theirs in full:
+``model.engine: my_package.my_module:build``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stageb.engines.protocol import Engine
+from stageb.errors import ConfigError
+from stageb.settings import function_named
+
+if TYPE_CHECKING:
+    from stageb.engines.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """What is known of an engine by its name."""
+
+    build: str  # package.module:function
+    is_local: bool  # loads a checkpoint into this process; others load and send nothing until they are asked
+    summary: str
+
+
+ENGINES: dict[str, EngineEntry] = {
+    "transformers": EngineEntry(
+        "stageb.engines.native.transformers:build",
+        is_local=True,
+        summary="loads checkpoints; the default, with the model that ships in the package",
+    ),
+    "openai": EngineEntry(
+        "stageb.engines.remote.openai:build",
+        is_local=False,
+        summary="asks a server, such as vLLM's: set model.base_url and model.model_name_or_path",
+    ),
+    "scripted": EngineEntry(
+        "stageb.engines.scripted:build", is_local=False, summary="follows simple rules to the letter, to try things out"
+    ),
+}
+
+
+def is_local(name: str) -> bool:
+    """Whether the engine of that ``name`` is one that loads a checkpoint into this process."""
+    return name in ENGINES and ENGINES[name].is_local
+
+
+def build(model: ModelConfig, device: str) -> Engine:
+    """The engine that ``model.engine`` names, on ``device`` (a torch device string).
+
+    Raises ``ConfigError`` for a name that is none, ``EngineError`` where the model cannot be loaded.
+    """
+    entry = ENGINES.get(model.engine)
+    if entry is None and ":" not in model.engine:
+        remedy = f"choose one of {', '.join(sorted(ENGINES))}, or name one of your own: package.module:function"
+        raise ConfigError("model.engine", model.engine, remedy)
+    function = function_named("model.engine", entry.build if entry else model.engine)
+    engine: Engine = function(model, device)
+    return engine
