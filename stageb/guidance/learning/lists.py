@@ -47,7 +47,7 @@ FULL = Demands()
 
 def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES, demands: Demands = FULL) -> list[Line]:
     """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
-    first. Of the tickets of a line, a share above ``least`` is wanted."""
+    first. Of the tickets that they hold, a share above ``least`` is wanted."""
     live = [
         (term, mask)
         for term, mask in masks.items()
