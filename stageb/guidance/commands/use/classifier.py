@@ -6,7 +6,7 @@ import csv
 import io
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any
 from warnings import warn
@@ -16,11 +16,12 @@ import numpy as np
 from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.new import FAILS, PASSES
-from stageb.guidance.commands.use.source import code_rules, find_tickets
+from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.rules.fields import read_ticket
-from stageb.guidance.rules.judge import make_explainer
+from stageb.guidance.rules.judge import make_explainer, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.texts import labels_fault
 
@@ -94,8 +95,9 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         verdicts = [self._labels[each] for each in classes.tolist()]
         with tempfile.TemporaryDirectory() as folder:
             self._learn(rows, verdicts, self.folder or folder)
-        judged = [(judged, judged.verdict == verdict) for judged, verdict in zip(self._judge(rows), verdicts, strict=True)]
-        self._decided, self._right = Counter(each for each, _ in judged), Counter(each for each, right in judged if right)
+        rulings = self._judge(map(read_ticket, rows))
+        rightly = (each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict)
+        self._decided, self._right = Counter(rulings), Counter(rightly)
         self._prior = np.array([np.mean(classes == each) for each in self.classes_])
         return self
 
@@ -111,11 +113,11 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def explain(self, X: Any) -> Any:  # noqa: N803
         """The class of each row, and key and text of the rule that gives it, in the kind of ``X``."""
-        rows = self._read_new(X)
+        readings = self._read_new(X)
         explain, made = make_explainer(self._coded), []
-        for row, ruling in zip(rows, self._judge(rows), strict=True):
+        for reading, ruling in zip(readings, self._judge(readings), strict=True):
             found = self.classes_.tolist()[self._weigh(ruling).argmax()]
-            made.append({"class": found, "rule": ruling.rule, "text": explain(ruling, read_ticket(row))})
+            made.append({"class": found, "rule": ruling.rule, "text": explain(ruling, reading)})
         return in_kind(made, X)
 
     def __sklearn_tags__(self) -> Any:
@@ -139,15 +141,15 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         text, _ = write_table(rows)
         return list(csv.DictReader(io.StringIO(text, newline="")))
 
-    def _read_new(self, rows: Any) -> list[dict[str, str]]:
-        """Rows to judge."""
+    def _read_new(self, rows: Any) -> list[Reading]:
+        """Rows to judge, as rules see them."""
         check_is_fitted(self)
-        read, strange = self._read(rows, reset=False), StrangeValues(self._kinds)
-        for row in read if self._kinds else ():
-            strange.add(read_ticket(row).pairs)
-        for said in strange.describe(len(read)):
+        readings, strange = [read_ticket(row) for row in self._read(rows, reset=False)], StrangeValues(self._kinds)
+        for reading in readings:
+            strange.add(reading.pairs)
+        for said in strange.describe(len(readings)):
             warn(said, stacklevel=3)
-        return read
+        return readings
 
     def _name_labels(self, classes: Any) -> dict[Any, str]:
         """The label of each class: pass and fail of two, their own names of more."""
@@ -194,18 +196,17 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             warn(SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})), stacklevel=3)
         tickets, _ = find_tickets(str(self.run_.folder), config.tickets, config.columns, "")
         words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
-        self._coded = code_rules(guidance, tickets, words)[MISSION]
+        self._coded = read_rules(self.guidance_, vocabulary, words)
         self._kinds = StrangeValues.beside(vocabulary, find_named_fields(self.guidance_, vocabulary, words)).kinds
         if self.folder is None:
             del self.run_
 
-    def _judge(self, rows: Sequence[Mapping[str, str]]) -> list[Ruling]:
-        judge = self._coded.compile()
-        return [judge(read_ticket(row)) for row in rows]
+    def _judge(self, readings: Iterable[Reading]) -> list[Ruling]:
+        return list(map(self._coded.compile(), readings))
 
-    def _rate(self, rows: Sequence[Mapping[str, str]]) -> Any:
+    def _rate(self, readings: Iterable[Reading]) -> Any:
         """How probable each class is, of each row."""
-        return np.array([self._weigh(ruling) for ruling in self._judge(rows)])
+        return np.array([self._weigh(ruling) for ruling in self._judge(readings)])
 
     def _weigh(self, ruling: Ruling) -> Any:
         """How probable each class is."""
