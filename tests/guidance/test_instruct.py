@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
-from stageb.guidance.judging.answers import parse_answer, sample_verdicts
+from stageb.guidance.judging.answers import apportion, parse_answer, sample_verdicts
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import requests
 from stageb.guidance.rules.evidence import find_evidence
@@ -150,6 +152,15 @@ def test_votes_are_drawn_evenly_and_by_the_calibrated_probability(samples: int, 
     asked = [Request(Prompt("s", "u"), Decode(temperature=1.0), tuple(range(samples)))]
     (drawn,) = sample_verdicts(asked, Weighing(-5.0), EN, [Calibration(1.0, 5.3)])  # a pass at 57 %
     assert sum(each.text == "Verdict: pass" for each in drawn) == passes
+
+
+@given(st.lists(st.integers(0, 100), min_size=2, max_size=6).filter(any), st.integers(1, 12))
+def test_verdicts_are_apportioned_to_labels_by_their_shares(weights: list[int], count: int) -> None:
+    shares, labels = [each / sum(weights) for each in weights], [f"label {place}" for place in range(len(weights))]
+    found = apportion(shares, count, labels)
+    assert len(found) == count and found == sorted(found)
+    assert all(abs(found.count(label) - share * count) < 1 for label, share in zip(labels, shares, strict=True))
+    assert shares[labels.index(apportion(shares, 1, labels)[0])] == max(shares)  # one alone is the most probable
 
 
 def test_what_verdicts_depend_on_names_demonstrations_and_calibration() -> None:

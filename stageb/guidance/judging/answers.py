@@ -311,16 +311,24 @@ def _draw_verdicts(
     ]
     *others, last = words.verdicts
 
-    def draw(place: int, key: int, count: int) -> float:
-        return (place + 0.5) / count if words.instruct else uniform(stream("verdict", key), 0)
-
-    def choose(drawn: float, shares: Sequence[float]) -> Verdict:
+    def choose(key: int, shares: Sequence[float]) -> Verdict:
+        drawn = uniform(stream("verdict", key), 0)
         return next((verdict for verdict, edge in zip(others, accumulate(shares), strict=False) if drawn < edge), last)
 
-    return [
-        [choose(draw(place, key, len(request.keys)), each) for place, key in enumerate(request.keys)]
-        for request, each in zip(requests, shares, strict=True)
-    ]
+    if words.instruct:
+        return [
+            apportion(each, len(request.keys), list(words.verdicts)) for request, each in zip(requests, shares, strict=True)
+        ]
+    return [[choose(key, each) for key in request.keys] for request, each in zip(requests, shares, strict=True)]
+
+
+def apportion(shares: Sequence[float], count: int, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """So many verdicts, in their order, of each as many as its share of them says, by the largest remainders (Hamilton's
+    method), of equal ones the last: one alone is the most probable."""
+    quotas = [share * count for share in shares]
+    left = count - sum(map(int, quotas))
+    further = sorted(range(len(quotas)), key=lambda place: (round(int(quotas[place]) - quotas[place], 9), -place))[:left]
+    return [verdict for place, verdict in enumerate(verdicts) for _ in range(int(quotas[place]) + (place in further))]
 
 
 def _begin_reason(request: Request, verdict: Verdict, words: Words) -> Request:
