@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 240
-LINES = {"stageb": 46_116, "stageb/guidance": 21_211}
+LINES = {"stageb": 46_163, "stageb/guidance": 21_258}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 

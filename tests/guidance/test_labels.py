@@ -30,7 +30,7 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
 from stageb.guidance.rules.judge import read_rules
-from stageb.guidance.rules.predicates import CompiledRule, PointsReached, make_judge, unreadable
+from stageb.guidance.rules.predicates import CompiledRule, PointsReached, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
@@ -194,6 +194,16 @@ def test_a_verdict_is_given_where_all_that_is_unknown_leaves_it_the_same(held: l
     assert judge(held) == (possible.pop() if len(possible) == 1 else None)
 
 
+def test_a_ruling_tells_how_far_points_reach_unless_a_rule_without_any_decides() -> None:
+    card = CompiledRule("G1", "", ("fail",), PointsReached(4, (6, lambda _: True)))
+    line = CompiledRule("G2", "", ("fail",), lambda _: True)
+    labels = ("pass", "fail")
+    assert make_judge([card], "G0", labels)(READING) == Ruling("fail", "G1", leads=(("fail", 2),))
+    below = CompiledRule("G1", "", ("fail",), PointsReached(9, (6, lambda _: True)))
+    assert make_judge([below], "G0", labels)(READING) == Ruling("pass", "G0", leads=(("fail", -3),))
+    assert make_judge([below, line], "G0", labels)(READING) == Ruling("fail", "G2")
+
+
 @given(st.lists(st.tuples(st.sampled_from(LABELS), st.integers(-3, 3)), min_size=1, max_size=6), st.booleans())
 def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
     above: list[tuple[str, int]], has_unread: bool
@@ -208,9 +218,11 @@ def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
     most = max(points for _, points in above)
     first = next(n for n, (_, points) in enumerate(above) if points == most)
     if has_unread:
-        assert found == (None, "", ("G9",))
+        assert found == Ruling(None, "", ("G9",))
     else:
         assert found[:2] == ((above[first][0], f"G{first + 1}") if most >= 0 else ("d", "G8"))
+        leads = {label: max(points for each, points in above if each == label) for label, _ in above}
+        assert dict(found.leads) == (leads if most >= 0 else {})
 
 
 def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:

@@ -21,7 +21,7 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.judging.ranks import load_judge
-from stageb.guidance.learning.calibration import calibrate, find_scores, fit_calibration
+from stageb.guidance.learning.calibration import calibrate, fit_calibration
 from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import choose_cases
@@ -198,15 +198,12 @@ def test_rules_as_code_count_for_the_label_that_they_give() -> None:
     assert given_high.index(max(given_high)) == 1
 
 
-def test_shares_give_back_their_scores_and_calibrations_in_turn_are_one() -> None:
+def test_calibrations_in_turn_are_one() -> None:
     said, labelled = judge_with_bias(60, bias=2.0)
     judged = {
-        n: Judgement(shares[LABELS.index(label)], 0, shares=shares)
-        for n, (label, shares) in enumerate(zip(labelled, (find_shares(each, 0.7) for each in said), strict=True))
+        n: Judgement(find_shares(scores, 0.7)[LABELS.index(label)], 0, scores=scores)
+        for n, (label, scores) in enumerate(zip(labelled, said, strict=True))
     }
-    for n, each in judged.items():
-        scores = find_scores(each, labelled[n], LABELS, 0.7)
-        assert all(abs((a - scores[0]) - (b - said[n][0])) < 0.05 for a, b in zip(scores, said[n], strict=True))
     once, merits = calibrate(guidance(), judged, dict(enumerate(labelled)), 0.7)
     assert sum(merits.values()) > sum(each.merit for each in judged.values())
     twice = once.calibration.after(once.calibration).weigh(said[0])

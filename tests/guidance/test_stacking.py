@@ -46,10 +46,10 @@ def make_tickets(right: float) -> list[Ticket]:
 
 
 class Trial:
-    """A stacker, and a model behind it whose log-odds know of labels as much as ``sees`` says, and add a bias to all."""
+    """A stacker, and a model behind it whose log-odds know of labels as much as ``sees`` says, and add a ``bias`` to all."""
 
-    def __init__(self, right: float, sees: float = 1.0, weighs: bool = True) -> None:
-        self.tickets, self.sees = make_tickets(right), sees
+    def __init__(self, right: float, sees: float = 1.0, weighs: bool = True, bias: float = 4.0) -> None:
+        self.tickets, self.sees, self.bias = make_tickets(right), sees, bias
         splits = split_tickets(self.tickets, CONFIG)["m"]
         pool = Pool(whole_groups(splits.tested, self.tickets), 64)
         tools = steps.Tools(
@@ -61,7 +61,7 @@ class Trial:
 
     def log_odds(self, position: int) -> float:
         side = 1 if self.tickets[position].label == "pass" else -1
-        return 4.0 + self.sees * side + 4 * uniform(stream("odds", position), 0) - 2
+        return self.bias + self.sees * side + 4 * uniform(stream("odds", position), 0) - 2
 
     def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
         found = []
@@ -69,9 +69,10 @@ class Trial:
             assert guidance.calibration == UNCALIBRATED  # it is fitted on what the model says as it is
             shown = {each.source for each in guidance.shown}
             assert not any(self.tickets[i].key in shown for i in positions)  # it could copy the verdict
-            sides = [1 if self.tickets[i].label == "pass" else -1 for i in positions]
-            odds = [side * self.log_odds(i) for i, side in zip(positions, sides, strict=True)]
-            found.append([Judgement(sigmoid(each, CONFIG.sampler.grid[0].temperature), 9) for each in odds])
+            odds = {i: self.log_odds(i) for i in positions}
+            shares = {i: sigmoid(each, CONFIG.sampler.grid[0].temperature) for i, each in odds.items()}
+            merits = {i: share if self.tickets[i].label == "pass" else 1 - share for i, share in shares.items()}
+            found.append([Judgement(merits[i], 9, scores=(odds[i], 0.0)) for i in positions])
         return found
 
     def run(self) -> Guidance:
@@ -111,6 +112,14 @@ def test_calibrated_verdicts_are_better_than_either_and_tell_how_sure_they_are()
     assert errors and errors[1] < errors[0] / 2
 
 
+def test_a_model_that_is_all_but_certain_of_one_verdict_is_calibrated_as_one_that_is_not() -> None:
+    mild, certain = (Trial(right=0.85, sees=1.2, bias=bias) for bias in (4.0, 40.0))
+    mild.run(), certain.run()
+    last = mild.blocks[-1]
+    found = [[round(merit, 4) for merit in trial.stacker.merits(last).values()] for trial in (mild, certain)]
+    assert found[0] == found[1]
+
+
 def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
     one, other = Trial(right=0.9), Trial(right=0.9)
     for i in other.blocks[-1]:
@@ -121,8 +130,12 @@ def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
 
 def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() -> None:
     trial = Trial(right=0.9, sees=0.3)
-    judged = {trial.tickets[i].key for block in trial.blocks for i in block}
-    assert {each.source for each in trial.run().shown} <= judged
+    shown, known = {each.source for each in trial.run().shown}, trial.stacker.weighed
+    for text, label in (("torn", "fail"), ("new", "pass")):  # what the rule says of them
+        taught = [i for i in range(trial.blocks[-1].start) if text in trial.tickets[i].per_image[0][1]]
+        right = {i: trial.tickets[i].key for i in taught if trial.tickets[i].label == label}
+        wrong = {key for i, key in right.items() if i in known and (known[i].scores[0] > 0) != (label == "pass")}
+        assert wrong and (wrong <= shown or not (set(right.values()) - wrong) & shown)
 
 
 def test_without_probabilities_there_are_demonstrations_alone() -> None:
@@ -230,7 +243,7 @@ def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_
         return sum(row["verdict"] == label for row, label in zip(rows, labels, strict=True))
 
     alone = json.loads(json.dumps(given))
-    alone["valves"]["calibration"]["rules"] = 0.0
+    alone["valves"]["calibration"] |= {"rules": 0.0, "points": 0.0}
     assert count_right("weighed", given) > 310 > count_right("alone", alone)
 
 

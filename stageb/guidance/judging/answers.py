@@ -281,7 +281,7 @@ def find_shares(scores: Sequence[float], temperature: float) -> list[float]:
 
 def calibrations_of(guidance: Guidance, tickets: Sequence[Ticket]) -> list[Calibration]:
     """The calibration of each ticket's verdict under ``guidance``."""
-    return [guidance.calibration.given(ticket.ruling) for ticket in tickets]
+    return [guidance.calibration.given(ticket.ruling, ticket.leads) for ticket in tickets]
 
 
 def sigmoid(log_odds: float, temperature: float) -> float:

@@ -74,10 +74,10 @@ class Coder:
 
     def note_rulings(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ticket]:
         """``tickets`` with what the rules say of them, where the guidance's calibration weighs that."""
-        if not guidance.calibration.rules:
+        if not guidance.calibration.weighs_rules:
             return list(tickets)
-        rulings = self.rule_on(guidance, tickets)
-        return [replace(one, ruling=each and each.verdict) for one, each in zip(tickets, rulings, strict=True)]
+        rulings = (each or Ruling(None) for each in self.rule_on(guidance, tickets))
+        return [replace(one, ruling=each.verdict, leads=each.leads) for one, each in zip(tickets, rulings, strict=True)]
 
     def answer(self, guidance: Guidance, position: int, ruling: Ruling) -> Answers:
         """A ruling as the answer of a model that follows rules to the letter, which cost nothing."""
@@ -198,7 +198,7 @@ class GuidanceRanks:
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
             found = rollout.judge_tickets(tickets, guidance, self._model, sampler, self.words, self.judges_by)
-            return [[each.merit, each.tokens, each.by_rules, each.shares] for each in found]
+            return [[each.merit, each.tokens, each.by_rules, each.scores] for each in found]
 
         tickets: list[Ticket] = []
         groups: list[Group] = []

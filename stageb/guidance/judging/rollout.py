@@ -26,7 +26,6 @@ from stageb.guidance.judging.answers import (
 )
 from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, ticket_text
 from stageb.guidance.words.config import DecodeConfig, SamplerConfig
-from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
 
@@ -204,8 +203,8 @@ def _weighed(
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
     for i, scores in zip(asked, weighed, strict=True):
         shares = find_shares(scores, temperature)
-        told = shares if has_labels(order) else ()  # of pass and fail, merit tells all
-        judged[i] = Judgement(shares[order.index(tickets[i].label)], lengths[i] + 1, shares=told)
+        told = tuple(round(score, 6) for score in scores)
+        judged[i] = Judgement(shares[order.index(tickets[i].label)], lengths[i] + 1, scores=told)
     return list(judged.values())
 
 

@@ -218,7 +218,8 @@ class _Teacher:
         if not self.tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
             return None
         (judged,) = yield from judge.judgements([(self.present, self.positions)])
-        wrong = _mask(place for place, each in enumerate(judged) if each.merit < max([0.5, *each.shares]))
+        labels = [self.present.labels.index(case.ticket.label) for case in self.bundle.judged]
+        wrong = _mask(place for place, each in enumerate(judged) if each.is_wrong(labels[place]))
         if find_gain(whole.wrong, wrong, self._material, (1 << len(judged)) - 1) <= LIKELY:
             return None
         right = 1 - whole.wrong.bit_count() / len(judged)

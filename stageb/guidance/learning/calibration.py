@@ -22,7 +22,7 @@ from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Verdict
 
 FEWEST = 16  # tickets to fit on
-RIDGE = 1.0  # of the slope, about 1, and of the weight of rules, about 0; a hundredth of it of the offset, about 0
+RIDGE = 1.0  # of the slope, about 1, and of the weights of rules, about 0; a hundredth of it of the offset, about 0
 LEAST_SLOPE = 0.05  # a model that is wrong more often than right is not turned round, nor are rules
 STEPS = 12  # of Newton's method
 LONGEST_STEP = 3  # of any weight
@@ -38,32 +38,33 @@ def fit_calibration(
     labelled: Sequence[Verdict],
     labels: tuple[Verdict, ...],
     rulings: Sequence[Verdict | None] = (),
+    leads: Sequence[Sequence[float]] = (),
     counts: Sequence[float] = (),
 ) -> Calibration:
-    """The calibration under which tickets of these ``scores``, of which the rules as code say ``rulings``, have their labels
-    with the highest probability: a softmax over ``labels`` with one slope, and an offset for each but the first. None where
-    they are too few, or all of one label. Each ticket ``counts`` so much, without that one."""
+    """The calibration under which tickets of these ``scores`` have their labels with the highest probability: a softmax over
+    ``labels`` with one slope, an offset for each but the first, and a weight of what the rules as code say, which is
+    ``rulings``, and ``leads`` in points for each label. None where they are too few, or all of one label. Each ticket
+    ``counts`` so much, without that one."""
     if len(labelled) < FEWEST or len(set(labelled)) < 2:
         return UNCALIBRATED
-    leads, others = centre(scores), len(labels) - 1
-    scale = max(1.0, find_spread(leads))
+    said, others = centre(scores), len(labels) - 1
+    scale = max(1.0, find_spread(said))
     ruled = [[float(label == ruling) for label in labels] for _, ruling in zip_longest(labelled, rulings)]
-    is_other = np.broadcast_to(np.eye(len(labels))[:, 1:], (*leads.shape, others))
-    rows = np.concatenate([(leads / scale)[..., None], np.array(ruled)[..., None], is_other], axis=2)
-    prior, ridge = np.array([1.0, 0.0, *[0.0] * others]), np.array([RIDGE, RIDGE, *[RIDGE / 100] * others])
+    is_other = np.broadcast_to(np.eye(len(labels))[:, 1:], (*said.shape, others))
+    by_points = np.array(leads or np.zeros_like(said), float)
+    rows = np.concatenate([np.stack([said / scale, np.array(ruled), by_points], axis=2), is_other], axis=2)
+    prior, ridge = np.array([1.0, *[0.0] * (2 + others)]), np.array([*[RIDGE] * 3, *[RIDGE / 100] * others])
     wanted = np.array([[float(label == each) for label in labels] for each in labelled])
     fitted = _fit_softmax(rows, wanted, np.array(counts or [1.0] * len(rows)), prior, ridge)
-    slope, rules, *offsets = fitted.tolist()
-    found = Calibration.of_labels(labels, max(LEAST_SLOPE, slope / scale), [0.0, *offsets], max(0.0, rules))
+    slope, rules, points, *offsets = fitted.tolist()
+    slope, (rules, points) = max(LEAST_SLOPE, slope / scale), (max(0.0, each) for each in (rules, points))
+    found = Calibration.of_labels(labels, slope, [0.0, *offsets], rules, points)
     return found.rounded
 
 
-def find_scores(judgement: Judgement, label: Verdict, labels: Sequence[Verdict], temperature: float) -> tuple[float, ...]:
-    """The log-probabilities of ``labels``, but for a constant, that give a ticket of this ``label`` its judgement at
-    ``temperature``; where that tells of its label alone, the others have as much each."""
-    rest = (1 - judgement.merit) / (len(labels) - 1)
-    shares = judgement.shares or [judgement.merit if each == label else rest for each in labels]
-    return tuple(temperature * math.log(min(1 - 1e-6, max(1e-6, each))) for each in shares)
+def find_scores(judgement: Judgement, labels: Sequence[Verdict]) -> tuple[float, ...]:
+    """The log-probabilities of ``labels``, but for a constant; equal ones of a ticket that was set aside."""
+    return tuple(judgement.scores) or (0.0,) * len(labels)
 
 
 def calibrate(
@@ -71,7 +72,7 @@ def calibrate(
 ) -> tuple[Guidance, dict[int, float]]:
     """``guidance`` calibrated by how it judges tickets, of which ``labelled`` says the labels; and its merits then."""
     labels = guidance.labels
-    scores = {i: find_scores(each, labelled[i], labels, temperature) for i, each in judged.items()}
+    scores = {i: find_scores(each, labels) for i, each in judged.items()}
     further = fit_calibration(list(scores.values()), [labelled[i] for i in scores], labels)
     after = {i: find_shares(further.weigh(each), temperature)[labels.index(labelled[i])] for i, each in scores.items()}
     return replace(guidance, calibration=further.after(guidance.calibration)), after

@@ -4,9 +4,10 @@ the model's verdicts beside those of the rules as code.
 Rules fit the tickets that taught them better than others, so how far to trust them is learnt from others: block by block,
 in step with the test (``learning/gate/prequential.py``), tickets are judged under what earlier ones have taught, first by
 the test and then as material for the calibration of what follows. Each prompt shifts the model's log-odds by its rules and
-demonstrations. What comes from different prompts is made comparable by the middle and the spread of each prompt's scores
-on the same reference tickets, whose labels play no part in that. Rules that more tickets taught are right more often: a
-ticket counts in proportion to those that taught the rules it was judged under.
+demonstrations, and each card has a scale of its own. What comes from different ones is made comparable by the middle and the
+spread of each prompt's scores on the same reference tickets, whose labels play no part in that, and by the spread of their
+points. Rules that more tickets taught are right more often: a ticket counts in proportion to those that taught the rules it
+was judged under.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
+from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
 
@@ -35,6 +37,7 @@ class Weighed:
     said: tuple[float, ...]  # of each label by the model, its log-probability but for a constant
     scores: tuple[float, ...]  # the same, in spreads of its prompt, from their middle
     ruling: Verdict | None  # of the rules
+    leads: tuple[float, ...]  # of each label by points, in spreads of those
     label: Verdict
     calibrated: tuple[float, ...] | None  # the same, by tickets before it; None where these were too few
     taught: int  # tickets that taught the rules
@@ -62,22 +65,27 @@ class Stacker:
         shown = {each.source for each in guidance.shown}
         reference = [i for i in self.reference if self.tools.tickets[i].key not in shown]
         (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
-        labelled, labels = [self._label(i) for i in (*reference, *block)], guidance.labels
-        said = [find_scores(each, label, labels, self._temperature) for each, label in zip(judged, labelled, strict=True)]
+        labels = guidance.labels
+        said = [find_scores(each, labels) for each in judged]
         to_middle = _describe(said[: len(reference)], labels)
+        rulings = self._rule_on(guidance, [*reference, *block])
+        leads = [tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings]
+        spread = find_spread(centre(leads[: len(reference)] or [(0.0,) * len(labels)])) or 1.0
         fitted = self._fit()
         is_known = fitted != UNCALIBRATED
-        calibration = fitted.after(to_middle).rounded
+        calibration = replace(fitted.after(to_middle), points=fitted.points / spread).rounded
+        rows = zip(block, *(some[len(reference) :] for some in (said, rulings, leads)), strict=True)
         weighed = {
             i: Weighed(
                 each,
                 to_middle.weigh(each),
-                ruling,
+                ruling.verdict,
+                tuple(lead / spread for lead in led),
                 self._label(i),
-                calibration.given(ruling).weigh(each) if is_known else None,
+                calibration.given(ruling.verdict, ruling.leads).weigh(each) if is_known else None,
                 len(taught),
             )
-            for i, each, ruling in zip(block, said[len(reference) :], self._rule_on(guidance, block), strict=True)
+            for i, each, ruling, led in rows
         }
         after = replace(self, weighed={**self.weighed, **weighed})
         return replace(guidance, calibration=calibration) if is_known else None, after
@@ -85,8 +93,9 @@ class Stacker:
     def merits(self, positions: Iterable[int]) -> dict[int, float]:
         """How the guidance that they were last judged under, calibrated, judges those of the tickets that are known."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
+        temperature = self.tools.config.sampler.grid[0].temperature
         return {
-            i: find_shares(each.calibrated, self._temperature)[self.tools.labels.index(each.label)]
+            i: find_shares(each.calibrated, temperature)[self.tools.labels.index(each.label)]
             for i, each in known.items()
             if each.calibrated is not None
         }
@@ -101,10 +110,6 @@ class Stacker:
         before, after, labelled = zip(*known, strict=True)
         errors = (measure_calibration_error(scores, labelled, self.tools.labels) for scores in (before, after))
         return round(next(errors), 4), round(next(errors), 4)
-
-    @property
-    def _temperature(self) -> float:
-        return self.tools.config.sampler.grid[0].temperature
 
     def _label(self, position: int) -> Verdict:
         return self.tools.tickets[position].label
@@ -126,12 +131,13 @@ class Stacker:
             [each.label for each in known],
             self.tools.labels,
             [each.ruling for each in known],
+            [each.leads for each in known],
             [each.taught / most for each in known],
         )
 
-    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Verdict | None]:
+    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         judge = read_rules(guidance, self.tools.vocabulary, self.tools.words).compile()
-        return [judge(reading(self.tools.tickets[i])).verdict for i in positions]
+        return [judge(reading(self.tools.tickets[i])) for i in positions]
 
 
 def follow_rules(guidance: Guidance, right: float, tickets: int) -> Guidance:

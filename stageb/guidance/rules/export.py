@@ -72,8 +72,8 @@ Learnt rules as code: of the standard library alone, and safe to read (stageb gu
     judge({"mission": "rack cabling", "per_image": {"image_1": "Seal: worn; Label: present"}})
     judge({"Seal": "worn", "Label": "present"}, "rack cabling")
 
-give Ruling(verdict="fail", rule="G1", unknown=()). The verdict is None where the rules cannot tell: it hangs on a field that
-the ticket lacks, or on a rule that is not written as code (UNREADABLE says why); unknown names these rules.
+give Ruling(verdict="fail", rule="G1", unknown=(), leads=()). The verdict is None where the rules cannot tell: it hangs on
+a field that the ticket lacks, or on a rule that is not written as code (UNREADABLE says why); unknown names these rules.
 """
 
 _PYTHON_END = '''

@@ -318,7 +318,7 @@ def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
 # room.
 
 BY_LABEL = 16  # that tell nothing but the label, at most
-BY_RULES = 8  # of tickets that rules decide, at the least: one for each rule, and as many of each where rules are few
+BY_RULES = 32  # of tickets that rules decide: as many of each, one at the least
 LEAST = 4  # of tickets that no rule speaks of, where there are rules
 SHARE = 1 / 6  # of the room, at most, that one may take
 
@@ -347,12 +347,14 @@ def demonstrate(
     if not rules and not kept:
         each_label = [[each for each in found.values() if each.verdict == label] for label in guidance.labels]
         turns = zip_longest(*each_label) if has_labels(guidance.labels) else zip(*each_label, strict=False)
-        by_turn = [each for turn in turns for each in turn if each][:BY_LABEL]
-        kept = [replace(each, rule="", text="") for each in by_turn]
+        kept = [replace(each, rule="", text="") for turn in turns for each in turn if each][:BY_LABEL]
     cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
     kept = [each for each in kept if cost[each.source] <= room * SHARE]
     by_label = [each for each in kept if not each.rule]
-    kept = [each for each in kept if each.rule]
+    unspoken, parts = [each for each in kept if each.rule == HEADLINE_KEY], max(1, len(rules))
+    of_rules = [[each for each in kept if each.rule == key] for key in rules]
+    by_turn = zip_longest(*of_rules, *(unspoken[part::parts] for part in range(parts)))  # where room is short, some of all
+    kept = [each for turn in by_turn for each in turn if each]
     chosen: list[Demonstration] = []
     for each in [*kept, *by_label[: max(0, BY_LABEL - len(kept))]]:
         if cost[each.source] <= room:

@@ -185,6 +185,7 @@ class Ruling(NamedTuple):
     verdict: Verdict | None  # None: they cannot tell
     rule: str = ""  # the key of the first rule that decides; the headline's where none speaks of the ticket
     unknown: tuple[str, ...] = ()  # without a verdict: the keys of the rules on which it hangs
+    leads: tuple[tuple[Verdict, int], ...] = ()  # unless a rule without points decides: how far above each label's least
 
 
 def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]) -> Callable[[Reading], Ruling]:
@@ -205,21 +206,22 @@ def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdi
 
     def judge(ticket: Reading) -> Ruling:
         unknown: list[Ruling] = []
+        above: list[tuple[int, Ruling]] = []
         for are_compared, run in runs:
-            if are_compared:
-                unknown += [ruling for holds, ruling in run if holds is unreadable]
-                above = [(holds.count_above(ticket), ruling) for holds, ruling in run if isinstance(holds, PointsReached)]
-                most, ruling = max(above, key=lambda each: each[0], default=(-1, by_headline))
-                if most >= 0:
-                    return _decide(ruling, unknown)
-                continue
             for holds, ruling in run:
-                found = holds(ticket)
-                if found:
+                if isinstance(holds, PointsReached):
+                    above.append((holds.count_above(ticket), ruling))
+                    if not are_compared and above[-1][0] >= 0:
+                        return _decide(ruling, unknown, above)
+                elif found := holds(ticket):
                     return _decide(ruling, unknown)
-                if found is None:
+                elif found is None:
                     unknown.append(ruling)
-        return _decide(by_headline, unknown)
+            if are_compared and above:
+                most, ruling = max(above, key=lambda each: each[0])
+                if most >= 0:
+                    return _decide(ruling, unknown, above)
+        return _decide(by_headline, unknown, above)
 
     return judge
 
@@ -228,10 +230,16 @@ def _may_have_points(test: tuple[Predicate, Ruling]) -> bool:
     return isinstance(test[0], PointsReached) or test[0] is unreadable
 
 
-def _decide(ruling: Ruling, unknown: Sequence[Ruling]) -> Ruling:
-    """The ruling, unless rules before it that may hold give another verdict."""
-    keys = dict.fromkeys(each.rule for each in unknown if each.verdict != ruling.verdict)
-    return Ruling(None, "", tuple(keys)) if keys else ruling
+def _decide(ruling: Ruling, unknown: Sequence[Ruling], above: Sequence[tuple[int, Ruling]] = ()) -> Ruling:
+    """The ruling, with how far the ticket is ``above`` the least points of some, unless rules before it that may hold give
+    another verdict."""
+    if keys := dict.fromkeys(each.rule for each in unknown if each.verdict != ruling.verdict):
+        return Ruling(None, "", tuple(keys))
+    leads: dict[Verdict, int] = {}
+    for count, each in above:
+        assert each.verdict is not None  # of one rule
+        leads[each.verdict] = max(count, leads.get(each.verdict, count))
+    return ruling._replace(leads=tuple(leads.items())) if leads else ruling
 
 
 def _limited(name: str | Computed, limit: str, is_so: Ordered) -> Predicate:

@@ -11,6 +11,9 @@ Verdict = str  # one of the labels of a mission
 PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
 MOST = 1e6  # of any number, whatever its sign
 
+Leads = tuple[tuple[Verdict, int], ...]
+"""By label, how many points more a ticket has than the rule with points asks for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -21,16 +24,17 @@ class Calibration:
     offset: float = 0.0
     rules: float = 0.0  # added where the rules as code pass a ticket, taken off where they fail it: evidence of its own;
     #   of labels of its own, added to the one that they give
+    points: float = 0.0  # added to a label for each point by which a ticket leads
     offsets: tuple[tuple[Verdict, float], ...] = field(default=(), repr=False)  # of each of these, in their order
 
     @classmethod
     def of_labels(
-        cls, labels: tuple[Verdict, ...], slope: float, offsets: Sequence[float], rules: float = 0.0
+        cls, labels: tuple[Verdict, ...], slope: float, offsets: Sequence[float], rules: float = 0.0, points: float = 0.0
     ) -> Calibration:
         """What multiplies all log-probabilities, and adds to that of each label."""
         if labels == PASS_FAIL:
-            return cls(slope, offsets[0] - offsets[1], rules)
-        return cls(slope, 0.0, rules, tuple(zip(labels, offsets, strict=True)))
+            return cls(slope, offsets[0] - offsets[1], rules, points)
+        return cls(slope, 0.0, rules, points, tuple(zip(labels, offsets, strict=True)))
 
     @classmethod
     def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Calibration | None:
@@ -49,13 +53,14 @@ class Calibration:
     def to_plain(self) -> dict[str, Any]:
         """It as JSON data."""
         moved = {"offsets": dict(self.offsets)} if self.offsets else {"offset": self.offset}
-        return {"slope": self.slope, **moved, "rules": self.rules}
+        return {"slope": self.slope, **moved, "rules": self.rules, "points": self.points}
 
     @property
     def rounded(self) -> Calibration:
         """It, to six places."""
         offsets = tuple((label, round(offset, 6)) for label, offset in self.offsets)
-        return Calibration(round(self.slope, 6), round(self.offset, 6), round(self.rules, 6), offsets)
+        slope, offset, rules, points = (round(each, 6) for each in (self.slope, self.offset, self.rules, self.points))
+        return Calibration(slope, offset, rules, points, offsets)
 
     def of(self, log_odds: float) -> float:
         """The calibrated log-odds of a ticket of which the rules say nothing as code."""
@@ -67,18 +72,27 @@ class Calibration:
             return tuple(self.slope * each + offset for each, (_, offset) in zip(scores, self.offsets, strict=True))
         return (self.of(scores[0] - scores[1]), 0.0) if len(scores) == 2 else tuple(scores)
 
-    def given(self, ruling: Verdict | None) -> Calibration:
+    @property
+    def weighs_rules(self) -> bool:
+        """Whether what the rules as code say of a ticket counts."""
+        return bool(self.rules or self.points)
+
+    def given(self, ruling: Verdict | None, leads: Leads = ()) -> Calibration:
         """The calibration of a ticket of which the rules as code say this."""
+        added = {label: self.points * lead for label, lead in leads}
+        offsets = tuple(
+            (label, offset + (label == ruling) * self.rules + added.get(label, 0.0)) for label, offset in self.offsets
+        )
         sign = {"pass": 1, "fail": -1}.get(ruling or "", 0)
-        offsets = tuple((label, offset + (label == ruling) * self.rules) for label, offset in self.offsets)
-        return Calibration(self.slope, self.offset + sign * self.rules, offsets=offsets)
+        further = sign * self.rules + added.get("pass", 0.0) - added.get("fail", 0.0)
+        return Calibration(self.slope, self.offset + further, offsets=offsets)
 
     def after(self, first: Calibration) -> Calibration:
         """Both in turn: ``first``, then this one; of which only one has a part for rules."""
         offsets = {label: self.slope * offset for label, offset in first.offsets}
         offsets |= {label: offsets.get(label, 0.0) + offset for label, offset in self.offsets}
-        rules = self.rules + self.slope * first.rules
-        return Calibration(self.slope * first.slope, self.of(first.offset), rules, tuple(offsets.items()))
+        rules, points = self.rules + self.slope * first.rules, self.points + self.slope * first.points
+        return Calibration(self.slope * first.slope, self.of(first.offset), rules, points, tuple(offsets.items()))
 
 
 UNCALIBRATED = Calibration()

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from stageb.guidance.words.calibration import PASS_FAIL as PASS_FAIL
 from stageb.guidance.words.calibration import UNCALIBRATED as UNCALIBRATED
 from stageb.guidance.words.calibration import Calibration as Calibration
+from stageb.guidance.words.calibration import Leads as Leads
 from stageb.guidance.words.calibration import Verdict as Verdict
 
 Split = Literal["train", "val", "test"]
@@ -69,6 +70,7 @@ class Ticket:
     together: str = ""  # what it has in common with tickets that stay in its split; empty: nothing
     place: str = field(default="", compare=False)  # file:line, as far as known
     ruling: Verdict | None = field(default=None, compare=False)  # of rules as code, where a calibration weighs it
+    leads: Leads = field(default=(), compare=False)  # by their points, likewise
 
     @property
     def counts(self) -> str:
@@ -257,7 +259,11 @@ class Judgement:
     merit: float  # the share of answers, in [0, 1], that give the ticket's label
     tokens: int  # read and made; 0 where the ticket was not judged
     by_rules: bool = False  # whether rules as code gave it, and no model
-    shares: Sequence[float] = ()  # of labels of its own, how probable each is; none where nothing is weighed
+    scores: Sequence[float] = ()  # the labels' log-probabilities, but for a constant; none where nothing is weighed
+
+    def is_wrong(self, label: int) -> bool:
+        """Whether another label is more probable than the ticket's, which stands at this place."""
+        return self.scores[label] < max(self.scores) if self.scores else self.merit < 0.5
 
 
 @dataclass(frozen=True, slots=True)

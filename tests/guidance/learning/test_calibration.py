@@ -2,15 +2,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
-from stageb.guidance.judging.answers import sigmoid
-from stageb.guidance.learning.calibration import LEAST_SLOPE, find_scores, fit_calibration, measure_calibration_error
-from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Judgement, Verdict
+from stageb.guidance.learning.calibration import LEAST_SLOPE, fit_calibration, measure_calibration_error
+from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Verdict
 
 
 def fit(
     log_odds: list[float], passes: list[bool], rulings: Sequence[Verdict | None] = (), counts: Sequence[float] = ()
 ) -> Calibration:
-    return fit_calibration([(each, 0.0) for each in log_odds], name(passes), PASS_FAIL, rulings, counts)
+    return fit_calibration([(each, 0.0) for each in log_odds], name(passes), PASS_FAIL, rulings, counts=counts)
 
 
 def name(passes: list[bool]) -> list[Verdict]:
@@ -45,12 +44,18 @@ def test_too_few_tickets_or_one_label_calibrate_nothing() -> None:
     assert fit([1.0] * 50, [True] * 50) == UNCALIBRATED
 
 
-def test_merits_give_back_their_log_odds() -> None:
-    for log_odds in (-3.0, 0.2, 2.5):
-        for label, sign in (("pass", 1), ("fail", -1)):
-            judged = Judgement(sigmoid(sign * log_odds, 0.7), 0)
-            passes, fails = find_scores(judged, label, PASS_FAIL, 0.7)
-            assert math.isclose(passes - fails, log_odds, abs_tol=1e-3)
+def test_a_ticket_far_above_the_least_points_is_surer_than_one_that_just_reaches_them() -> None:
+    """Of each five tickets with a lead of one point, three have the label; of those with a lead of six, all."""
+    leads = [[0.0, float(lead)] for lead in (1, 6, -1, -6) for _ in range(25)]
+    labelled = ["fail" if (n % 5 < (3 if lead == 1 else 5)) == (lead > 0) else "pass" for n, (_, lead) in enumerate(leads)]
+    rulings = ["fail" if lead > 0 else "pass" for _, lead in leads]
+    found = fit_calibration([(0.0, 0.0)] * 100, labelled, PASS_FAIL, rulings, leads)
+    assert found.points > 0
+    near, far = (found.given("fail", (("fail", lead),)).of(0.0) for lead in (1, 6))
+    assert far < near < 0 < found.given("pass", (("fail", -6),)).of(0.0)
+    labels = ("low", "medium", "high")
+    calibration = Calibration.of_labels(labels, 1.0, [0.0] * 3, rules=1.0, points=0.5)
+    assert calibration.given("low", (("low", 2), ("high", -4))).weigh((0.0, 0.0, 0.0)) == (2.0, 0.0, -2.0)
 
 
 def test_two_calibrations_in_turn_are_one() -> None:

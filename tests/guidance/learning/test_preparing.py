@@ -39,7 +39,8 @@ def judge(question: JudgeTickets) -> list[list[Judgement]]:
     for guidance, positions in question.asked:
         assert guidance.calibration == UNCALIBRATED and guidance.shown
         sides = [1 if TICKETS[i].label == "pass" else -1 for i in positions]
-        found.append([Judgement(sigmoid(side * (2.0 * side + BIAS), 0.7), 9) for side in sides])
+        odds = {side: 2.0 * side + BIAS for side in sides}
+        found.append([Judgement(sigmoid(side * odds[side], 0.7), 9, scores=(odds[side], 0.0)) for side in sides])
     return found
 
 

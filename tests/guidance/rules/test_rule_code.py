@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 
 from stageb.engines.config import ModelConfig
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import BY_LABEL, demonstrate, find_touched, make_explainer, read_rules
+from stageb.guidance.rules.judge import BY_LABEL, BY_RULES, demonstrate, find_touched, make_explainer, read_rules
 from stageb.guidance.rules.prompts import WORDS, Case, demonstration_text, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import PromptConfig
@@ -148,6 +149,16 @@ def test_a_card_is_shown_by_what_a_ticket_has_points_for_so_that_the_room_holds_
     assert "2 if a summary mentions crack (G1)" in "".join(texts)
     changed = (HEADLINE, replace(card, text=card.text.replace("2 points", "1 points")))
     assert not [each for each in replace(shown((HEADLINE, card), room=120), rules=changed).shown if each.rule == "G1"]
+
+
+def test_where_room_is_short_each_rule_shows_some() -> None:
+    texts = ("a leak", "a crack", "clean")
+    many = [case(n, "pass" if n % 3 == 2 else "fail", f"{texts[n % 3]}, {n}") for n in range(90)]
+    few, most = (
+        Counter(each.rule for each in shown((HEADLINE, LEAK, CRACK), many, room=room).demonstrations) for room in (150, 9999)
+    )
+    assert few.total() < 12 and abs(few["G1"] - few["G2"]) <= 1 and abs(few["G0"] - few["G1"] - few["G2"]) <= 2
+    assert most["G1"] == most["G2"] == BY_RULES / 2
 
 
 def test_each_rule_shows_a_ticket_that_it_judges_rightly_the_wrong_ones_first() -> None:

@@ -154,6 +154,8 @@ def describe_rules(
             yield f"  rules as code: {rules:.3g} more for the label that they give a ticket"
         elif rules:
             yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
+        if points := guidance.calibration.points:
+            yield f"  points as code: {points:.3g} more for a label with each point above the least that its rule asks for"
 
 
 def _describe_decided(guidance: Guidance, tickets: Sequence[Ticket], words: Words) -> dict[str, list[str]]:

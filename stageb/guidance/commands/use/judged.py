@@ -140,7 +140,7 @@ class JudgedRounds:
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
         def fingerprint() -> dict[str, Any]:
-            if self._by != "model" or any(each.calibration.rules for each in self._guidance.values()):
+            if self._by != "model" or any(each.calibration.weighs_rules for each in self._guidance.values()):
                 self._code = self._read_code()
             found = self.fingerprint | {DIGEST: tickets.digest()}
             return found | ({CODE: self._code.digest} if self._code else {})
@@ -190,7 +190,7 @@ class JudgedRounds:
                 ruling = NO_TEXT if line.ticket.is_blank else self._code.judge(line.ticket) if self._code else None
                 if ruling and ruling is not NO_TEXT and self._by != "rules":
                     if self._by == "model":  # whose calibration may weigh what the rules say
-                        line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict))
+                        line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict, leads=ruling.leads))
                     ruling = ruling if ruling.verdict and self._by == "both" else None
                 asked += ruling is None
                 self._lines.append(line)
