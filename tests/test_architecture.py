@@ -118,7 +118,7 @@ THIRD_PARTY = {
     "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
-    "lab/models/*": {"transformers"},
+    "lab/models/*": {"torch", "transformers"},
     "lab/bench/*": {"numpy", "tokenizers", "torch", "transformers"},
     "lab/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
     "lab/*": set[str](),

@@ -16,6 +16,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 GGUF = "model.gguf"
@@ -71,8 +72,10 @@ def unpack(file: Path, target: Path) -> None:
     config = packed.config
     if hasattr(config, "quantization_config"):  # with it, ``save_pretrained`` refuses
         del config.quantization_config
-    plain = AutoModelForCausalLM.from_config(config, dtype="bfloat16")
-    plain.load_state_dict(packed.state_dict())
+    with torch.device("meta"):  # weights that are replaced need not be drawn, which takes minutes
+        plain = AutoModelForCausalLM.from_config(config, dtype="bfloat16")
+    plain.load_state_dict(packed.state_dict(), assign=True)
+    plain.tie_weights()
     plain.save_pretrained(target)
     AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(target)
 
