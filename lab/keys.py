@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, cast
 
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.draft import defaults
 from stageb.settings import describe_keys, inner_of, section_of
 from stageb.untrusted import strict_yaml
@@ -27,8 +27,8 @@ def write_page() -> str:
     """The page."""
     seen: set[type] = set()
     parts = [HEAD]
-    for name, loop in registry.LOOPS.items():
-        parts += [f"## {name}\n", *_write_section(registry.config_of(loop), "", seen)]
+    for name, loop in commands.LOOPS.items():
+        parts += [f"## {name}\n", *_write_section(commands.config_of(loop), "", seen)]
     return "\n".join(parts)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stageb import __version__
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.parsing import ParsedCommand, parse, parse_run, parse_tool
 from stageb.errors import CALLER, ConfigError, InputError, StagebError, shown
 from stageb.job import lifetime, process
@@ -93,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     name, rest = split_command(arguments)
     names_run = bool(rest) and (rest[0] == "--" or not rest[0].startswith("-"))
-    asks_run = name in registry.run_commands() and (names_run or name not in registry.tools())
+    asks_run = name in commands.run_commands() and (names_run or name not in commands.tools())
     try:
         return COMMANDS[name].run(rest) if name in COMMANDS else of_run(name, rest) if asks_run else of_tool(name, rest)
     except OSError as error:
@@ -107,16 +107,16 @@ def fit(arguments: Sequence[str]) -> int:
     parsed = parse(arguments)
     check_place(parsed)
     if parsed.seeds:
-        return registry.fit_all_of(parsed.loop)(parsed.config, parsed.seeds, arguments)
+        return commands.fit_all_of(parsed.loop)(parsed.config, parsed.seeds, arguments)
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
-    return registry.fit_of(parsed.loop)(parsed.config, parsed.resolved_yaml, parsed.fresh)
+    return commands.fit_of(parsed.loop)(parsed.config, parsed.resolved_yaml, parsed.fresh)
 
 
 def validate(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, check what it names; nothing is started and nothing written."""
     parsed = parse(arguments, "validate")
     check_place(parsed)
-    check = registry.check_of(parsed.loop)
+    check = commands.check_of(parsed.loop)
     if check is None:
         print(f"The keys are valid. Loop {parsed.loop} reads nothing else that could be checked before it starts.")
         return 0
@@ -144,17 +144,17 @@ def of_run(command: str, arguments: Sequence[str]) -> int:
     folder = Path(arguments[0])
     parsed = parse_run(folder)
     lifetime.die_with_launcher()
-    return registry.command_of(parsed.loop, command)(folder, parsed.config, arguments[1:])
+    return commands.command_of(parsed.loop, command)(folder, parsed.config, arguments[1:])
 
 
 def of_tool(name: str, arguments: Sequence[str]) -> int:
     """Make the config of the tool ``name``, or hand it the bare words, and run it."""
-    tool = registry.tools()[name]
+    tool = commands.tools()[name]
     if not tool.config:
-        return registry.tool_of(name)(arguments)
+        return commands.tool_of(name)(arguments)
     config, resolved_yaml, fresh = parse_tool(name, tool, arguments)
     lifetime.die_with_launcher()
-    return registry.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
+    return commands.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
 
 
 def doctor(arguments: Sequence[str]) -> int:
@@ -166,7 +166,7 @@ def doctor(arguments: Sequence[str]) -> int:
 
 def sweep(arguments: Sequence[str]) -> int:
     """Make runs with several values of keys, and say which did best."""
-    return int(registry.named("stageb.cli.sweep:main")(arguments))
+    return int(commands.named("stageb.cli.sweep:main")(arguments))
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ COMMANDS = {
 def summaries() -> dict[str, str]:
     """Every command's name, and what it does; those that every loop has come first."""
     table = {name: entry.summary for name, entry in COMMANDS.items()}
-    tools = {name: tool.summary for name, tool in registry.tools().items()}
-    return {name: table[name] for name in ("fit", "validate")} | tools | registry.run_commands() | tools | table
+    tools = {name: tool.summary for name, tool in commands.tools().items()}
+    return {name: table[name] for name in ("fit", "validate")} | tools | commands.run_commands() | tools | table
 
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:

@@ -55,7 +55,7 @@ from bending import (
     watched,
 )
 
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.errors import BadInputError, ConfigError, InputError, StagebError, shown
 from stageb.guidance.commands.fit.artifacts import make_proposal_entry
 from stageb.guidance.learning.proposals import parse_proposal
@@ -334,7 +334,7 @@ def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
         return 0
 
     try:
-        with mock.patch.object(registry, "fit_of", lambda loop: fit):
+        with mock.patch.object(commands, "fit_of", lambda loop: fit):
             yield called
     finally:
         os.chdir(place)
@@ -603,8 +603,8 @@ def meet_run(made: Handed) -> bool:
 def command(line: str) -> None:
     """Do what a command does with what it was handed, as far as it needs no model. Raises ``StagebError``."""
     from stageb.__main__ import run
+    from stageb.cli.commands import tools
     from stageb.cli.parsing import parse_run, parse_tool
-    from stageb.cli.registry import tools
     from stageb.guidance.commands.report import page, write
     from stageb.guidance.commands.use.source import load_guidance
 

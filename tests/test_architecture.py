@@ -40,7 +40,7 @@ ROOMS = {
 FILES = 240
 LINES = {"stageb": 46_163, "stageb/guidance": 21_258}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
-REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
+REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
@@ -128,7 +128,7 @@ THIRD_PARTY = {
 LIGHT = {
     f"stageb/{name}"
     for name in (
-        "__init__ __main__ cli/__init__ cli/doctor cli/draft cli/registry cli/parsing config engines/__init__ "
+        "__init__ __main__ cli/__init__ cli/doctor cli/draft cli/commands cli/parsing config engines/__init__ "
         "engines/config engines/protocol engines/registry errors growth/__init__ growth/config growth/types "
         "guidance/__init__ "
         "guidance/commands/__init__ guidance/commands/use/__init__ guidance/commands/use/config guidance/rules/__init__ "

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from stageb import __version__
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.engines import ENGINES
 from stageb.errors import InputError, shown
 from stageb.job.devices import count_cores, free_memory
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
             "stageb is not installed but found in a folder, so that versions cannot be checked: python -m pip install -e ."
         )
     rows = [("packages", "", "what every loop needs")]
-    rows += [(f"loop {name}", name.replace("_", "-"), loop.summary) for name, loop in registry.LOOPS.items()]
+    rows += [(f"loop {name}", name.replace("_", "-"), loop.summary) for name, loop in commands.LOOPS.items()]
     rows += [(f"engine {name}", "", engine.summary) for name, engine in ENGINES.items()]
     rows += [(f"extra {extra}", extra, purpose) for extra, purpose in MORE.items()]
     print()

@@ -19,9 +19,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stageb.cli import registry
+from stageb.cli import commands
+from stageb.cli.commands import Loop, Tool
 from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted
-from stageb.cli.registry import Loop, Tool
 from stageb.config import LearningConfig
 from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.settings import inner_of, section_of
@@ -65,7 +65,7 @@ def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
     if not (isinstance(seeds, str) and seeds.isdecimal() and int(seeds) <= MOST_SEEDS):
         raise InputError(f"--seeds: {shown(str(seeds), 60)!r}: how many, at most {MOST_SEEDS}")
     words = [each for each in words if each[0] != SEEDS or command != "fit"]
-    return ParsedCommand(loop, *config_from(command, registry.LOOPS[loop], words), int(seeds))
+    return ParsedCommand(loop, *config_from(command, commands.LOOPS[loop], words), int(seeds))
 
 
 def parse_run(folder: Path) -> ParsedCommand:
@@ -135,12 +135,12 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
 
 def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
     """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
-    find_defaults = registry.named(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
-    fitting = next(loop for loop in registry.LOOPS.values() if entry in loop.tools.values()) if find_defaults else None
-    fit_kind = registry.config_of(fitting) if fitting else None
+    find_defaults = commands.named(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
+    fitting = next(loop for loop in commands.LOOPS.values() if entry in loop.tools.values()) if find_defaults else None
+    fit_kind = commands.config_of(fitting) if fitting else None
 
     def read(beneath: Mapping[str, Any]) -> Draft:
-        draft = Draft(registry.config_of(entry), ["config", *FLAGS], beneath, fit_kind)
+        draft = Draft(commands.config_of(entry), ["config", *FLAGS], beneath, fit_kind)
         for name, value in words:
             if isinstance(value, ConfigFile):
                 draft.add_file(value)
@@ -159,7 +159,7 @@ def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
 def read_words(arguments: Sequence[str]) -> list[Word]:
     """What ``split`` finds, the config files read. Raises ``InputError``."""
     words = list(split(arguments))
-    loop = next((str(text) for name, text in reversed(words) if name == LOOP), registry.DEFAULT)
+    loop = next((str(text) for name, text in reversed(words) if name == LOOP), commands.DEFAULT)
     return [(name, read_file(find_file(str(text), loop)) if name == "config" else text) for name, text in words]
 
 
@@ -185,7 +185,7 @@ def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         yield name, value
 
 
-def find_file(name: str, loop: str = registry.DEFAULT) -> str:
+def find_file(name: str, loop: str = commands.DEFAULT) -> str:
     """The config file that a user calls ``name``: the one at that path, if any; else, for a bare name, the one that ships,
     of ``loop`` where several loops have one. ``name`` itself where there is none."""
     if "/" in name or Path(name).is_file():
@@ -220,20 +220,20 @@ def read_file(path: str) -> ConfigFile:
 
 def chosen_loop(words: Sequence[Word]) -> str:
     """The loop that the last ``--loop`` names, or else the last file that names one. Raises ``ConfigError``."""
-    named = [("", registry.DEFAULT)]
+    named = [("", commands.DEFAULT)]
     for file in (value for _, value in words if isinstance(value, ConfigFile) and LOOP in value.values):
         loop = file.values[LOOP]
         named.append((f" ({file.path}:{file.lines[LOOP,]})", loop if isinstance(loop, str) else json.dumps(loop)))
     named += [(f" ({OPTIONS.path})", str(text)) for name, text in words if name == LOOP]
     for place, loop in named:
-        if loop not in registry.LOOPS:
-            raise ConfigError(LOOP, loop, f"there is no such loop; choose from: {', '.join(registry.LOOPS)}{place}")
+        if loop not in commands.LOOPS:
+            raise ConfigError(LOOP, loop, f"there is no such loop; choose from: {', '.join(commands.LOOPS)}{place}")
     return named[-1][1]
 
 
 def show_help(command: str, entry: Loop | Tool, option: str) -> NoReturn:
     """Print the keys of a loop or tool, or for ``--KEY.help`` those of the section that may stand at KEY, and exit."""
-    kind, key = registry.config_of(entry), option.removesuffix("help").removesuffix(".")
+    kind, key = commands.config_of(entry), option.removesuffix("help").removesuffix(".")
     annotation = dict(dotted(kind)).get(key)
     if not key:
         text = _help_of(command, entry)
@@ -253,15 +253,15 @@ def _help_of(command: str, entry: Loop | Tool) -> str:
     flags = {"--print_config": "Print every key with its value, and exit."}
     if command == "fit" or (isinstance(entry, Tool) and entry.fresh):
         flags["--fresh"] = "Start anew; what an earlier call left is set aside."
-    if command == "fit" and issubclass(registry.config_of(entry), LearningConfig):
+    if command == "fit" and issubclass(commands.config_of(entry), LearningConfig):
         flags["--seeds N"] = "So many runs, seed after seed; then a table and a picture."
     loop, epilog = "", None
     if isinstance(entry, Loop):
-        loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in registry.LOOPS.items())
-        name = next(name for name, each in registry.LOOPS.items() if each is entry)
+        loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in commands.LOOPS.items())
+        name = next(name for name, each in commands.LOOPS.items() if each is entry)
         epilog = f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; these are those of {name}."
     usage = f"stageb {command}{loop} [--config FILE] [--KEY VALUE ...] {' '.join(f'[{flag}]' for flag in flags)}"
-    return _help(registry.config_of(entry), usage, None, flags, description=entry.summary, epilog=epilog)
+    return _help(commands.config_of(entry), usage, None, flags, description=entry.summary, epilog=epilog)
 
 
 def _help(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from stageb import seeds
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.draft import dotted
 from stageb.cli.parsing import FLAGS, ParsedCommand, WordParser, parse
 from stageb.config import LearningConfig, require
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError("stageb sweep: takes no --seeds and no --fresh; another output.run_name starts anew")
     check_launcher("stageb sweep")
     spans = [read_span(text, type(asked.config), rest) for text in given.over]
-    registry.check_sweep(asked.loop)
+    commands.check_sweep(asked.loop)
     folder = Path(asked.config.output.root, f"{asked.config.output.run_name}-sweep")
     study = open_study(folder, {"over": given.over, "config": asked.resolved_yaml})
     for number in range(given.trials):
@@ -140,7 +140,7 @@ def take_trial(
     if code:
         study.tell(number, state=trial.TrialState.FAIL)
         print(f"trial {number}: failed, exit code {code}; the sweep goes on without it", file=sys.stderr)
-    elif score := registry.named(registry.LOOPS[asked.loop].score)(run):
+    elif score := commands.named(commands.LOOPS[asked.loop].score)(run):
         study.set_user_attr("figure", score.figure)
         study.tell(number, score.value)
     else:

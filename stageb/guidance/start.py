@@ -28,7 +28,7 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
     inputs = read_inputs(config)
     check_folder(config, inputs, fresh)
 
-    with collector_off():  # as in stageb/cli/registry.py
+    with collector_off():  # as in stageb/cli/commands.py
         from stageb.guidance.loop import run  # brings torch
 
     return run(config, resolved_yaml, fresh, inputs)

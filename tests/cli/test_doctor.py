@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 from stageb.__main__ import main
-from stageb.cli import doctor, registry
+from stageb.cli import commands, doctor
 from stageb.engines import ENGINES
 
 
@@ -34,7 +34,7 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 
 def test_every_loop_and_engine_has_a_line(versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
-    names = {f"loop {name}" for name in registry.LOOPS} | {f"engine {name}" for name in ENGINES}
+    names = {f"loop {name}" for name in commands.LOOPS} | {f"engine {name}" for name in ENGINES}
     assert names <= lines_of(capsys).keys()
 
 

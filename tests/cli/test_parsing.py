@@ -19,7 +19,7 @@ import yaml
 
 from stageb import __version__
 from stageb.__main__ import main
-from stageb.cli import parsing, registry
+from stageb.cli import commands, parsing
 from stageb.errors import EngineError
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import BudgetConfig, GateConfig, LoopConfig
@@ -477,9 +477,9 @@ def answered(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 COMMANDS = [
-    *(f"fit --loop {name}" for name in registry.LOOPS),
+    *(f"fit --loop {name}" for name in commands.LOOPS),
     "validate",
-    *(name for name, tool in registry.tools().items() if tool.config),
+    *(name for name, tool in commands.tools().items() if tool.config),
 ]
 
 
@@ -632,14 +632,14 @@ def test_numbers_may_stand_in_a_list_of_texts(fit: Fit) -> None:
     assert main(["fit", *TICKETS, "--config", "c.yaml"]) == 0
     assert (fit.config.columns.passes, fit.config.columns.fails) == (["0"], ["1", "2.5"])
     assert parsing.from_keywords(
-        "fit", registry.LOOPS["guidance"], {"tickets": ["a"], "columns": {"passes": [0]}}
+        "fit", commands.LOOPS["guidance"], {"tickets": ["a"], "columns": {"passes": [0]}}
     ).columns.passes == ["0"]
 
 
 def test_keywords_stack_configs_as_the_command_line_does(fit: Fit) -> None:
     Path("one.yaml").write_text("seed: 3\ngate: {alpha: 0.1}\n")
     Path("two.yaml").write_text("gate: {alpha: 0.2}\n")
-    entry = registry.LOOPS["guidance"]
+    entry = commands.LOOPS["guidance"]
     for names in (["tickets", "frugal", "one.yaml", "two.yaml"], ["two.yaml", "one.yaml"], ["two.yaml"]):
         assert main(["fit", *(f"--config={name}" for name in names), *TICKETS]) == 0
         for config in (names, list(map(Path, names))) if len(names) > 1 else (names, names[0]):
@@ -650,7 +650,7 @@ def test_keywords_stack_configs_as_the_command_line_does(fit: Fit) -> None:
 def test_keywords_take_the_numbers_of_numpy() -> None:
     """As those that a loop over ``numpy.arange`` gives."""
     keys = {"tickets": ["a"], "seed": numpy.int64(3), "gate": {"alpha": numpy.float32(0.5)}}
-    config = parsing.from_keywords("fit", registry.LOOPS["guidance"], keys)
+    config = parsing.from_keywords("fit", commands.LOOPS["guidance"], keys)
     assert (config.seed, config.gate.alpha) == (3, 0.5)
 
 

@@ -61,7 +61,7 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-def commands(text: str) -> Iterator[list[str]]:
+def find_commands(text: str) -> Iterator[list[str]]:
     """The words of every command in ``text``, a shell's; variables set before one are left out."""
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=True)

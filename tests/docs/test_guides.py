@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages import DOCS, GUIDES, PAGES, ROOT, Block, blocks, commands
+from docs.pages import DOCS, GUIDES, PAGES, ROOT, Block, blocks, find_commands
 from guidance.made_sheets import write_xlsx
 from programs.processes import clean_environment
 from programs.shell import Shell
 
 from stageb.__main__ import COMMANDS
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.draft import LOOP, ConfigFile, Draft
 from stageb.cli.parsing import FLAGS, chosen_loop, read_file, split
 from stageb.errors import StagebError
@@ -118,7 +118,7 @@ def test_blocks_say_what_they_hold_and_commands_that_cannot_run_here_exist(page:
 )
 def test_one_that_does_not_exist_is_found(line: str) -> None:
     with pytest.raises((AssertionError, StagebError)):
-        for words in commands(line):
+        for words in find_commands(line):
             assert_exists(words)
 
 
@@ -196,7 +196,7 @@ def files_of_a_reader() -> set[str]:
 
 def assert_all_exist(block: Block) -> None:
     """Raise unless all commands of ``block`` exist."""
-    for words in commands(block.text):
+    for words in find_commands(block.text):
         try:
             assert_exists(words)
         except (AssertionError, StagebError) as error:
@@ -230,8 +230,8 @@ def assert_exists(words: Sequence[str]) -> None:
 def assert_parses(words: Sequence[str]) -> None:
     """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
     name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
-    tools = registry.tools()
-    assert name in {*COMMANDS, *tools, *registry.run_commands()} or name.startswith("--"), f"stageb {name}"
+    tools = commands.tools()
+    assert name in {*COMMANDS, *tools, *commands.run_commands()} or name.startswith("--"), f"stageb {name}"
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
         return
@@ -240,8 +240,8 @@ def assert_parses(words: Sequence[str]) -> None:
         for option, text in split(rest)
         if option != "config" or is_here(text)
     ]
-    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(options)]
-    draft = Draft(registry.config_of(entry))
+    entry = tools[name] if name in tools else commands.LOOPS[chosen_loop(options)]
+    draft = Draft(commands.config_of(entry))
     for option, value in options:
         if isinstance(value, ConfigFile):
             draft.add_file(value)

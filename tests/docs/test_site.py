@@ -14,7 +14,7 @@ import pytest
 from docs.pages import DOCS, NOTES, PAGES, ROOT, anchors, blocks, links
 
 from lab import keys
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.draft import dotted
 from stageb.settings import section_of
 
@@ -110,9 +110,9 @@ def test_the_page_is_as_the_declarations_say() -> None:
     assert page == keys.write_page(), "write it anew: python -m lab.keys > docs/keys.md"
 
 
-@pytest.mark.parametrize("loop", registry.LOOPS)
+@pytest.mark.parametrize("loop", commands.LOOPS)
 def test_every_key_is_documented(loop: str) -> None:
-    kind = registry.config_of(registry.LOOPS[loop])
+    kind = commands.config_of(commands.LOOPS[loop])
     sections = [kind, *filter(None, (section_of(annotation) for _, annotation in dotted(kind, items=True)))]
     bare = [
         f"{section.__name__}.{field.name}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stageb.__main__ import main
-from stageb.cli.registry import LOOPS, Loop, Tool
+from stageb.cli.commands import LOOPS, Loop, Tool
 from stageb.config import OutputConfig, require
 
 COUNTING = Loop(

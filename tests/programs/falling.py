@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stageb.cli.registry import LOOPS, Loop
+from stageb.cli.commands import LOOPS, Loop
 from stageb.ppo.config import PpoLoopConfig
 
 LOOPS["falling"] = Loop("Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit")

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stageb.__main__ import main as stageb
-from stageb.cli.registry import LOOPS, Loop
+from stageb.cli.commands import LOOPS, Loop
 from stageb.config import FabricConfig, OutputConfig
 from stageb.job.world import World, run
 from stageb.seeds import shuffled, stream, uniform

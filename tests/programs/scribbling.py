@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stageb import seeds
-from stageb.cli.registry import LOOPS, Loop
+from stageb.cli.commands import LOOPS, Loop
 from stageb.engines.protocol import Decode
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import Detection, DetectorRollout, Sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stageb.cli.registry import LOOPS, Loop
+from stageb.cli.commands import LOOPS, Loop
 from stageb.growth.config import GrowthConfig
 
 LOOPS["withering"] = Loop("Grow networks, and wither.", "programs.withering:WitheringConfig", "programs.withering:fit")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.errors import InputError
 from stageb.settings import AUTHORITY, CODE, DATA, describe_keys, inner_of, section_of, setting
 from stageb.store import disk, trust
@@ -23,10 +23,10 @@ def find_undeclared(section: type) -> Iterator[str]:
             yield name
 
 
-@pytest.mark.parametrize("loop", registry.LOOPS)
+@pytest.mark.parametrize("loop", commands.LOOPS)
 def test_every_key_is_data_or_says_what_it_names(loop: str) -> None:
     """A new key whose values are texts must say so in its declaration."""
-    assert list(find_undeclared(registry.config_of(registry.LOOPS[loop]))) == []
+    assert list(find_undeclared(commands.config_of(commands.LOOPS[loop]))) == []
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.errors import ConfigError, shown
 from stageb.guidance.commands.use import summary
@@ -78,7 +78,7 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
     cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
-    config: EvaluateConfig = from_keywords("evaluate", registry.tools()["evaluate"], given)
+    config: EvaluateConfig = from_keywords("evaluate", commands.tools()["evaluate"], given)
     _run(config, fresh)
     folder = Path(config.output)
     return Evaluation(folder, json.loads((folder / EVALUATION).read_text(encoding="utf-8")))

@@ -23,7 +23,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.draft import Draft
 from stageb.cli.parsing import draft_keywords, parse_run
 from stageb.errors import CALLER, IN_PYTHON, InputError, StagebError
@@ -148,7 +148,7 @@ def fit_here(tickets: Any, **keys: Any) -> Run:
     config = draft.build()
     folder: Path = config.output.folder
     try:
-        registry.fit_of("guidance")(config, strict_yaml.dump(draft.values), True)
+        commands.fit_of("guidance")(config, strict_yaml.dump(draft.values), True)
     except KeyboardInterrupt:
         if not (folder / COMMIT).exists():
             raise
@@ -243,7 +243,7 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 
 def _draft(tickets: Any, keys: Mapping[str, Any]) -> Draft:
     """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
-    entry = registry.LOOPS["guidance"]
+    entry = commands.LOOPS["guidance"]
     root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
     return draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root))})
 

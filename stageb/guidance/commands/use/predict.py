@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.config import PredictConfig, tickets_per_round
@@ -50,7 +50,7 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
     which sets them aside. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
-    config: PredictConfig = from_keywords("predict", registry.tools()["predict"], given)
+    config: PredictConfig = from_keywords("predict", commands.tools()["predict"], given)
     _run(config, fresh)
     return read_predictions(Path(config.output))
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
@@ -159,7 +159,7 @@ def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) ->
     cannot be used, or fails.
     """
     given = {"tickets": tickets, "output": output, **keys}
-    config: SummarizeConfig = from_keywords("summarize", registry.tools()["summarize"], given)
+    config: SummarizeConfig = from_keywords("summarize", commands.tools()["summarize"], given)
     _run(config, fresh)
     return read_rows(Path(config.output))
 

@@ -1,4 +1,4 @@
-"""The registry of loops: what ``loop:`` in a config may say, and where that loop's config and its fit lie.
+"""The loops and their commands: what ``loop:`` in a config may say, and where that loop's config and its fit lie.
 
 A loop is one entry here and a folder of its own. Its config is a frozen dataclass whose first field names the loop,
 ``loop: Literal["guidance"] = "guidance"``; its other fields are the loop's keys, and every one has a default. Its fit takes
@@ -46,7 +46,7 @@ class RunCommand:
 
 @dataclass(frozen=True)
 class Loop:
-    """One line of the registry."""
+    """A loop of this table."""
 
     summary: str  # what --help says
     config: str  # "module:dataclass"

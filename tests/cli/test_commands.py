@@ -1,4 +1,4 @@
-"""The registry, and how a command line chooses a loop from it: beside guidance stands a loop of the tests' own."""
+"""The loops, and how a command line chooses a loop from it: beside guidance stands a loop of the tests' own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import yaml
 from programs.counting import COUNTING, CountingConfig, StepConfig
 
 from stageb.__main__ import main
-from stageb.cli import registry
+from stageb.cli import commands
 from stageb.cli.parsing import parse
 from stageb.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def _counting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(registry.LOOPS, "counting", COUNTING)
+    monkeypatch.setitem(commands.LOOPS, "counting", COUNTING)
     monkeypatch.chdir(tmp_path)
 
 
@@ -38,24 +38,24 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err.removeprefix("stageb: ")
 
 
-@pytest.mark.parametrize("name", registry.LOOPS)
+@pytest.mark.parametrize("name", commands.LOOPS)
 def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
-    first, *_ = dataclasses.fields(registry.config_of(registry.LOOPS[name]))
+    first, *_ = dataclasses.fields(commands.config_of(commands.LOOPS[name]))
     assert (first.name, first.default) == ("loop", name)
-    assert callable(registry.fit_of(name))
+    assert callable(commands.fit_of(name))
 
 
-@pytest.mark.parametrize("name", [name for name, loop in registry.LOOPS.items() if loop.needs])
+@pytest.mark.parametrize("name", [name for name, loop in commands.LOOPS.items() if loop.needs])
 def test_without_its_extra_a_loop_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking, find = registry.LOOPS[name].needs[0], importlib.util.find_spec
+    lacking, find = commands.LOOPS[name].needs[0], importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == lacking else find(module))
     extra = name.replace("_", "-")
     said = rf"loop {name} needs the extra {extra}, of which {lacking} cannot be found: .*stageb\[{extra}\]"
     with pytest.raises(InputError, match=said):
-        registry.fit_of(name)
-    for command in registry.LOOPS[name].commands:
+        commands.fit_of(name)
+    for command in commands.LOOPS[name].commands:
         with pytest.raises(InputError, match=said):
-            registry.command_of(name, command)
+            commands.command_of(name, command)
 
 
 def test_the_default_loop_is_guidance(capsys: pytest.CaptureFixture[str]) -> None:
