@@ -148,7 +148,7 @@ STAGES = {
         "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/evidence_forms "
         "rules/evidence rules/fields rules/reading rules/expression rules/vocabulary rules/parse "
         "rules/judge learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
-        "learning/gate/decide commands/use/rows"
+        "learning/gate/decide commands/use/compare"
     ).split(),
     "two_channel": (
         "boxes/text boxes/metrics boxes/augmentation learning/targets learning/losses learning/packing learning/schedule"

@@ -17,12 +17,7 @@ from stageb.cli.parsing import from_keywords
 from stageb.errors import ConfigError, shown
 from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.black_box import MOST, BlackBox, measure_on
-from stageb.guidance.commands.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
-from stageb.guidance.commands.use.judged import JudgedRounds
-from stageb.guidance.commands.use.predict import judge_all, judge_by_rules, look_ahead
-from stageb.guidance.commands.use.record import compare_with_letter
-from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.rows import (
+from stageb.guidance.commands.use.compare import (
     ALL,
     PairedComparison,
     choose_threshold,
@@ -30,6 +25,11 @@ from stageb.guidance.commands.use.rows import (
     is_right,
     measure_coverage,
 )
+from stageb.guidance.commands.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
+from stageb.guidance.commands.use.judged import JudgedRounds
+from stageb.guidance.commands.use.predict import judge_all, judge_by_rules, look_ahead
+from stageb.guidance.commands.use.record import compare_with_letter
+from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.source import (
     TicketLine,
     code_rules,

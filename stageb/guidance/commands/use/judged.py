@@ -18,7 +18,6 @@ from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, l
 from stageb.guidance.commands.use.doubts import Doubts, StrangeValues, Survey, find_named_fields, keep_common, send_to_review
 from stageb.guidance.commands.use.record import read_record
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.rows import add_counts, count_asked, make_row, make_ruled_row
 from stageb.guidance.commands.use.source import (
     CodeJudge,
     TicketLine,
@@ -30,8 +29,9 @@ from stageb.guidance.commands.use.source import (
     list_inputs,
     make_check,
 )
+from stageb.guidance.commands.use.summary import Counts
 from stageb.guidance.judging.answers import check_model, check_readable, find_cited_rule
-from stageb.guidance.judging.selection import load_selection_rule
+from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, select
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
@@ -39,13 +39,15 @@ from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.costs import prices_of
-from stageb.guidance.words.types import Guidance, Ticket
+from stageb.guidance.words.texts import TAKEN, one_line
+from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
 from stageb.runs.progress import console
 from stageb.store.commits import COMMIT, flatten
 
 if TYPE_CHECKING:  # torch
     from stageb.guidance.commands.use.ranks import TicketAnswers
 
+ANSWER = 200  # characters, at most, of an answer that could not be used
 MOST = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
 KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
@@ -231,3 +233,73 @@ class JudgedRounds:
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         words = words_of(config.prompt, config.model)
         return CodeJudge(code_rules(self._guidance, known, words, is_whole=not why))
+
+
+def make_row(
+    line: TicketLine,
+    answers: Answers,
+    shares: Mapping[Verdict, float] | None,
+    guidance_step: int,
+    min_verdict_agreement: float,
+    rule: SelectionRule,
+) -> dict[str, Any]:
+    """The row of one ticket; ``shares``: how probable each label is, where the engine can tell; ``rule`` selects the
+    verdict."""
+    selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
+    why, verdict = selection.manual_review, selection.verdict
+    probability = shares[verdict] if shares and verdict is not None else None
+    if verdict is None and candidates:
+        why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
+    if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
+        why = f"low probability: {probability:.2f}"  # one answer cannot disagree with itself
+    return {
+        "file": line.file,
+        "line": line.line,
+        "mission": line.ticket.mission,
+        "group_id": line.ticket.group_id,
+        "label": line.label,
+        "verdict": verdict,
+        "by": "model",
+        "reason": selection.reason,
+        "agreement": round(selection.vote_strength, 6),
+        "probability": probability,
+        "review": bool(why),
+        "why": why,
+        "guidance_step": guidance_step,
+    }
+
+
+def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: int) -> dict[str, Any]:
+    """The row of a ticket that rules judge as code; ``said`` is which rule gives the verdict, or why none does."""
+    is_decided = ruling.verdict is not None
+    return {
+        "file": line.file,
+        "line": line.line,
+        "mission": line.ticket.mission,
+        "group_id": line.ticket.group_id,
+        "label": line.label,
+        "verdict": ruling.verdict,
+        "by": "rules",
+        "reason": said if is_decided else "",
+        "agreement": float(is_decided),
+        "probability": None,
+        "review": not is_decided,
+        "why": "" if is_decided else said,
+        "guidance_step": guidance_step,
+    }
+
+
+def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, tuple[Verdict, ...]]) -> Counts:
+    """``counts`` with further rows; ``labels`` are those of each mission."""
+    found = {mission: dict(of) for mission, of in counts.items()}
+    for each in rows:
+        of = found.setdefault(each["mission"], dict.fromkeys((*labels[each["mission"]], *TAKEN), 0))
+        of[each["verdict"] or "none"] += 1
+        of["review"] += each["review"]
+        of["model"] += each["by"] == "model"
+    return found
+
+
+def count_asked(counts: Counts) -> int:
+    """Tickets that the model was asked."""
+    return sum(of["model"] for of in counts.values())

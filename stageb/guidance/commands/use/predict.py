@@ -18,8 +18,8 @@ from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.config import PredictConfig, tickets_per_round
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.rounds import Rounds, Waves
-from stageb.guidance.commands.use.rows import Counts
 from stageb.guidance.commands.use.source import fingerprint_guidance, load_guidance, stream_tickets
+from stageb.guidance.commands.use.summary import Counts
 from stageb.guidance.words.types import Guidance
 from stageb.job import lifetime
 from stageb.store.output import COMMIT, check_file, check_target, read_commit, read_rows

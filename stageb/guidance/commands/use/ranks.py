@@ -14,12 +14,17 @@ from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance.commands.use.config import UseConfig, tickets_per_round
 from stageb.guidance.commands.use.rounds import Waves
-from stageb.guidance.commands.use.rows import weigh_verdicts
 from stageb.guidance.commands.use.source import TicketLine, group_by_mission
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
+from stageb.guidance.judging.answers import (
+    answers_from_plain,
+    answers_to_plain,
+    calibrations_of,
+    find_shares,
+    score_verdicts,
+)
 from stageb.guidance.judging.ranks import Group, cut_groups, load_judge, map_tickets
-from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, words_of
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
@@ -89,3 +94,17 @@ class JudgingRanks:
         if config.probability and isinstance(self._engine, Scorer):
             weighed = weigh_verdicts(tickets, answers, guidance, self._engine, words)
         return [[answers_to_plain(each), shares] for each, shares in zip(answers, weighed, strict=True)]
+
+
+def weigh_verdicts(
+    tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
+) -> list[dict[Verdict, float] | None]:
+    """How probable each label is for each ticket, at temperature 1; None of one that was set aside."""
+    asked = [i for i, given in enumerate(answers) if given.candidates]
+    words = name_labels(words, guidance.labels)
+    prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
+    calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
+    found: list[dict[Verdict, float] | None] = [None] * len(tickets)
+    for i, scores in zip(asked, score_verdicts(prompts, engine, words, calibrations), strict=True):
+        found[i] = dict(zip(guidance.labels, find_shares(scores, 1.0), strict=True))
+    return found

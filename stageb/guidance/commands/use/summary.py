@@ -13,13 +13,16 @@ from stageb.errors import shown
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.config import PricesConfig
 from stageb.guidance.commands.use.record import warn_of_misread
-from stageb.guidance.commands.use.rows import Counts
 from stageb.guidance.words.costs import Prices, count_wrong, describe_classes, prices_of, warn_of_constant
 from stageb.guidance.words.texts import TAKEN
 from stageb.runs.figures import make_console, make_table, print_table
 
 MOST_COLUMNS = 6  # labels that have a column
 THRESHOLDS = 12  # shown, at most
+
+Counts = dict[str, dict[str, int]]
+"""By mission: how many tickets were answered with each label, or not at all ("none"), how many a person should see,
+and how many the model was asked."""
 
 
 def show_counts(path: Path, counts: Counts) -> None:

@@ -1,6 +1,6 @@
-"""What ``predict`` says of a ticket, as a row, and what labelled rows come to.
+"""What labelled rows come to: accuracy and confusion of one guidance, and two compared, with an interval and a p-value.
 
-Functions of their arguments.
+Functions of their arguments; rows are read once, one at a time.
 """
 
 from __future__ import annotations
@@ -10,110 +10,10 @@ from dataclasses import dataclass, field
 from math import floor, sqrt
 from typing import Any
 
-from stageb.engines.protocol import Scorer
-from stageb.guidance.commands.use.source import TicketLine
-from stageb.guidance.judging.answers import calibrations_of, find_shares, score_verdicts
-from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.learning.gate.exact import mcnemar_p
-from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt
 from stageb.guidance.words.costs import EQUAL, Prices, has_labels, measure_classes, measure_interval, measure_ratio
-from stageb.guidance.words.texts import TAKEN, one_line
-from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import Verdict
 from stageb.runs.figures import Z
-
-ANSWER = 200  # characters, at most, of an answer that could not be used
-Counts = dict[str, dict[str, int]]
-"""By mission: how many tickets were answered with each label, or not at all ("none"), how many a person should see,
-and how many the model was asked."""
-
-
-def make_row(
-    line: TicketLine,
-    answers: Answers,
-    shares: Mapping[Verdict, float] | None,
-    guidance_step: int,
-    min_verdict_agreement: float,
-    rule: SelectionRule,
-) -> dict[str, Any]:
-    """The row of one ticket; ``shares``: how probable each label is, where the engine can tell; ``rule`` selects the
-    verdict."""
-    selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
-    why, verdict = selection.manual_review, selection.verdict
-    probability = shares[verdict] if shares and verdict is not None else None
-    if verdict is None and candidates:
-        why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
-    if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
-        why = f"low probability: {probability:.2f}"  # one answer cannot disagree with itself
-    return {
-        "file": line.file,
-        "line": line.line,
-        "mission": line.ticket.mission,
-        "group_id": line.ticket.group_id,
-        "label": line.label,
-        "verdict": verdict,
-        "by": "model",
-        "reason": selection.reason,
-        "agreement": round(selection.vote_strength, 6),
-        "probability": probability,
-        "review": bool(why),
-        "why": why,
-        "guidance_step": guidance_step,
-    }
-
-
-def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: int) -> dict[str, Any]:
-    """The row of a ticket that rules judge as code; ``said`` is which rule gives the verdict, or why none does."""
-    is_decided = ruling.verdict is not None
-    return {
-        "file": line.file,
-        "line": line.line,
-        "mission": line.ticket.mission,
-        "group_id": line.ticket.group_id,
-        "label": line.label,
-        "verdict": ruling.verdict,
-        "by": "rules",
-        "reason": said if is_decided else "",
-        "agreement": float(is_decided),
-        "probability": None,
-        "review": not is_decided,
-        "why": "" if is_decided else said,
-        "guidance_step": guidance_step,
-    }
-
-
-def weigh_verdicts(
-    tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
-) -> list[dict[Verdict, float] | None]:
-    """How probable each label is for each ticket, at temperature 1; None of one that was set aside."""
-    asked = [i for i, given in enumerate(answers) if given.candidates]
-    words = name_labels(words, guidance.labels)
-    prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
-    calibrations = calibrations_of(guidance, [tickets[i] for i in asked])
-    found: list[dict[Verdict, float] | None] = [None] * len(tickets)
-    for i, scores in zip(asked, score_verdicts(prompts, engine, words, calibrations), strict=True):
-        found[i] = dict(zip(guidance.labels, find_shares(scores, 1.0), strict=True))
-    return found
-
-
-def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, tuple[Verdict, ...]]) -> Counts:
-    """``counts`` with further rows; ``labels`` are those of each mission."""
-    found = {mission: dict(of) for mission, of in counts.items()}
-    for each in rows:
-        of = found.setdefault(each["mission"], dict.fromkeys((*labels[each["mission"]], *TAKEN), 0))
-        of[each["verdict"] or "none"] += 1
-        of["review"] += each["review"]
-        of["model"] += each["by"] == "model"
-    return found
-
-
-def count_asked(counts: Counts) -> int:
-    """Tickets that the model was asked."""
-    return sum(of["model"] for of in counts.values())
-
-
-# What labelled rows come to: accuracy and confusion of one guidance, and two beside each other. Functions of their
-# arguments; rows are read once, one at a time.
 
 PredictionRow = Mapping[str, Any]
 ALL = ""  # stands for all missions together; none has an empty name

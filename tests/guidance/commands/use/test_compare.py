@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.commands.use.rows import ALL, PairedComparison, compare_gains, count_verdicts
+from stageb.guidance.commands.use.compare import ALL, PairedComparison, compare_gains, count_verdicts
 
 LABELS = dict.fromkeys("ab", ("pass", "fail"))
 VERDICT = st.sampled_from(["pass", "fail", None])
