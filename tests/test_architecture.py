@@ -133,7 +133,7 @@ LIGHT = {
         "guidance/__init__ "
         "guidance/commands/__init__ guidance/commands/use/__init__ guidance/commands/use/config guidance/rules/__init__ "
         "guidance/rules/evidence_forms guidance/rules/evidence guidance/rules/fields "
-        "guidance/rules/prompts guidance/rules/reading guidance/rules/wordings guidance/words/__init__ "
+        "guidance/rules/prompts guidance/rules/values guidance/rules/wordings guidance/words/__init__ "
         "guidance/words/calibration guidance/words/columns guidance/words/config guidance/words/texts "
         "guidance/words/types job/__init__ job/devices job/heartbeat job/lifetime job/process ppo/__init__ ppo/config "
         "seeds settings store/__init__ store/disk store/trust tiny/__init__ two_channel/__init__ two_channel/config "
@@ -146,7 +146,7 @@ STAGES = {
     "guidance": (
         "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/steps "
         "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/evidence_forms "
-        "rules/evidence rules/fields rules/reading rules/expression rules/vocabulary rules/parse "
+        "rules/evidence rules/fields rules/values rules/expression rules/vocabulary rules/parse "
         "rules/judge learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
         "learning/gate/decide commands/use/compare"
     ).split(),

@@ -22,7 +22,7 @@ from stageb.guidance.rules.evidence_forms import PLAIN, Forms
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Case, ReflectionInput
-from stageb.guidance.rules.reading import Reading, read_summaries
+from stageb.guidance.rules.values import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Proposal, Rule, Ticket

@@ -35,7 +35,7 @@ from stageb.guidance.rules.prompts import (
     verdict_lines,
     words_of,
 )
-from stageb.guidance.rules.reading import Reading
+from stageb.guidance.rules.values import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
 from stageb.guidance.words.costs import list_labels

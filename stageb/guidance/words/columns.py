@@ -1,4 +1,4 @@
-"""What the columns of tickets say. What a cell holds, a number with its unit or a text, ``rules/reading.py`` reads."""
+"""What the columns of tickets say. What a cell holds, a number with its unit or a text, ``rules/values.py`` reads."""
 
 from __future__ import annotations
 

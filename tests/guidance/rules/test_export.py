@@ -22,8 +22,8 @@ from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.sql import limit_to_sql
+from stageb.guidance.rules.values import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 

@@ -26,8 +26,8 @@ from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Exp
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.reading import Computed, parse_number
 from stageb.guidance.rules.sql import limit_to_sql
+from stageb.guidance.rules.values import Computed, parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict

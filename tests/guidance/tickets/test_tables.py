@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from stageb.errors import BadInputError, ConfigError
-from stageb.guidance.rules.reading import clean_value
+from stageb.guidance.rules.values import clean_value
 from stageb.guidance.tickets.tickets import read_entries, read_tickets
 from stageb.guidance.words.columns import ColumnsConfig
 from stageb.guidance.words.config import LoopConfig

@@ -21,7 +21,7 @@ from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.rules.values import parse_number
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.config import LoopConfig

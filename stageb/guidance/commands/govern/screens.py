@@ -22,7 +22,7 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
-from stageb.guidance.rules.reading import Reading
+from stageb.guidance.rules.values import Reading
 from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tables import list_roles

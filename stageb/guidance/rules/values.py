@@ -1,4 +1,4 @@
-"""A ticket as rules see it: named values, numbers with their units among them, and words.
+"""A ticket as rules see it: named values of each kind, numbers with their units among them, and words.
 
 Fields that a file names, the columns of a table and the keys of JSON, come with name and value apart (``fields.py``) and are
 taken as they are. Of prose nothing is assumed but punctuation: a piece between semicolons, line ends or commas (not those
