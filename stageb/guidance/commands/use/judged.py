@@ -253,11 +253,7 @@ def make_row(
     if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
         why = f"low probability: {probability:.2f}"  # one answer cannot disagree with itself
     return {
-        "file": line.file,
-        "line": line.line,
-        "mission": line.ticket.mission,
-        "group_id": line.ticket.group_id,
-        "label": line.label,
+        **_name(line),
         "verdict": verdict,
         "by": "model",
         "reason": selection.reason,
@@ -273,11 +269,7 @@ def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: i
     """The row of a ticket that rules judge as code; ``said`` is which rule gives the verdict, or why none does."""
     is_decided = ruling.verdict is not None
     return {
-        "file": line.file,
-        "line": line.line,
-        "mission": line.ticket.mission,
-        "group_id": line.ticket.group_id,
-        "label": line.label,
+        **_name(line),
         "verdict": ruling.verdict,
         "by": "rules",
         "reason": said if is_decided else "",
@@ -287,6 +279,12 @@ def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: i
         "why": "" if is_decided else said,
         "guidance_step": guidance_step,
     }
+
+
+def _name(line: TicketLine) -> dict[str, Any]:
+    """What a row says of its ticket."""
+    of = line.ticket
+    return {"file": line.file, "line": line.line, "mission": of.mission, "group_id": of.group_id, "label": line.label}
 
 
 def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, tuple[Verdict, ...]]) -> Counts:
