@@ -5,7 +5,7 @@
     all        = atom {"and" atom}
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
                | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
-               | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``columns.py``)
+               | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``vocabulary.py``)
                | NAME "is above" NUMBER "and below" NUMBER | NAME "is" ["not"] "missing"      unless that is a value of it
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
