@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stageb.guidance.commands.use.predict import predict
     from stageb.guidance.commands.use.summarize import summarize
     from stageb.guidance.commands.use.validate import validate
-    from stageb.guidance.words.config import LoopConfig
+    from stageb.guidance.config import LoopConfig
     from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 __version__ = "0.1.0"
@@ -51,7 +51,7 @@ __all__ = [
 
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
-    "stageb.guidance.words.config": ("LoopConfig",),
+    "stageb.guidance.config": ("LoopConfig",),
     "stageb.guidance.commands.use.summarize": ("summarize",),
     "stageb.guidance.words.types": ("Guidance", "Rule", "Ticket"),
     "stageb.guidance.commands.use.classifier": ("GuidanceClassifier",),

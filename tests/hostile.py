@@ -58,6 +58,7 @@ from bending import (
 from stageb.cli import commands
 from stageb.errors import BadInputError, ConfigError, InputError, StagebError, shown
 from stageb.guidance.commands.fit.artifacts import make_proposal_entry
+from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.edits import apply, named, number
 from stageb.guidance.rules.evidence import Evidence, find_evidence
@@ -72,7 +73,6 @@ from stageb.guidance.rules.prompts import (
     rollout_prompt,
 )
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.config import LoopConfig, ReflectionConfig
 from stageb.guidance.words.types import Guidance, Operation, Rule, Ticket
 from stageb.settings import CHECKPOINT, DATA, describe_keys
 from stageb.store import disk

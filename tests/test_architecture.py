@@ -32,7 +32,7 @@ FLOORS = (
 )
 # Inside a package: what stands in a room may import from that and from those before it, in functions too.
 ROOMS = {
-    "guidance": ({"words"}, {"rules"}, {"tickets"}, {"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
+    "guidance": ({"words", "config"}, {"rules"}, {"tickets"}, {"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
     "two_channel": ({"types", "config"}, {"boxes"}, {"model"}, {"learning"}, {"commands"}, {"loop"}),
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
@@ -133,8 +133,8 @@ LIGHT = {
         "guidance/__init__ "
         "guidance/commands/__init__ guidance/commands/use/__init__ guidance/commands/use/config guidance/rules/__init__ "
         "guidance/rules/evidence_forms guidance/rules/evidence guidance/rules/fields "
-        "guidance/rules/prompts guidance/rules/values guidance/rules/wordings guidance/words/__init__ "
-        "guidance/words/calibration guidance/words/columns guidance/words/config guidance/words/texts "
+        "guidance/rules/prompts guidance/rules/value_types guidance/rules/wordings guidance/words/__init__ "
+        "guidance/words/calibration guidance/words/column_names guidance/config guidance/words/texts "
         "guidance/words/types job/__init__ job/devices job/heartbeat job/lifetime job/process ppo/__init__ ppo/config "
         "seeds settings store/__init__ store/disk store/trust tiny/__init__ two_channel/__init__ two_channel/config "
         "untrusted/__init__ untrusted/clean_text untrusted/strict_yaml"
@@ -146,7 +146,7 @@ STAGES = {
     "guidance": (
         "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/steps "
         "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/evidence_forms "
-        "rules/evidence rules/fields rules/values rules/expression rules/vocabulary rules/parse "
+        "rules/evidence rules/fields rules/value_types rules/expression rules/vocabulary rules/parse "
         "rules/judge learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
         "learning/gate/decide commands/use/compare"
     ).split(),

@@ -16,7 +16,7 @@ import pytest
 from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.inputs import read_inputs
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.config import LoopConfig
 
 TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 COUNTS = {

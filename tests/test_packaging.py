@@ -18,7 +18,7 @@ import yaml
 
 from stageb import __version__
 from stageb.cli.draft import dotted
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.config import LoopConfig
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

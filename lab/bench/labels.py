@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import learn_at_once
 from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
@@ -23,7 +24,6 @@ from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import rank_labels, split_tickets
-from stageb.guidance.words.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.words.types import Content, Guidance, Judgement, Ticket
 from stageb.seeds import shuffled, stream, uniform
 

@@ -9,7 +9,7 @@ from lab.tiny.pool import Pool
 from lab.tiny.rules import COMPARISONS, Book, Condition, Kind, WorldRule
 from lab.tiny.stage import LOSS_PRICE, Edit, edited
 from stageb.engines import Decode, Engine, Prompt, Request
-from stageb.guidance.words.config import ReflectionConfig
+from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.words.types import Operation
 from stageb.seeds import stream
 

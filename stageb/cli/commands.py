@@ -67,7 +67,7 @@ def _judging(name: str, summary: str) -> Tool:
 LOOPS = {
     "guidance": Loop(
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
-        config="stageb.guidance.words.config:LoopConfig",
+        config="stageb.guidance.config:LoopConfig",
         fit="stageb.guidance.start:fit",
         check="stageb.guidance.commands.use.validate:main",
         score="stageb.guidance.commands.fit.summary:find_score",

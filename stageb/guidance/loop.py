@@ -14,6 +14,7 @@ from dataclasses import replace
 from stageb.engines.outline import rank_bytes
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.commands.fit.run import FitRun
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging import selection
 from stageb.guidance.judging.questions import Dialogue, add_reasons
 from stageb.guidance.judging.ranks import GuidanceRanks
@@ -21,7 +22,6 @@ from stageb.guidance.learning import at_once, steps, transitions
 from stageb.guidance.learning.state import State
 from stageb.guidance.rules.edits import rebase
 from stageb.guidance.tickets.images import check_images
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Answers, Guidance, Record, Round
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores

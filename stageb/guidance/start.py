@@ -8,8 +8,8 @@ from pathlib import Path
 
 from stageb.errors import InputError
 from stageb.guidance.commands.fit.inputs import check_folder, read_inputs
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.state import STOP
-from stageb.guidance.words.config import LoopConfig
 from stageb.job.process import collector_off
 from stageb.runs.folder import is_finished
 from stageb.runs.progress import set_log_level

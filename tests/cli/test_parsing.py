@@ -21,8 +21,8 @@ from stageb import __version__
 from stageb.__main__ import main
 from stageb.cli import commands, parsing
 from stageb.errors import EngineError
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import BudgetConfig, GateConfig, LoopConfig
+from stageb.guidance.config import BudgetConfig, GateConfig, LoopConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 
 TICKETS = ["--tickets", "[my.jsonl]"]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
+from stageb.guidance.config import PromptConfig, ReflectionConfig
 from stageb.guidance.judging.answers import apportion, parse_answer, sample_verdicts
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import requests
@@ -24,7 +25,6 @@ from stageb.guidance.rules.prompts import (
     rollout_prompt,
     words_of,
 )
-from stageb.guidance.words.config import PromptConfig, ReflectionConfig
 from stageb.guidance.words.types import Calibration, Demonstration, Guidance, Rule, Ticket, Verdict
 
 OTHER = ModelConfig(model_name_or_path="some/model")

@@ -22,6 +22,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
+from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
@@ -34,7 +35,6 @@ from stageb.guidance.rules.predicates import CompiledRule, PointsReached, Ruling
 from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.config import DecodeConfig, SamplerConfig
 from stageb.guidance.words.types import PASS_FAIL
 
 VALUES = 5

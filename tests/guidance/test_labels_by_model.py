@@ -18,6 +18,7 @@ from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Question
 from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig, SamplerConfig
 from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.judging.ranks import load_judge
@@ -40,7 +41,6 @@ from stageb.guidance.rules.prompts import (
     rollout_prompt,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig, SamplerConfig
 from stageb.guidance.words.types import Calibration, Guidance, Judgement, Operation, Rule, Ticket, Verdict
 from stageb.job.world import World
 

@@ -15,6 +15,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines import Completion, Decode, Prompt
 from stageb.errors import ConfigError
+from stageb.guidance.config import PromptConfig, ReflectionConfig
 from stageb.guidance.judging.answers import FEWEST, UnreadableError, check_readable, read_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.learning.proposals import parse_proposal
@@ -28,7 +29,6 @@ from stageb.guidance.rules.prompts import (
     verdict_lines,
     words_of,
 )
-from stageb.guidance.words.config import PromptConfig, ReflectionConfig
 from stageb.guidance.words.types import Candidate, Ticket
 
 OWN = {"pass": "OK", "fail": "NG"}

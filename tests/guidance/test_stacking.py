@@ -15,6 +15,7 @@ from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning import steps
@@ -26,7 +27,6 @@ from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Judgement, Rule, Ticket, Verdict
 from stageb.seeds import stream, uniform
 

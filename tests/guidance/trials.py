@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
+from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.gate.decide import Edit, Gate
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
 T = TypeVar("T")

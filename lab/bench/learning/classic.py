@@ -18,7 +18,7 @@ from lab.bench.learning.method import ENGLISH
 from stageb.guidance.commands.use.black_box import CLASSIFIERS, Classifier
 from stageb.guidance.rules.evidence_forms import Condition, find_conditions, reading
 from stageb.guidance.rules.prompts import clue_text
-from stageb.guidance.rules.values import parse_number
+from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.rules.evidence_forms import Condition, Kind
-from stageb.guidance.rules.values import Reading, parse_number
+from stageb.guidance.rules.value_types import Reading, parse_number
 
 _KINDS: Sequence[Kind] = ("mentions", "above", "below", "equals", "differs", "among", "is")  # the first that fits
 _COMPARED: dict[Kind, Kind] = {"above": "over", "below": "under"}  # written alike: the other side is a name, not a number

@@ -23,11 +23,11 @@ from gepa import EvaluationBatch, optimize
 
 from lab.bench.learning.method import ENGLISH, CodeFirst, Learnt, Point, Task
 from lab.bench.learning.proposer import Counting, parse_rules, propose
+from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.judging import rollout
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import Case, rule_lines
-from stageb.guidance.words.config import DecodeConfig, SamplerConfig
 from stageb.guidance.words.types import Answers, Ticket
 from stageb.seeds import shuffled, stream
 

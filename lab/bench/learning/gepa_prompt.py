@@ -23,11 +23,11 @@ from lab.bench.learning.gepa_peer import Silent
 from stageb import engines
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Engine, Prompt, Question, Request, Scorer
+from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.rules.prompts import ticket_text
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import LoopConfig, SplitConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.seeds import shuffled, stream
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stageb.engines.protocol import Engine
+from stageb.guidance.config import SamplerConfig
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.ranks import Coder
 from stageb.guidance.rules.prompts import WORDS, rule_lines
-from stageb.guidance.words.config import SamplerConfig
 from stageb.guidance.words.types import Guidance, Split, Ticket
 
 ENGLISH = WORDS["en"]

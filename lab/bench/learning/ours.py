@@ -15,8 +15,8 @@ from lab.bench.learning.method import DTYPE, Learnt, Point, Task
 from stageb.cli.parsing import parse
 from stageb.errors import StagebError
 from stageb.guidance.commands.fit.artifacts import folder
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.guidance_file import from_json
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import BY_RULES, Guidance
 
 LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first

@@ -15,6 +15,7 @@ from math import log
 from lab.bench.learning.clues import says
 from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
+from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
 from stageb.guidance.rules.evidence import find_evidence
@@ -22,9 +23,8 @@ from stageb.guidance.rules.evidence_forms import PLAIN, Forms
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Case, ReflectionInput
-from stageb.guidance.rules.values import Reading, read_summaries
+from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import stream, uniform
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from stageb.guidance.commands.fit.run import LOOK
+from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
 from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.tickets.groups import Group, whole_groups
-from stageb.guidance.words.config import GateConfig, SplitConfig
 from stageb.guidance.words.types import FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
 

@@ -17,6 +17,7 @@ from stageb import engines
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Request, Scorer, Served, enable_images, thinks
 from stageb.errors import ConfigError, at
+from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, can_write_reasons
 from stageb.guidance.judging.follower import with_follower
@@ -35,9 +36,8 @@ from stageb.guidance.rules.prompts import (
     verdict_lines,
     words_of,
 )
-from stageb.guidance.rules.values import Reading
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
 from stageb.guidance.words.costs import list_labels
 from stageb.guidance.words.types import (
     BY_RULES,

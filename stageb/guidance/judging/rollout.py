@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.engines.protocol import Decode, Engine, Request, Scorer, thinks
+from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.judging.answers import (
     calibrations_of,
     find_shares,
@@ -25,7 +26,6 @@ from stageb.guidance.judging.answers import (
     score_verdicts,
 )
 from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, ticket_text
-from stageb.guidance.words.config import DecodeConfig, SamplerConfig
 from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from stageb.engines.protocol import Completion
+from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.rules.edits import named
 from stageb.guidance.rules.evidence import Clue
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text
-from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.texts import find_copied, one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from stageb.engines.protocol import Completion, Decode, Request
+from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
 from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
-from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 

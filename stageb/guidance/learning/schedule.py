@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.race import FEWEST, LAPS
 from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Place, Round, Split
 from stageb.seeds import shuffled, stream
 

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import islice
 
 from stageb.engines.protocol import Prompt
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
 from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.budget import Pool
@@ -36,7 +37,6 @@ from stageb.guidance.tickets.splits import (
     split_seed,
     weigh_labels,
 )
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Judgement, Proposal, Refusal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
 

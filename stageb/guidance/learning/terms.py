@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions
-from stageb.guidance.rules.values import OPERATORS, Reading
+from stageb.guidance.rules.value_types import OPERATORS, Reading
 
 FEWEST = 2  # tickets that a term must hold for
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stageb.guidance.config import BudgetConfig, LoopConfig
 from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import MissionState, Spent, State, Tally
 from stageb.guidance.rules.prompts import has_instruct_texts
-from stageb.guidance.words.config import BudgetConfig, LoopConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import UNCALIBRATED, Choice, Record, Round
 

@@ -23,7 +23,7 @@ from math import inf, lgamma, log
 from operator import and_, or_
 
 from stageb.guidance.rules.evidence_forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
-from stageb.guidance.rules.values import find_words, fold_text, split_words
+from stageb.guidance.rules.value_types import find_words, fold_text, split_words
 from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having

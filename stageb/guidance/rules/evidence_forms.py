@@ -1,4 +1,4 @@
-"""What can be read off tickets by their words alone (``values.py``): conditions, and their forms. Of each ``Kind``,
+"""What can be read off tickets by their words alone (``value_types.py``): conditions, and their forms. Of each ``Kind``,
 ``wordings.py`` has the words, ``evidence.py`` how rare it is, and ``parse.py`` reads it back."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import or_
 from typing import Literal
 
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
-from stageb.guidance.rules.values import (
+from stageb.guidance.rules.value_types import (
     MOST_CHARS,
     NUMBER,
     OPERATORS,

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.rules import fields, predicates, values
+from stageb.guidance.rules import fields, predicates, value_types
 from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, Points, simplify
 from stageb.guidance.rules.fields import BY_NAMES, Columns
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.values import Computed, parse_number
+from stageb.guidance.rules.value_types import Computed, parse_number
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Content, Ticket, Verdict
 from stageb.untrusted import clean_text
@@ -47,7 +47,7 @@ class CodedMission:
 
 def write_python(missions: Sequence[CodedMission]) -> str:
     """A module of the standard library alone, with ``judge(ticket)``."""
-    sources = [inspect.getsource(module) for module in (clean_text, values, predicates, fields)]
+    sources = [inspect.getsource(module) for module in (clean_text, value_types, predicates, fields)]
     parts = [_split_imports(source) for source in (inspect.getsource(one_line), inspect.getsource(Content), *sources)]
     imports = _join_imports([node for nodes, _ in parts for node in nodes])
     header = ["from __future__ import annotations", "", *imports, "", ""]

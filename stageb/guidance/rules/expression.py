@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from stageb.guidance.rules import predicates
 from stageb.guidance.rules.predicates import Predicate
-from stageb.guidance.rules.values import Computed
+from stageb.guidance.rules.value_types import Computed
 
 Relation = Literal["is", "missing", "above", "below", "mentions", "equals", "differs", "over", "under"]
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from stageb.guidance.rules.values import POWER, Reading, clean_value, fold_text, read_content
+from stageb.guidance.rules.value_types import POWER, Reading, clean_value, fold_text, read_content
 from stageb.guidance.words.types import Content
 
 HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=[^>\n]*>[ \t\r]*(\n|\Z)")

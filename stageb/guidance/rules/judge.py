@@ -25,7 +25,7 @@ from stageb.guidance.rules.expression import (
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels, spell
-from stageb.guidance.rules.values import ANY, Reading
+from stageb.guidance.rules.value_types import ANY, Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.costs import has_labels

@@ -31,7 +31,15 @@ from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Points, Relation, Some, negate
 from stageb.guidance.rules.prompts import WORDS, Words
-from stageb.guidance.rules.values import NUMBER, OPERATORS, Computed, fold_text, fold_value, parse_number, parse_quantity
+from stageb.guidance.rules.value_types import (
+    NUMBER,
+    OPERATORS,
+    Computed,
+    fold_text,
+    fold_value,
+    parse_number,
+    parse_quantity,
+)
 from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.types import Verdict

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from stageb.guidance.rules.values import (
+from stageb.guidance.rules.value_types import (
     ANY,
     Computed,
     Reading,

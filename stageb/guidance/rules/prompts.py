@@ -25,11 +25,11 @@ from typing import Any
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
 from stageb.engines.registry import is_local
+from stageb.guidance.config import PromptConfig
 from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
-from stageb.guidance.words.config import PromptConfig
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
 from stageb.tiny import NAME
 

@@ -1,6 +1,6 @@
 """Rules as SQL: a query for each mission, whose verdicts are those of the rules as code, or NULL.
 
-SQL cannot fold any text, so a comparison is made only where its functions fold a cell as ``values.py`` does.
+SQL cannot fold any text, so a comparison is made only where its functions fold a cell as ``value_types.py`` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.values import (
+from stageb.guidance.rules.value_types import (
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.values import (
+from stageb.guidance.rules.value_types import (
     ANY,
     LEAST_STEM,
     MOST_PHRASE,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stageb.errors import BadInputError, BadLine
+from stageb.guidance.config import UseImages
 from stageb.guidance.rules.fields import parse_image
-from stageb.guidance.words.config import UseImages
 from stageb.guidance.words.types import Images, Ticket
 from stageb.job import heartbeat
 from stageb.store import disk

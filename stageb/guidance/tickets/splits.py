@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stageb.errors import BadInputError, BadLine
+from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
-from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform

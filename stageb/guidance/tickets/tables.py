@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from stageb.errors import write_option
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
-from stageb.guidance.rules.values import POWER, clean_value, fold_text
-from stageb.guidance.words.columns import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
+from stageb.guidance.rules.value_types import POWER, clean_value, fold_text
+from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest
 from stageb.guidance.words.types import Content
 from stageb.store import disk

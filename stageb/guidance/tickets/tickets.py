@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from stageb.errors import BadInputError, BadLine, InputError, StagebError, write_option
+from stageb.guidance.config import LoopConfig, UseImages
 from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.splits import leave_out
 from stageb.guidance.tickets.tables import Table, TableRow, advise_words, find_verdict, table_lines
-from stageb.guidance.words.columns import ColumnsConfig, is_table
-from stageb.guidance.words.config import LoopConfig, UseImages
+from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from stageb.engines.protocol import Decode, Prompt
+from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt
-from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 from stageb.seeds import stream
 

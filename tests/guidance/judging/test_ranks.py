@@ -10,11 +10,11 @@ from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.config import LoopConfig, RunnerConfig
 from stageb.guidance.judging.questions import Dialogue, SampleAnswers, answer_all, sample_together
 from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.words.config import LoopConfig, RunnerConfig
 from stageb.guidance.words.types import Round, Ticket
 from stageb.job.world import World, run
 

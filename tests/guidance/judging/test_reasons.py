@@ -18,12 +18,12 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError
+from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.judging.ranks import check_reasons
 from stageb.guidance.judging.rollout import rollout, write_reasons
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Words, words_of
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.types import Candidate, Guidance, Rule, Ticket
 
 EN, BEGUN = WORDS["en"], words_of(PromptConfig(prefill=True))

@@ -11,6 +11,7 @@ import pytest
 from programs import small
 
 from stageb.__main__ import main
+from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.learning.at_once import _Teacher
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.steps import Bundle, Tools
@@ -19,7 +20,6 @@ from stageb.guidance.rules.prompts import WORDS, Case
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
-from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.words.types import Ticket
 
 ALL = {"runner.judge": "both", "reflection.scope": "all", "runner.epochs": 1, "split.val": 0.0, "split.train": 0.85}

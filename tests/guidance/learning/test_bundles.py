@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from stageb.engines.protocol import Completion, Prompt
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
 from stageb.guidance.learning import steps as learning
 from stageb.guidance.learning.gate.budget import Pool
@@ -33,7 +34,6 @@ from stageb.guidance.rules.prompts import rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.words.types import (
     FOLDS,
     Answers,

@@ -15,7 +15,7 @@ from stageb.guidance.learning.terms import Line, Term, find_counts, find_terms, 
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole, write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.values import Reading, read_summaries
+from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Ticket
 

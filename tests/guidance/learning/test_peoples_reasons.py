@@ -12,12 +12,12 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.commands.fit.inputs import read_inputs
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging import follower
 from stageb.guidance.rules.evidence import find_evidence, find_named
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.fields import read_images
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
 
 OF_REFLECTION = ("reflection.jsonl", "failure_malformed.jsonl")  # hold what the model wrote

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
+from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
-from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
 
 CONFIG = ReflectionConfig(max_operations=3, max_rule_chars=60)

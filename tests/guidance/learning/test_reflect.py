@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.engines.protocol import Completion, Prompt, Request
+from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.questions import answer_all
 from stageb.guidance.learning.reflect import (
     ErrorKind,
@@ -21,7 +22,6 @@ from stageb.guidance.learning.reflect import (
 )
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.prompts import WORDS, Case, ordered_cases
-from stageb.guidance.words.config import ReflectionConfig
 from stageb.guidance.words.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream
 

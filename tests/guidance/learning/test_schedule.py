@@ -12,15 +12,7 @@ from guidance.trials import World, numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.judging.questions import Dialogue, answer_all
-from stageb.guidance.learning.gate.decide import decide
-from stageb.guidance.learning.schedule import Forecast, GuidanceSchedule
-from stageb.guidance.learning.state import MissionState, State
-from stageb.guidance.loop import epochs, guidance_for
-from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.splits import SPLITS, missions_of, split_tickets
-from stageb.guidance.words.config import (
+from stageb.guidance.config import (
     DistillConfig,
     GateConfig,
     LoopConfig,
@@ -29,6 +21,14 @@ from stageb.guidance.words.config import (
     SamplerConfig,
     SplitConfig,
 )
+from stageb.guidance.judging.questions import Dialogue, answer_all
+from stageb.guidance.learning.gate.decide import decide
+from stageb.guidance.learning.schedule import Forecast, GuidanceSchedule
+from stageb.guidance.learning.state import MissionState, State
+from stageb.guidance.loop import epochs, guidance_for
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.tickets.splits import SPLITS, missions_of, split_tickets
 from stageb.guidance.words.types import NOWHERE, Place, Round, Split, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(epochs=2))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.rules.evidence import CLASS, NOTHING, PURE, Clue, Evidence, find_evidence
 from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions, reading
-from stageb.guidance.rules.values import read_summaries
+from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.words.types import Ticket, Verdict
 
 MOST = 12

@@ -13,7 +13,7 @@ from stageb.guidance.rules.evidence_forms import LIMITS, Condition, Forms, find_
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, clue_text
-from stageb.guidance.rules.values import MOST_CHARS, Reading, fold_value, parse_number, read_summaries
+from stageb.guidance.rules.value_types import MOST_CHARS, Reading, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Content, Ticket
 from stageb.untrusted.clean_text import text_fault

@@ -23,7 +23,7 @@ from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.sql import limit_to_sql
-from stageb.guidance.rules.values import Computed
+from stageb.guidance.rules.value_types import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
@@ -144,7 +144,7 @@ def test_tickets_as_dicts_are_read_as_files_are() -> None:
     """Headers, the order of images, cells with separators in them, columns called image_1."""
     from stageb.guidance.tickets.tables import Table
     from stageb.guidance.tickets.tickets import _make_ticket
-    from stageb.guidance.words.columns import ColumnsConfig
+    from stageb.guidance.words.column_names import ColumnsConfig
 
     lines = [
         {"per_image": {"图片_10": "a: x", "image_2": "<DOMAIN=BBU>,<TASK=SUMMARY>\na: y; b: z"}},

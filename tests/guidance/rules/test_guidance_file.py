@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
 from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
+from stageb.guidance.config import GateConfig
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.rules_file import parse
-from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.types import NOTHING, Budget, Guidance, Operation, Rule
 from stageb.untrusted import strict_json
 

@@ -21,7 +21,7 @@ from stageb.guidance.rules.sql import limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.tickets.tickets import read_entries
-from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 ROWS = int(os.environ.get("STAGEB_FUZZED_ROWS", "300"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
-from stageb.guidance.rules.values import Reading, clean_value, fold_value, parse_quantity, read_content
+from stageb.guidance.rules.value_types import Reading, clean_value, fold_value, parse_quantity, read_content
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Ticket
 

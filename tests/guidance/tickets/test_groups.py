@@ -16,12 +16,12 @@ from PIL import Image
 from programs import small
 
 from stageb.__main__ import main
+from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.learning.gate.budget import TOLD, Pool
 from stageb.guidance.tickets.groups import find_repeats, join_equal, normalize_text, whole_groups
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import GateConfig, LoopConfig, SplitConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import FOLDS, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])

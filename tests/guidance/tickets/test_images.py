@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from stageb.errors import BadInputError
+from stageb.guidance.config import UseImages
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.tickets import fingerprint, read_tickets
-from stageb.guidance.words.config import UseImages
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 GUIDANCE = Guidance("m", 0, (Rule("G0", "A ticket passes."),), 1)

@@ -15,12 +15,12 @@ import stageb
 from stageb.__main__ import main
 from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.commands.fit.inputs import Inputs, check_sealed, read_inputs
+from stageb.guidance.config import GuidanceConfig, LoopConfig, SplitConfig
 from stageb.guidance.rules.guidance_file import make_neutral, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.splits import SPLITS, note_tickets
 from stageb.guidance.tickets.tickets import fingerprint
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import GuidanceConfig, LoopConfig, SplitConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 
 COLUMNS = ColumnsConfig(mission_name="m", group_id="case", label="result", split="part")
 WORDS_OF_SPLITS = ("train", "Validation", "TEST", "val")

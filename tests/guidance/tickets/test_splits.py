@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.commands.fit.summary import describe_splits
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets import splits as splitting
@@ -22,7 +23,6 @@ from stageb.guidance.tickets.splits import (
     split_tickets,
     weigh_labels,
 )
-from stageb.guidance.words.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.words.types import Split, Ticket
 from stageb.seeds import stream
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from stageb.errors import BadInputError, ConfigError
-from stageb.guidance.rules.values import clean_value
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.rules.value_types import clean_value
 from stageb.guidance.tickets.tickets import read_entries, read_tickets
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import UNKNOWN, Ticket, Verdict
 
 OWN = ColumnsConfig(mission="Station", group_id="ID", label="Result", passes=["OK", "i.O."], fails=["NG"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
-from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
 
 GOOD = {"mission": "valves", "group_id": "g1", "label": "pass", "per_image": {"image_1": "a: b"}}

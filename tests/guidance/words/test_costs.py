@@ -1,4 +1,4 @@
-from stageb.guidance.words.config import GateConfig
+from stageb.guidance.config import GateConfig
 from stageb.guidance.words.costs import EQUAL, describe_classes, measure_classes, prices_of, warn_of_constant
 
 ALWAYS_PASS = {"pass": {"pass": 965, "fail": 0, "none": 0}, "fail": {"pass": 35, "fail": 0, "none": 0}}

@@ -9,8 +9,8 @@ import pytest
 
 from stageb.__main__ import main
 from stageb.cli.draft import dotted
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.guidance_file import load_seed, to_json
-from stageb.guidance.words.config import LoopConfig
 
 GUIDANCE = {
     "rack cabling": {

@@ -13,12 +13,12 @@ from lab.tiny.lessons import Lesson, cited, lessons
 from lab.tiny.rules import CANONICAL
 from lab.tiny.stage import LOSS_PRICE, edited
 from lab.tiny.teacher import LEAST_GAIN
+from stageb.guidance.config import Language, ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.judge import check_proposal
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import Language, ReflectionConfig
 
 
 @cache

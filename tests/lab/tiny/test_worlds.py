@@ -8,12 +8,12 @@ from lab.tiny.examples import labelled_row, meet, miss, rollout_row
 from lab.tiny.rules import BETWEEN, CANONICAL, COMPARISONS, Book, Condition, Facts, Style, WorldRule
 from lab.tiny.worlds import draw_condition, draw_rule, draw_world
 from stageb.engines import Prompt
+from stageb.guidance.config import Language
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import Language
 from stageb.guidance.words.types import Guidance, Ticket
 
 SMALL = Facts({"size": "small", "age": "39", "years": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))

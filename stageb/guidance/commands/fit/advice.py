@@ -14,6 +14,7 @@ from typing import Any
 
 from stageb.errors import write_option
 from stageb.guidance.commands.fit.inputs import Inputs
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, count_of, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.exact import fewest_wins
@@ -21,10 +22,9 @@ from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.values import parse_number
+from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tables import hint_nearest
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 

@@ -11,6 +11,7 @@ from typing import Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import BadInputError, BadLine, ConfigError, write_option
 from stageb.guidance.commands.fit.artifacts import folder
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import check_model
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
@@ -22,7 +23,6 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import advise_apart, name_content
 from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, leave_out, missions_of, rank_labels, split_tickets
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import check_prices, has_labels
 from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named

@@ -18,6 +18,7 @@ from stageb.config import Level
 from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_labels, warn_of_numbers
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import describe_reflection, list_attempts, name_reflection
 from stageb.guidance.learning.gate.budget import budget_per_mission
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
@@ -25,7 +26,6 @@ from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, 
 from stageb.guidance.learning.state import State, Tally
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS, describe_labels
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, prices_of
 from stageb.guidance.words.types import NOWHERE, PROVISIONAL, Guidance, Place, Round
 from stageb.runs.progress import console

@@ -18,6 +18,7 @@ from stageb.guidance.commands.fit.inputs import BAD_RECORDS, LIMITS, NOT_SHAPING
 from stageb.guidance.commands.fit.progress import EditCounts, FitProgress
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import FEWEST, check_readable
 from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.judging.selection import latest_of_the_best
@@ -41,7 +42,6 @@ from stageb.guidance.learning.steps import Bundle, GateResult, Tools
 from stageb.guidance.learning.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed, why_ended
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
 from stageb.job import lifetime

@@ -15,12 +15,12 @@ from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table

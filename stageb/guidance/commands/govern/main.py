@@ -17,6 +17,7 @@ from stageb.errors import InputError, shown
 from stageb.guidance.commands.govern import screens, shared
 from stageb.guidance.commands.govern.screens import add_provenance
 from stageb.guidance.commands.use.source import find_tickets, list_read_files
+from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_rules
@@ -25,7 +26,6 @@ from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_ne
 from stageb.guidance.rules.judge import keep_named
 from stageb.guidance.rules.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.config import Language, LoopConfig
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process
 from stageb.runs.folder import is_finished

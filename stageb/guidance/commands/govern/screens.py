@@ -22,11 +22,11 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
-from stageb.guidance.rules.values import Reading
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tables import list_roles
-from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store.journal import safe_name

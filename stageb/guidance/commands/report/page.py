@@ -24,10 +24,10 @@ from stageb.guidance.commands.report.charts import Pair, Point, use_settings
 from stageb.guidance.commands.report.read import Lineage, MissionReport, RunReport, trace_rules
 from stageb.guidance.commands.report.sentences import Outcome, escape_unseen, format_percent, format_span, shorten
 from stageb.guidance.commands.use.record import is_misread
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning import attempts
 from stageb.guidance.learning.attempts import keep_furthest
 from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, has_labels, prices_of
 from stageb.guidance.words.types import PROVISIONAL
 from stageb.runs.folder import RunRow

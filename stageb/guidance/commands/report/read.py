@@ -20,6 +20,7 @@ from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
 from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.source import code_rules
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, find_author, mark_provisional
@@ -27,7 +28,6 @@ from stageb.guidance.rules.guidance_file import from_json
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import read_same_tickets
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import measure_interval, measure_ratio
 from stageb.guidance.words.types import PROVISIONAL, Guidance, Rule, Ticket
 from stageb.runs.folder import RunFolder, RunRow

@@ -9,7 +9,7 @@ from pathlib import Path
 from stageb.errors import JournalError, shown
 from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.use.black_box import BlackBox
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.words.types import Ticket
 from stageb.store import disk
 from stageb.store.commits import REMEDY

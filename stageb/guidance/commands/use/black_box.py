@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.values import parse_number
+from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import Prices, list_labels, measure_classes, measure_interval, measure_ratio, prices_of
 from stageb.guidance.words.types import Ticket, Verdict
 

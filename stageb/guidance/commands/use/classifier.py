@@ -21,7 +21,7 @@ from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import make_explainer, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.values import Reading
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.texts import labels_fault
 

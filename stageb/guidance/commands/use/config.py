@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import Language, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.config import Language, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.settings import PRICE, SHARE, Check, Section, at_least, setting
 
 By = Literal["model", "rules", "both"]

@@ -17,7 +17,7 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words
-from stageb.guidance.rules.values import fold_value
+from stageb.guidance.rules.value_types import fold_value
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.texts import find_nearest

@@ -31,9 +31,9 @@ from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
 from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
 from stageb.guidance.commands.use.predict import predict
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.rules.guidance_file import read_guidance
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.types import Guidance
 from stageb.runs.folder import RunFolder, RunRow, is_finished
 from stageb.store import disk

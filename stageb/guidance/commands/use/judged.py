@@ -37,7 +37,7 @@ from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.texts import TAKEN, one_line
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict

@@ -21,11 +21,11 @@ from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.fit.advice import DATES, warn_of_labels
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.tables import Table, hint_nearest, table_lines
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
-from stageb.guidance.words.columns import ColumnsConfig, Decimal, is_table
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.column_names import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.costs import list_labels
 from stageb.guidance.words.texts import MOST_LABELS
 from stageb.store.output import check_target

@@ -17,13 +17,13 @@ from stageb.cli.parsing import parse_run
 from stageb.errors import write_option
 from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket
 from stageb.runs.folder import RunFolder, RunRow

@@ -23,12 +23,12 @@ from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_tickets, list_read_files, read_run_config
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.tables import Table, find_verdict, table_lines
 from stageb.guidance.tickets.tickets import KIND, claim_place, read_entries
-from stageb.guidance.words.columns import ColumnsConfig, is_sheet, is_table
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
 from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import disk

@@ -10,6 +10,7 @@ from stageb.cli.draft import defaults
 from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, UseConfig, list_ticket_files, list_vocabulary
+from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
@@ -27,8 +28,7 @@ from stageb.guidance.tickets.tickets import (
     read_entries,
     read_same_tickets,
 )
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import LoopConfig, PromptConfig, SamplerConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import EQUAL, Prices, prices_of
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
 from stageb.runs.folder import RunFolder

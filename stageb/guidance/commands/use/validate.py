@@ -25,13 +25,13 @@ from stageb.errors import BadInputError, BadLine, StagebError
 from stageb.guidance.commands.fit.advice import list_cautions
 from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
 from stageb.guidance.commands.fit.progress import describe_time
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.learning.schedule import GuidanceSchedule, describe_learning
 from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.rules.prompts import rollout_prompt, words_of
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.words.config import LoopConfig
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import NOWHERE
 from stageb.runs.folder import RunFolder

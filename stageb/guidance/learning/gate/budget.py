@@ -37,8 +37,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from stageb.guidance.config import GateConfig
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.types import FOLDS, NOTHING, Budget, Guidance
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets
 from stageb.guidance.learning.gate.race import TicketKind
 from stageb.guidance.rules.prompts import render_guidance
-from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Guidance, Judgement, Ticket
 from stageb.store import disk

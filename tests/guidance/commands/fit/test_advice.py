@@ -14,10 +14,10 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.fit.progress import EditCounts, FitProgress
+from stageb.guidance.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, explain_refusals, list_attempts
 from stageb.guidance.learning.reflection_file import parse_row
 from stageb.guidance.learning.state import State
-from stageb.guidance.words.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
 from stageb.guidance.words.types import Guidance, Rule
 
 NONE_TRIED = Attempts(0, (), {}, {}, None)

@@ -8,7 +8,7 @@ import pytest
 
 from stageb.guidance.commands.fit.advice import list_cautions, warn_of_fields, warn_of_labels, warn_of_numbers
 from stageb.guidance.commands.fit.inputs import read_inputs
-from stageb.guidance.words.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
 from stageb.guidance.words.types import Ticket, Verdict
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from programs import small
 
-from stageb.guidance.words.config import LoopConfig
+from stageb.guidance.config import LoopConfig
 from stageb.untrusted.strict_yaml import dump
 
 HEADLINE = "A ticket passes unless a rule fails it."

@@ -11,7 +11,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.commands.use import black_box
 from stageb.guidance.commands.use.black_box import measure_on_test
-from stageb.guidance.words.config import GateConfig, LoopConfig
+from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.words.types import Ticket
 
 pytest.importorskip("sklearn")

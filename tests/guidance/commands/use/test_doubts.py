@@ -18,7 +18,7 @@ from stageb.guidance.commands.use.record import RuleFigures, explain_doubt, find
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 TORN = {"valves": "Fail if state is torn."}

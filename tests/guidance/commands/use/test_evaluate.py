@@ -11,9 +11,9 @@ from guidance.commands.use.made import guidance, options, rows, run_folder, tick
 
 import stageb
 from stageb.__main__ import main
+from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.config import GateConfig, LoopConfig
 
 GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
 

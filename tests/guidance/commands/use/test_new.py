@@ -10,7 +10,7 @@ import pytest
 
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
-from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 
 RACKS = "Rack,Seal,Length,Checked\n" + "".join(
     f"r-{n},{'worn' if n % 3 else 'new'},3{n}.5,{'NG' if n % 3 else 'OK'}\n" for n in range(30)

@@ -21,8 +21,8 @@ import stageb
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.engines.remote import openai
-from stageb.guidance.words.columns import ColumnsConfig
-from stageb.guidance.words.config import DecodeConfig, LoopConfig, PromptConfig, SamplerConfig
+from stageb.guidance.config import DecodeConfig, LoopConfig, PromptConfig, SamplerConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.tiny import CHECKPOINT
 
 TORN = {"valves": "Fail if state is torn."}

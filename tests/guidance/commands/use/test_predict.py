@@ -21,8 +21,8 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Question, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.commands.use.rounds import Waves
+from stageb.guidance.config import DecodeConfig, LoopConfig, SamplerConfig
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.words.config import DecodeConfig, LoopConfig, SamplerConfig
 
 TORN = {"valves": "Fail if state is torn.", "pumps": "Fail if colour is red."}
 

@@ -5,10 +5,10 @@ from guidance.trials import PRESENT, TOKENS, World, numbered, rules, worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import Edit
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
-from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.types import Guidance
 
 Asked = Sequence[tuple[Guidance, Sequence[int]]]

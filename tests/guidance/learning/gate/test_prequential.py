@@ -8,13 +8,13 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.config import GateConfig
 from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket
 
 PRESENT = make_neutral("m", WORDS["en"])

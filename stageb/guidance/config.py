@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.words.columns import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
 from stageb.settings import CODE, DATA, PRICE, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting

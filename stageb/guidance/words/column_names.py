@@ -1,4 +1,4 @@
-"""What the columns of tickets say. What a cell holds, a number with its unit or a text, ``rules/values.py`` reads."""
+"""Which columns of tickets say what. What a cell holds, a number with its unit or a text, ``rules/value_types.py`` reads."""
 
 from __future__ import annotations
 
