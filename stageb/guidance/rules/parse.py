@@ -141,6 +141,7 @@ class _RuleReader:
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
+        self._parting = re.compile("|".join((self._separator.pattern, *map(re.escape, (grammar.and_, *grammar.unless)))))
         longest_first = sorted(grammar.relations.items(), key=lambda item: -len(item[0]))
         self._relations = [(re.compile(re.escape(mark)), *said) for mark, said in longest_first]
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
@@ -301,7 +302,7 @@ class _RuleReader:
                 if field in known.numeric and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 nearest = partial(known.nearest_value, field, wrong)
-                left = value if self._is_plain(value) else ""
+                left = "" if self._parting.search(value) else value
                 return OutOfReach(f"no ticket has {field!r} as {wrong!r}", "value", field, left, nearest)
             found = Atom("is", field, self._once(lists[0]))
         elif relation in ("above", "below"):
@@ -381,11 +382,6 @@ class _RuleReader:
             if fold_value(first) in known:
                 ways += [(first, *rest) for rest in self._lists(field, listed[mark.end() :])]
         return ways[:2]
-
-    def _is_plain(self, value: str) -> bool:
-        """Whether nothing in a value might part it."""
-        marks = (self._grammar.and_, *self._grammar.unless)
-        return not self._separator.search(value) and not any(mark in value for mark in marks)
 
     def _items(self, listed: str) -> list[str]:
         """The parts of "a, b or c"."""
