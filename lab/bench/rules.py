@@ -22,7 +22,7 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.words.types import Guidance, Rule, Ticket
-from stageb.job.devices import count_cores
+from stageb.job.process import count_cores
 from stageb.seeds import stream, uniform
 
 MISSION = "milling"

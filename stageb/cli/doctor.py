@@ -19,7 +19,7 @@ from stageb import __version__
 from stageb.cli import commands
 from stageb.engines import ENGINES
 from stageb.errors import InputError, shown
-from stageb.job.devices import count_cores, free_memory
+from stageb.job.process import count_cores, free_memory
 
 USAGE = "usage: stageb doctor; says what can run here, and what to install for what cannot. Exit code: 1 if no loop can."
 GIB = 1 << 30
@@ -72,7 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     for name, extra, purpose in rows:
         lacks = ", ".join(find_faults(needed, extra))
         remedy = f"python -m pip install 'stageb[{extra}]'" if extra else "python -m pip install --upgrade stageb"
-        print(f"{'no ' if lacks else 'yes'}  {name:<20}  {f'{lacks}: {remedy}' if lacks else purpose}")
+        fault = f"{lacks}: {remedy}" if lacks else "" if has_torch else "torch cannot be imported: see above"
+        print(f"{'no ' if fault else 'yes'}  {name:<20}  {fault or purpose}")
     print("\nIn a checkout, write -e '.[NAME]' for 'stageb[NAME]', and -c constraints.txt before it.")
     return int(not has_torch or any(find_faults(needed, "")))
 

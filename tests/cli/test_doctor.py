@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +65,16 @@ def test_a_torch_that_ends_its_process_is_no_end_of_the_doctor(monkeypatch: pyte
     text, is_there = doctor.probe_torch()
     assert not is_there
     assert "torch cannot be imported: its process ended with -6" in text
+
+
+def test_a_torch_that_cannot_be_imported_stops_all_but_the_doctor(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text('raise ImportError("a library of it is missing")')
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    run = [sys.executable, "-m", "stageb", "doctor"]
+    done = subprocess.run(run, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "torch cannot be imported: ImportError: a library of it is missing" in done.stdout
+    assert not [line for line in done.stdout.splitlines() if line.startswith("yes")]
 
 
 def test_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

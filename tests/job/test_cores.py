@@ -10,7 +10,7 @@ import pytest
 from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.outline import COPY, PROCESS_BYTES, rank_bytes
-from stageb.job import devices, lifetime
+from stageb.job import lifetime, process
 from stageb.job.devices import spread_over_cores
 
 CPU = FabricConfig(accelerator="cpu")
@@ -20,8 +20,8 @@ CPU = FabricConfig(accelerator="cpu")
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A command on a machine of 8 cores, of which a container may use 5.5, with 64 GB free."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(devices, "CGROUP", tmp_path)
-    monkeypatch.setattr(devices, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(process, "CGROUP", tmp_path)
+    monkeypatch.setattr(process, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "cpu.max").write_text("550000 100000\n")
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:   64000000 kB\n")
     monkeypatch.setattr(lifetime, "_of_command", True)
@@ -42,8 +42,8 @@ def test_no_more_ranks_than_have_work_or_memory() -> None:
     assert ranks(most=2) == 2
     assert ranks(rank_bytes=20 * 10**9) == 3
     assert ranks(rank_bytes=200 * 10**9) == 1
-    (devices.CGROUP / "memory.max").write_text("5000000000\n")
-    (devices.CGROUP / "memory.current").write_text("1000000000\n")
+    (process.CGROUP / "memory.max").write_text("5000000000\n")
+    (process.CGROUP / "memory.current").write_text("1000000000\n")
     assert ranks() == 4
 
 
