@@ -159,8 +159,6 @@ class GrowthRun(LearningRun):
         if self.is_finished(fresh):
             return None
         done = self._open(fresh)
-        if self.journal.raised:
-            self.journal.replace("config.yaml", self._yaml)
         self._so_far = self._state("so_far", self._so_far)
         if self.config.growth.controller == "ppo":
             self.learner = PolicyLearner(self.config, places[0])

@@ -140,8 +140,8 @@ def open_journal(
 
 def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]) -> None:
     """Write config.yaml and run.json: the run's config, versions (those of ``packages`` included), and ``facts`` about the
-    devices; nothing from the environment. A finished run, which is only shown again, stays as it is."""
-    if (journal.state or {}).get("finished"):
+    devices; nothing from the environment. A finished run stays as it is, unless a higher limit has it go on."""
+    if (journal.state or {}).get("finished") and not journal.raised:
         return
     if journal.number == 0 or journal.raised:
         journal.replace("config.yaml", resolved_yaml)

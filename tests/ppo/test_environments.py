@@ -117,6 +117,7 @@ def test_a_finished_run_goes_on_where_more_steps_are_given(tmp_path: Path, capsy
     assert "resuming after 4 of 8 updates" in capsys.readouterr().err
     whole, part = (next(tmp_path.glob(f"{root}/run/weights/*")).read_bytes() for root in ("whole", "part"))
     assert whole == part and last_row(tmp_path / "whole") == last_row(tmp_path / "part")
+    assert "total_steps: 768" in (tmp_path / "part/run/config.yaml").read_text()
     assert main(line(tmp_path / "part", **keys, evaluation__every=2, runner__total_steps=384)) == 2
     assert "higher values are allowed for runner.total_steps" in capsys.readouterr().err
 
