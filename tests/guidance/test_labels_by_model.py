@@ -204,7 +204,7 @@ def test_calibrations_in_turn_are_one() -> None:
         n: Judgement(find_shares(scores, 0.7)[LABELS.index(label)], 0, scores=scores)
         for n, (label, scores) in enumerate(zip(labelled, said, strict=True))
     }
-    once, merits = calibrate(guidance(), judged, dict(enumerate(labelled)), 0.7)
+    once, merits = calibrate(guidance(), judged, [Ticket("m", "g", label, ()) for label in labelled], 0.7)
     assert sum(merits.values()) > sum(each.merit for each in judged.values())
     twice = once.calibration.after(once.calibration).weigh(said[0])
     assert all(

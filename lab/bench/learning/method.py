@@ -29,11 +29,11 @@ class CodeFirst:
     def right(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[bool]:
         """Whether the verdict on each ticket, in order, is its label."""
         ruled = self._coder.rule_on(guidance, tickets)
-        asked = [ticket for ticket, ruling in zip(tickets, ruled, strict=True) if ruling is None]
+        asked = [ticket for ticket, ruling in zip(tickets, ruled, strict=True) if not ruling.verdict]
         self.asked += len(asked)
         answered = iter(self._judge.right(guidance, asked))
         return [
-            next(answered) if ruling is None else ruling.verdict == ticket.label
+            ruling.verdict == ticket.label if ruling.verdict else next(answered)
             for ticket, ruling in zip(tickets, ruled, strict=True)
         ]
 

@@ -66,17 +66,16 @@ class Coder:
         self._parser = cache(self._make_parser)
         self._compiled = lru_cache(KEPT)(self._compile)
 
-    def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling | None]:
-        """What the rules say of each ticket; None where they cannot tell."""
+    def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling]:
+        """What the rules say of each ticket."""
         judge = self._compiled(guidance.mission, guidance.labels, guidance.rules)
-        rulings = (judge(reading(ticket)) for ticket in tickets)
-        return [ruling if ruling.verdict else None for ruling in rulings]
+        return [judge(reading(ticket)) for ticket in tickets]
 
     def note_rulings(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ticket]:
         """``tickets`` with what the rules say of them, where the guidance's calibration weighs that."""
         if not guidance.calibration.weighs_rules:
             return list(tickets)
-        rulings = (each or Ruling(None) for each in self.rule_on(guidance, tickets))
+        rulings = self.rule_on(guidance, tickets)
         return [replace(one, ruling=each.verdict, leads=each.leads) for one, each in zip(tickets, rulings, strict=True)]
 
     def answer(self, guidance: Guidance, position: int, ruling: Ruling) -> Answers:
@@ -151,8 +150,8 @@ class GuidanceRanks:
             return [answers_to_plain(each) for each in answers]
 
         tickets = [self.tickets[i] for i in batch.tickets]
-        rulings = self._rule_on(guidance, batch.tickets) if not distills else [None] * len(tickets)
-        asked = [place for place, ruling in enumerate(rulings) if ruling is None]
+        rulings = self._rule_on(guidance, batch.tickets) if not distills else [Ruling(None)] * len(tickets)
+        asked = [place for place, ruling in enumerate(rulings) if not ruling.verdict]
         decided = len(tickets) - len(asked)
         share = rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER, self._ways)
         share = rollout.keep_limit(share, len(asked), self.group_size, self.round_size)
@@ -161,14 +160,15 @@ class GuidanceRanks:
             self.world, "rollout group", answer, tickets, groups, lambda answered: on_tickets(decided + answered)
         )
         return [
-            answers_from_plain(row) if ruling is None else self._coder.answer(guidance, i, ruling)
+            self._coder.answer(guidance, i, ruling) if ruling.verdict else answers_from_plain(row)
             for row, ruling, i in zip(rows, rulings, batch.tickets, strict=False)
         ]
 
-    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling | None]:
-        """What rules as code say of tickets, on every rank the same; None of those that the model is asked."""
-        has_code = self.config.runner.judge == "both"
-        return self._coder.rule_on(guidance, [self.tickets[i] for i in positions]) if has_code else [None] * len(positions)
+    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
+        """What rules as code say of tickets, on every rank the same; no verdict on those that the model is asked."""
+        if self.config.runner.judge != "both":
+            return [Ruling(None)] * len(positions)
+        return self._coder.rule_on(guidance, [self.tickets[i] for i in positions])
 
     def answer(self, question: Question) -> Sequence[Any]:
         """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""
@@ -203,20 +203,20 @@ class GuidanceRanks:
         tickets: list[Ticket] = []
         groups: list[Group] = []
         rulings = [self._rule_on(guidance, positions) for guidance, positions in question.asked]
-        asked = sum(ruling is None for ruled in rulings for ruling in ruled)
+        asked = sum(not ruling.verdict for ruled in rulings for ruling in ruled)
         size = rollout.share_out(asked, self.group_size, rollout.WORTHWHILE, self._ways)
         for (guidance, positions), ruled in zip(question.asked, rulings, strict=True):
             first = len(tickets)
-            tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if ruling is None]
+            tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if not ruling.verdict]
             groups += cut_groups(tickets, range(first, len(tickets)), guidance, size)
         rows = iter(map_tickets(self.world, "judging group", judge, tickets, groups))
         if not self.world.is_global_zero:
             return []
         return [
             [
-                Judgement(*next(rows))
-                if ruling is None
-                else Judgement(float(ruling.verdict == self.tickets[i].label), 0, by_rules=True)
+                Judgement(float(ruling.verdict == self.tickets[i].label), 0, by_rules=True)
+                if ruling.verdict
+                else Judgement(*next(rows))
                 for i, ruling in zip(positions, ruled, strict=True)
             ]
             for (_, positions), ruled in zip(question.asked, rulings, strict=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
@@ -34,23 +35,14 @@ from stageb.guidance.learning.steps import (
     known_verdicts,
     make_gate,
     make_judge,
+    rule_on,
 )
 from stageb.guidance.learning.terms import find_gaps, find_terms, hold_together
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.learning.whole import (
-    FOLDS,
-    Material,
-    Whole,
-    WrittenRule,
-    find_gain,
-    judge_whole,
-    learn_whole,
-    shorten,
-    write_whole,
-)
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, WrittenRule, find_gain, learn_whole, shorten, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
-from stageb.guidance.rules.evidence_forms import Forms, reading
+from stageb.guidance.rules.evidence_forms import Forms, reading, to_mask
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
@@ -142,11 +134,11 @@ class _Teacher:
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
         labels = self.present.labels
         labelled = {
-            label: _mask(place for place, case in enumerate(cases) if case.ticket.label == label)
+            label: to_mask(place for place, case in enumerate(cases) if case.ticket.label == label)
             for label in (*labels[1:], labels[0])
         }
         fails = sum(labelled.values()) ^ labelled[labels[0]]
-        wrong = _mask(place for place, case in enumerate(cases) if not case.right)
+        wrong = to_mask(place for place, case in enumerate(cases) if not case.right)
         readings = [reading(case.ticket) for case in cases]
         places = {position: place for place, position in enumerate(self.positions)}
         masks = find_terms(readings, forms)
@@ -163,9 +155,9 @@ class _Teacher:
             (prices["fail"], prices["pass"]),
             labelled=labelled if has_labels(labels) else {},
             named=find_named(plain, [case.ticket.reason for case in cases]),
-            held=_mask(self._find_held(fixed)) if has_labels(labels) else 0,
+            held=to_mask(self._find_held(fixed)) if has_labels(labels) else 0,
             keeps=bool(speaking_rules(fixed, words)),
-            groups=[_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
+            groups=[to_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", places)
@@ -173,8 +165,7 @@ class _Teacher:
     def _find_held(self, fixed: Sequence[Rule]) -> Iterable[int]:
         """The places of tickets that fixed rules decide, or may."""
         rules = replace(self.present, rules=(*self.present.rules[:1], *(rule for rule in fixed if rule.key != HEADLINE_KEY)))
-        judge = read_rules(rules, self.tools.vocabulary, self.tools.words).compile()
-        rulings = (judge(reading(case.ticket)) for case in self.bundle.judged)
+        rulings = rule_on(rules, [case.ticket for case in self.bundle.judged], self.tools)
         return (place for place, ruling in enumerate(rulings) if ruling.rule != HEADLINE_KEY)
 
     def teach(
@@ -197,7 +188,7 @@ class _Teacher:
         """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
         room."""
         parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
-        folds = [_mask(part) for part in parts if part]
+        folds = [to_mask(part) for part in parts if part]
         whole = learn_whole(self._material, folds) if len(folds) > 1 else None
         while whole:
             edit = self._edit(whole, sum(folds))
@@ -219,7 +210,7 @@ class _Teacher:
             return None
         (judged,) = yield from judge.judgements([(self.present, self.positions)])
         labels = [self.present.labels.index(case.ticket.label) for case in self.bundle.judged]
-        wrong = _mask(place for place, each in enumerate(judged) if each.is_wrong(labels[place]))
+        wrong = to_mask(place for place, each in enumerate(judged) if each.is_wrong(labels[place]))
         if find_gain(whole.wrong, wrong, self._material, (1 << len(judged)) - 1) <= LIKELY:
             return None
         right = 1 - whole.wrong.bit_count() / len(judged)
@@ -254,34 +245,20 @@ class _Teacher:
         of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
         if rule.line:
             held = hold_together(self._material.masks, rule.line) & of_verdict
-        elif whole.card:
-            held = judge_whole(whole, self._material, among) & fails
         else:
             held = judge_compared(whole.cards, self._material.masks, among)[rule.verdict] & of_verdict
         held = held & among or among
-        return tuple(self.bundle.judged[place].ticket.key for place in _first(held))
+        places = (place for place, bit in enumerate(reversed(f"{held:b}")) if bit == "1")
+        return tuple(self.bundle.judged[place].ticket.key for place in islice(places, NAMED))
 
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:
     """Whether the rules as code, under which a ticket of which they say nothing has the first label, give tickets theirs."""
-    judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
     tickets = [tools.tickets[i] for i in positions]
-    return [(judge(reading(ticket)).verdict or guidance.labels[0]) == ticket.label for ticket in tickets]
+    rulings = rule_on(guidance, tickets, tools)
+    return [(each.verdict or guidance.labels[0]) == ticket.label for ticket, each in zip(tickets, rulings, strict=True)]
 
 
 def _has_cards(edit: Edit, whole: Whole) -> bool:
     """Whether all cards became rules: one that is too long is not read back, and the others are nothing without it."""
     return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= len(whole.cards)
-
-
-def _mask(places: Iterable[int]) -> int:
-    return sum(1 << place for place in places)
-
-
-def _first(mask: int) -> list[int]:
-    """The first ``NAMED`` tickets of a mask."""
-    places: list[int] = []
-    while mask and len(places) < NAMED:
-        places.append((mask & -mask).bit_length() - 1)
-        mask &= mask - 1
-    return places

@@ -14,9 +14,18 @@ from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 UNTESTED = "applied untested"
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
 APPLIED = (ACCEPTED, UNTESTED, PROVISIONAL)
-OUTCOMES = (  # nearest first
-    *APPLIED, "over a limit", "unproven", "unlikely", "futile", "unpromising", "dropped", "turns no evidence",
-)  # fmt: skip
+OUTCOME_TEXTS = {  # the furthest first
+    ACCEPTED: "accepted",
+    UNTESTED: "applied untested",
+    PROVISIONAL: "kept as provisional",
+    "over a limit": "refused by a limit",
+    "unproven": "not proven",
+    "unlikely": "neither proven nor likely",
+    "futile": "given up",
+    "unpromising": "promised too little",
+    "dropped": "not tested",
+    "turns no evidence": "no effect",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class Attempt:
 
     place: int  # which reflection of the run it is of, from 1
     name: str  # R3
-    outcome: str  # one of OUTCOMES
+    outcome: str  # one of OUTCOME_TEXTS
     operations: tuple[Operation, ...]
     times: int  # answers that proposed it
     turned: tuple[int, int] | None  # of the tickets that it names: turned, named; None where it was not asked
@@ -57,7 +66,7 @@ class Attempts:
     def outcomes(self) -> list[tuple[str, int]]:
         """How many edits came how far, the furthest first."""
         counts = Counter(each.outcome for each in self.tried)
-        return [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
+        return [(outcome, counts[outcome]) for outcome in OUTCOME_TEXTS if counts[outcome]]
 
     @property
     def accepted(self) -> list[Attempt]:
@@ -72,7 +81,8 @@ class Attempts:
 
 def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
     """At most so many, in their order: those that came furthest, of equals those that gained most."""
-    ranked = sorted(some, key=lambda each: (OUTCOMES.index(each.outcome), -(each.gain or 0.0), each.place))
+    order = [*OUTCOME_TEXTS]
+    ranked = sorted(some, key=lambda each: (order.index(each.outcome), -(each.gain or 0.0), each.place))
     kept = set(map(id, ranked[:most]))
     return [each for each in some if id(each) in kept]
 
@@ -121,18 +131,6 @@ def _has_answered(edit: EditEntry) -> bool:
     return len(edit.proposals) == 1 and edit.evidence.tickets > 0
 
 
-OUTCOME_TEXTS = {
-    ACCEPTED: "accepted",
-    UNTESTED: "applied untested",
-    PROVISIONAL: "kept as provisional",
-    "over a limit": "refused by a limit",
-    "unproven": "not proven",
-    "unlikely": "neither proven nor likely",
-    "futile": "given up",
-    "unpromising": "promised too little",
-    "dropped": "not tested",
-    "turns no evidence": "no effect",
-}
 ENDS = {  # what so many edits did
     "over a limit": "would do more than gate.max_false_passes or gate.max_changed_verdicts allows",
     "unproven": "fell short of a proof",
@@ -178,11 +176,6 @@ def count_of(n: int, what: str) -> str:
 def name_reflection(name: str) -> str:
     """``R3``: reflection 3."""
     return re.sub(r"^R(?=\d+$)", "reflection ", name)
-
-
-def name_outcome(attempt: Attempt) -> str:
-    """The outcome of an edit, in a word or two."""
-    return OUTCOME_TEXTS[attempt.outcome]
 
 
 def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:

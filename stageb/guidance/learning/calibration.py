@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.judging.answers import find_shares
-from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Verdict
+from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Ticket, Verdict
 
 FEWEST = 16  # tickets to fit on
 RIDGE = 1.0  # of the slope, about 1, and of the weights of rules, about 0; a hundredth of it of the offset, about 0
@@ -68,13 +68,13 @@ def find_scores(judgement: Judgement, labels: Sequence[Verdict]) -> tuple[float,
 
 
 def calibrate(
-    guidance: Guidance, judged: Mapping[int, Judgement], labelled: Mapping[int, Verdict], temperature: float
+    guidance: Guidance, judged: Mapping[int, Judgement], tickets: Sequence[Ticket], temperature: float
 ) -> tuple[Guidance, dict[int, float]]:
-    """``guidance`` calibrated by how it judges tickets, of which ``labelled`` says the labels; and its merits then."""
+    """``guidance`` calibrated by how it judges some of ``tickets``, by position; and its merits then."""
     labels = guidance.labels
     scores = {i: find_scores(each, labels) for i, each in judged.items()}
-    further = fit_calibration(list(scores.values()), [labelled[i] for i in scores], labels)
-    after = {i: find_shares(further.weigh(each), temperature)[labels.index(labelled[i])] for i, each in scores.items()}
+    further = fit_calibration(list(scores.values()), [tickets[i].label for i in scores], labels)
+    after = {i: find_shares(further.weigh(each), temperature)[labels.index(tickets[i].label)] for i, each in scores.items()}
     return replace(guidance, calibration=further.after(guidance.calibration)), after
 
 

@@ -54,6 +54,8 @@ def parse_proposal(
     cases = shown.cases
     seen = tuple(case.ticket.key for case in cases)
     try:
+        if len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
+            raise _UnusableError(f"longer than {MAX_ANSWER_BYTES} bytes")
         items = _find_rules(text, shown, words) if words.instruct else _items(text)
     except _UnusableError as refused:
         return Proposal(index, text, (), (Refusal(text, str(refused)),), seen)
@@ -83,8 +85,6 @@ def refuse_unfinished(index: int, answer: Completion) -> Proposal | None:
 
 def _items(text: str) -> list[Any]:
     """The raw operations of an answer, at least one."""
-    if len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
-        raise _UnusableError(f"longer than {MAX_ANSWER_BYTES} bytes")
     fenced = _FENCE.fullmatch(text.strip())
     try:
         answer = strict_json.loads(fenced[1] if fenced else text.strip())
@@ -100,8 +100,6 @@ def _items(text: str) -> list[Any]:
 def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
     """The rules in an answer to instruct texts, one or more, as raw operations that should turn all wrong cases: new ones,
     or what takes the place of the rule that the answer is asked to mend."""
-    if len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
-        raise _UnusableError(f"longer than {MAX_ANSWER_BYTES} bytes")
     fenced = re.search(r"```\w*[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
     body = (fenced[1] if fenced else text).strip()
     try:

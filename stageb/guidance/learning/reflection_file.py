@@ -69,8 +69,7 @@ class ReflectionRow:
 
     reflection_id: str  # R1, R2, ...
     epoch: int | None  # from 1; None where the run's files are older than this figure
-    step_before: int  # of the guidance that was to be edited
-    step_after: int  # one more where an edit was applied
+    step_after: int  # of the guidance then: one more where an edit was applied
     proposals: tuple[ProposalEntry, ...]  # what was proposed
     gate: GateEntry | None  # None without a gate
     applied: tuple[int, ...] | None  # the proposals that changed the guidance, by ascending number; None where nothing did
@@ -108,7 +107,6 @@ def parse_row(row: Mapping[str, Any]) -> ReflectionRow:
     parsed = ReflectionRow(
         reflection_id=str(row["reflection_id"]),
         epoch=row.get("epoch"),
-        step_before=int(row["guidance_step_before"]),
         step_after=int(row["guidance_step_after"]),
         proposals=tuple(map(_parse_proposal, row["proposals"])),
         gate=GateEntry(**{**gate, "edits": tuple(map(_parse_edit, gate["edits"]))}) if (gate := row["gate"]) else None,

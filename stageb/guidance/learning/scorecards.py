@@ -42,9 +42,6 @@ PAIRED = 100  # conditions that may be joined in pairs: those that tell most by 
 OF_FIELD = 4  # of one field, before any other has had its turn
 MORE = 10  # lines of a card, for each of which one more is added at once
 
-Sums = dict[int, int]
-"""A sum of points -> the tickets that have it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
@@ -91,20 +88,6 @@ def grow_cards(
             }
             cards.append(Scorecard(points, card[1]))
     return cards
-
-
-def fail_by(card: Scorecard, masks: Masks, among: int) -> int:
-    """The tickets ``among`` these that fail by a card."""
-    sums: Sums = {0: among}
-    for line, points in card.points.items():
-        held = hold_together(masks, line)
-        further: Sums = {}
-        for total, tickets in sums.items():
-            for reached, some in ((total + points, tickets & held), (total, tickets & ~held)):
-                if some:
-                    further[reached] = further.get(reached, 0) | some
-        sums = further
-    return sum(mask for total, mask in sums.items() if total >= card.least)
 
 
 def grow_compared(

@@ -20,10 +20,7 @@ from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.calibration import centre, find_scores, find_spread, fit_calibration, measure_calibration_error
 from stageb.guidance.learning.gate.judge import Judge
-from stageb.guidance.learning.steps import Tools, choose_demonstrations
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import read_rules
-from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.learning.steps import Tools, choose_demonstrations, rule_on
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
 
@@ -67,10 +64,13 @@ class Stacker:
         (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
         labels = guidance.labels
         said = [find_scores(each, labels) for each in judged]
-        to_middle = _describe(said[: len(reference)], labels)
-        rulings = self._rule_on(guidance, [*reference, *block])
+        rulings = rule_on(guidance, [self.tools.tickets[i] for i in (*reference, *block)], self.tools)
         leads = [tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings]
-        spread = find_spread(centre(leads[: len(reference)] or [(0.0,) * len(labels)])) or 1.0
+        nothing = [(0.0,) * len(labels)]
+        of_model, of_points = (centre(some[: len(reference)] or nothing) for some in (said, leads))
+        middle = of_model.mean(axis=0)  # points have a zero of their own
+        scale, spread = (find_spread(each) or 1.0 for each in (of_model - middle, of_points))
+        to_middle = Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist())
         fitted = self._fit()
         is_known = fitted != UNCALIBRATED
         calibration = replace(fitted.after(to_middle), points=fitted.points / spread).rounded
@@ -81,7 +81,7 @@ class Stacker:
                 to_middle.weigh(each),
                 ruling.verdict,
                 tuple(lead / spread for lead in led),
-                self._label(i),
+                self.tools.tickets[i].label,
                 calibration.given(ruling.verdict, ruling.leads).weigh(each) if is_known else None,
                 len(taught),
             )
@@ -93,9 +93,8 @@ class Stacker:
     def merits(self, positions: Iterable[int]) -> dict[int, float]:
         """How the guidance that they were last judged under, calibrated, judges those of the tickets that are known."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
-        temperature = self.tools.config.sampler.grid[0].temperature
         return {
-            i: find_shares(each.calibrated, temperature)[self.tools.labels.index(each.label)]
+            i: find_shares(each.calibrated, self.tools.temperature)[self.tools.labels.index(each.label)]
             for i, each in known.items()
             if each.calibrated is not None
         }
@@ -110,9 +109,6 @@ class Stacker:
         before, after, labelled = zip(*known, strict=True)
         errors = (measure_calibration_error(scores, labelled, self.tools.labels) for scores in (before, after))
         return round(next(errors), 4), round(next(errors), 4)
-
-    def _label(self, position: int) -> Verdict:
-        return self.tools.tickets[position].label
 
     def _is_right(self, position: int) -> bool:
         """Whether the model alone judged it right; a ticket that it has not judged counts as right."""
@@ -135,10 +131,6 @@ class Stacker:
             [each.taught / most for each in known],
         )
 
-    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        judge = read_rules(guidance, self.tools.vocabulary, self.tools.words).compile()
-        return [judge(reading(self.tools.tickets[i])) for i in positions]
-
 
 def follow_rules(guidance: Guidance, right: float, tickets: int) -> Guidance:
     """``guidance`` whose verdicts are those of its rules as code, which are ``right`` for that share of as many ``tickets``
@@ -146,14 +138,3 @@ def follow_rules(guidance: Guidance, right: float, tickets: int) -> Guidance:
     share, labels = (right * tickets + 1) / (tickets + 2), guidance.labels  # Laplace
     weight = max(0.0, log(share * (len(labels) - 1) / (1 - share)))
     return replace(guidance, calibration=Calibration.of_labels(labels, HARDLY, [0.0] * len(labels), weight).rounded)
-
-
-# Inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _describe(said: Sequence[tuple[float, ...]], labels: tuple[Verdict, ...]) -> Calibration:
-    """What puts the middle of such scores where none is ahead, and makes their spread 1."""
-    leads = centre(said or [(0.0,) * len(labels)])
-    middle = leads.mean(axis=0)
-    spread = find_spread(leads - middle) or 1.0
-    return Calibration.of_labels(labels, 1 / spread, (-middle / spread).tolist())

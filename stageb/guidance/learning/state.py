@@ -11,7 +11,6 @@ from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.rules.guidance_file import from_json, to_json
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import (
-    Confusion,
     Prices,
     effective_counts,
     has_labels,
@@ -96,20 +95,17 @@ class Tally:
     @property
     def missed(self) -> dict[str, int]:
         """Tickets judged wrong, or without a verdict, by label."""
-        if self.answered:
-            return {label: sum(row.values()) - row[label] for label, row in self.answered.items()}
-        fails = self.fails - self.fails_caught
-        return {"pass": self.n - self.right - fails, "fail": fails}
+        return {label: sum(row.values()) - row[label] for label, row in self.confusion.items()}
 
     @property
-    def confusion(self) -> Confusion:
+    def confusion(self) -> Mapping[str, Mapping[str, int]]:
         """Label -> answered -> tickets."""
         if self.answered:
             return self.answered
-        passes, missed = self.n - self.fails, self.missed
+        passed, caught = self.right - self.fails_caught, self.fails_caught
         return {
-            "pass": {"pass": passes - missed["pass"], "fail": self.fn, "none": missed["pass"] - self.fn},
-            "fail": {"pass": self.fp, "fail": self.fails_caught, "none": missed["fail"] - self.fp},
+            "pass": {"pass": passed, "fail": self.fn, "none": self.n - self.fails - passed - self.fn},
+            "fail": {"pass": self.fp, "fail": caught, "none": self.fails - caught - self.fp},
         }
 
     def accuracy(self, scale: Mapping[str, float]) -> float:

@@ -7,7 +7,7 @@ Nothing here writes a file, prints or keeps state: ``run.py`` does, with what th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -24,7 +24,8 @@ from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import check_proposal, demonstrate, find_touched
+from stageb.guidance.rules.judge import check_proposal, demonstrate, find_touched, read_rules
+from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case, Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.splits import (
@@ -37,7 +38,7 @@ from stageb.guidance.tickets.splits import (
     split_seed,
     weigh_labels,
 )
-from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Judgement, Proposal, Refusal, Ticket, Verdict
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Proposal, Refusal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
@@ -65,6 +66,11 @@ class Tools:
     def words(self) -> Words:
         """What the model reads and writes."""
         return name_labels(words_of(self.config.prompt, self.config.model), self.labels)
+
+    @property
+    def temperature(self) -> float:
+        """At which verdicts are weighed."""
+        return self.config.sampler.grid[0].temperature
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +119,12 @@ def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState,
     demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
     positions = tools.splits.raced or tools.splits.studied
     guidance = choose_demonstrations(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions], tools)
-    judge, verdicts = Judge(tools.tickets, tools.config.gating, guidance, tools.splits.drawn), Verdicts()
+    judge, verdicts, merits = make_judge(mission, tools), Verdicts(), dict[int, float]()
     if tools.weighs:
         named = {each.source for each in guidance.shown}
         others = [i for i in positions if tools.tickets[i].key not in named]
         _, verdicts = yield from ask_once(judge.merits([(guidance, others[:CALIBRATED_ON])]), verdicts)
-    guidance, merits = _calibrate(guidance, verdicts.known_under(guidance), tools)
+        guidance, merits = calibrate(guidance, verdicts.known_under(guidance), tools.tickets, tools.temperature)
     if guidance == mission.guidance:
         return mission, verdicts
     known = {tools.tickets[i].key: merit for i, merit in merits.items()}
@@ -280,19 +286,18 @@ def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dic
     return {key: case if case and not is_touched(reading(case.ticket)) else None for key, case in mission.seen.items()}
 
 
+def rule_on(guidance: Guidance, tickets: Sequence[Ticket], tools: Tools) -> list[Ruling]:
+    """What the rules as code say of each of these tickets."""
+    judge = read_rules(guidance, tools.vocabulary, tools.words).compile()
+    return [judge(reading(ticket)) for ticket in tickets]
+
+
 def choose_demonstrations(guidance: Guidance, cases: Sequence[Case], tools: Tools) -> Guidance:
     """``guidance`` with demonstrations from these cases, if any are to be shown."""
     room = tools.config.prompt.demonstration_tokens
     if not room or not needs_preparing(tools.config):
         return guidance
     return demonstrate(guidance, cases, tools.vocabulary, tools.words, partial(_count, tools), room)
-
-
-def _calibrate(guidance: Guidance, judged: Mapping[int, Judgement], tools: Tools) -> tuple[Guidance, Mapping[int, float]]:
-    """``guidance`` calibrated by how it judges these tickets, and the merits that it gives them then."""
-    if not tools.weighs:
-        return guidance, {}
-    return calibrate(guidance, judged, {i: tools.tickets[i].label for i in judged}, tools.config.sampler.grid[0].temperature)
 
 
 def _calibrate_edits(
@@ -305,7 +310,8 @@ def _calibrate_edits(
     some, calibrated = gate.race_on[:CALIBRATED_ON], []
     judged, verdicts = yield from ask_once(gate.judge.judgements([(edit.guidance, some) for edit in edits]), verdicts)
     for edit, each in zip(edits, judged, strict=True):
-        guidance, after = _calibrate(edit.guidance, dict(zip(some, each, strict=True)), tools)
+        judgements = dict(zip(some, each, strict=True))
+        guidance, after = calibrate(edit.guidance, judgements, tools.tickets, tools.temperature)
         verdicts = verdicts.plus(guidance, after)
         calibrated.append(replace(edit, guidance=guidance))
     return calibrated, verdicts

@@ -25,7 +25,6 @@ from stageb.guidance.learning.scorecards import (
     PAIRED,
     Cards,
     Scorecard,
-    fail_by,
     grow_cards,
     grow_compared,
     judge_compared,
@@ -136,8 +135,6 @@ def shorten(whole: Whole, material: Material) -> Whole | None:
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
     """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
-    if whole.cards:
-        return 0
     named = {each for line in whole.lines for term in line for each in (term, *map(Term, term.condition.parts))}
     possible = {term: material.masks[term] | material.gaps.get(term, 0) for term in named if term.condition.kind != "count"}
     return among & hold_any(possible, whole.lines) & ~hold_any(material.masks, whole.lines)
@@ -146,7 +143,7 @@ def find_undecided(whole: Whole, material: Material, among: int) -> int:
 def judge_whole(whole: Whole, material: Material, among: int) -> int:
     """The tickets ``among`` these that fail under it."""
     if whole.card:
-        return fail_by(whole.card, material.masks, among)
+        return judge_compared(whole.cards, material.masks, among)[whole.verdict]
     held = hold_any(material.masks, whole.lines)
     before = 0 if whole.verdict == "fail" else among
     if not whole.replaces:
@@ -354,11 +351,7 @@ def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
 
 def _card_code(whole: Whole, card: Scorecard, read: Read) -> RuleCode | None:
     """A card as one rule: where a ticket without any point fails, by what keeps it from failing."""
-    parts: list[tuple[int, Expression]] = []
-    for line, points in card.points.items():
-        known = [part for term in line if (part := read(term.condition))]
-        if len(known) == len(line):
-            parts.append((points, known[0] if len(known) == 1 else All(tuple(known))))
+    parts = [(points, meant) for line, points in card.points.items() if (meant := _meant(line, read))]
     if not parts:
         return None
     if card.least > 0 or whole.verdict != "fail":
@@ -371,15 +364,18 @@ def _line_codes(whole: Whole, read: Read) -> list[tuple[RuleCode | None, Line | 
     codes: list[tuple[RuleCode | None, Line | None]] = []
     is_open = whole.replaces and whole.verdict == "pass"
     for line in whole.lines:
-        parts = [_meant(term, read) for term in line]
-        known = tuple(part for part in parts if part)
-        if len(known) == len(parts):
-            meant = known[0] if len(known) == 1 else All(known)
+        if meant := _meant(line, read):
             codes.append((RuleCode("fail", None, meant) if is_open else RuleCode(whole.verdict, meant), line))
             is_open = False
     return codes
 
 
-def _meant(term: Term, read: Read) -> Expression | None:
-    part = read(term.condition)
-    return negate(part) if part and term.is_denied else part
+def _meant(line: Line, read: Read) -> Expression | None:
+    """What a line says; None where one of its conditions cannot be read."""
+    parts = []
+    for term in line:
+        part = read(term.condition)
+        if part is None:
+            return None
+        parts.append(negate(part) if term.is_denied else part)
+    return parts[0] if len(parts) == 1 else All(tuple(parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, product
@@ -121,7 +121,7 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and bool(counted))
     if forms.missing and not counted:  # of what is counted, nothing is missing
         for name in (name for name in common if len(readings) < 2 * len(columns[name]) < 2 * len(readings)):
-            masks[Condition("missing", name, "")] = ((1 << len(readings)) - 1) ^ _mask(iter(columns[name]))
+            masks[Condition("missing", name, "")] = ((1 << len(readings)) - 1) ^ to_mask(columns[name])
     if forms.phrases:
         masks |= _phrases(readings, texts, masks)
     if forms.arithmetic:
@@ -273,12 +273,12 @@ def _compared(
     both = [position for position in column if position in beside]
     found: dict[Condition, int] = {}
     if not are_counts:  # two counts are equal by chance, above all where both are 0
-        found[Condition("equals", one, other)] = _mask(p for p in both if fold_value(column[p]) == fold_value(beside[p]))
-        found[Condition("differs", one, other)] = _mask(p for p in both if fold_value(column[p]) != fold_value(beside[p]))
+        found[Condition("equals", one, other)] = to_mask(p for p in both if fold_value(column[p]) == fold_value(beside[p]))
+        found[Condition("differs", one, other)] = to_mask(p for p in both if fold_value(column[p]) != fold_value(beside[p]))
     if numeric:
         left, right = numeric
-        found[Condition("over", one, other)] = _mask(p for p in both if left[p] > right[p])
-        found[Condition("under", one, other)] = _mask(p for p in both if left[p] < right[p])
+        found[Condition("over", one, other)] = to_mask(p for p in both if left[p] > right[p])
+        found[Condition("under", one, other)] = to_mask(p for p in both if left[p] < right[p])
     return found
 
 
@@ -342,8 +342,8 @@ def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int, fine: bool
         if not {*names} & {*others}:
             one, other = (str(Computed(first, "×", second)) for first, second in (names, others))
             both = [p for p in left if p in right]
-            found[Condition("over", one, other, is_computed=True)] = _mask(p for p in both if left[p] > right[p])
-            found[Condition("under", one, other, is_computed=True)] = _mask(p for p in both if left[p] < right[p])
+            found[Condition("over", one, other, is_computed=True)] = to_mask(p for p in both if left[p] > right[p])
+            found[Condition("under", one, other, is_computed=True)] = to_mask(p for p in both if left[p] < right[p])
     return found
 
 
@@ -378,11 +378,12 @@ def _beyond(limits: Sequence[tuple[Kind, float]], numbers: Mapping[int, float]) 
             bits[ordered[place][1] >> 3] |= 1 << (ordered[place][1] & 7)
             place += 1
         masks[number] = int.from_bytes(bits, "little")
-    everything = _mask(iter(numbers))
+    everything = to_mask(numbers)
     return [everything ^ mask if kind == "above" else mask for (kind, _), mask in zip(limits, masks, strict=True)]
 
 
-def _mask(positions: Iterator[int]) -> int:
+def to_mask(positions: Iterable[int]) -> int:
+    """The tickets at these positions as the bits of one integer."""
     bits = bytearray()
     for position in positions:
         if position >> 3 >= len(bits):

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stageb.errors import write_option
+from stageb.guidance.tickets.images import list_image_files
 from stageb.guidance.words.types import NAME_LENGTH, Ticket
 from stageb.store import disk
 
@@ -136,10 +137,10 @@ def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
 def _contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:
     """What each ticket says, in a form that is equal where they say the same. Image files are read where others have their
     sizes alone."""
-    plain = [(_texts(ticket), _sizes(ticket)) for ticket in tickets]
+    plain = [(_texts(ticket), tuple(map(_size, list_image_files(ticket)))) for ticket in tickets]
     count = Counter(plain) if any(ticket.images for ticket in tickets) else Counter()
     for ticket, said in zip(tickets, plain, strict=True):
-        yield (said, tuple(map(_digest, _paths(ticket)))) if ticket.images and count[said] > 1 else said
+        yield (said, tuple(map(_digest, list_image_files(ticket)))) if ticket.images and count[said] > 1 else said
 
 
 def _texts(ticket: Ticket) -> bytes:
@@ -147,14 +148,6 @@ def _texts(ticket: Ticket) -> bytes:
         return b""
     said = json.dumps([normalize_text(summary) for _, summary in ticket.per_image])
     return hashlib.blake2b(said.encode(), digest_size=16).digest()
-
-
-def _paths(ticket: Ticket) -> list[str]:
-    return [path for _, path in ticket.images.files] if ticket.images else []
-
-
-def _sizes(ticket: Ticket) -> tuple[int, ...]:
-    return tuple(_size(path) for path in _paths(ticket))
 
 
 def _size(path: str) -> int:

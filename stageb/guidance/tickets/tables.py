@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from stageb.errors import write_option
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
@@ -38,43 +38,27 @@ NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
 _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
 
 
-class _NumberForms:
-    """How numbers look whose decimals stand behind a mark."""
-
-    def __init__(self, mark: Decimal) -> None:
-        own, other = re.escape(mark), re.escape(_OTHER[mark])
-        self.plain = re.compile(rf"-?\d+(?:{own}\d+)?{POWER}{UNIT}")
-        self.other = re.compile(rf"-?\d+{other}\d+{POWER}{UNIT}")  # with the other mark before decimals
-        self.grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{UNIT}")  # with it between thousands
-
-
-_FORMS: Mapping[Decimal, _NumberForms] = {mark: _NumberForms(mark) for mark in NAMES}
-
-
-class _Doubt(NamedTuple):
-    """A cell with the other mark."""
-
-    line: int
-    cell: str
-
-
 class Decimals:
     """Remembers where the numbers of a table may be others."""
 
     def __init__(self, mark: Decimal, columns: Iterable[str]) -> None:
-        self._mark, self._forms = mark, _FORMS[mark]
-        self._numeric: dict[str, _Doubt | None] = dict.fromkeys(columns)  # columns of numbers alone, with their first doubt
+        self._mark, own, other = mark, re.escape(mark), re.escape(_OTHER[mark])
+        self._plain = re.compile(rf"-?\d+(?:{own}\d+)?{POWER}{UNIT}")
+        self._other = re.compile(rf"-?\d+{other}\d+{POWER}{UNIT}")  # with the other mark before decimals
+        self._grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{UNIT}")  # with it between thousands
+        # Columns of numbers alone, with the line and the cell in which the other mark stands first.
+        self._numeric: dict[str, tuple[int, str] | None] = dict.fromkeys(columns)
 
     def watch(self, line: int, cells: Mapping[str, str]) -> None:
         """Look at a row's cells, by column."""
         for name, doubt in list(self._numeric.items()):
             cell = cells[name].strip()
-            if not cell or self._forms.plain.fullmatch(cell):
+            if not cell or self._plain.fullmatch(cell):
                 continue
-            if not self._forms.other.fullmatch(cell) and not self._forms.grouped.fullmatch(cell):
+            if not self._other.fullmatch(cell) and not self._grouped.fullmatch(cell):
                 del self._numeric[name]
             elif doubt is None:
-                self._numeric[name] = _Doubt(line, cell)
+                self._numeric[name] = line, cell
 
     def check(self) -> None:
         """Raise ``FaultError``, once all rows were watched, where numbers may be others."""
@@ -89,10 +73,10 @@ class Decimals:
         """What a doubtful cell may say, and the remedy."""
         mark, other = NAMES[self._mark], _OTHER[self._mark]
         strange, bare = NAMES[other], cell.replace(other, "")
-        if not self._forms.other.fullmatch(cell):
+        if not self._other.fullmatch(cell):
             return f"has a {strange} between thousands", "export the table without such marks"
         what = f"has a decimal {strange}"
-        if self._forms.grouped.fullmatch(cell):
+        if self._grouped.fullmatch(cell):
             what = f"is {cell.replace(',', '.')} if the {strange} stands before decimals, {bare} if between thousands"
         remedy = f"export the table with a decimal {mark} and no marks between thousands"
         return what, f"{remedy}, or set columns.decimal: {short(other)}"

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.lists import Demands, cover
-from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, fail_by, grow_cards
+from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
 from stageb.guidance.learning.terms import Line, Term, find_counts, find_terms, hold_any
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole, write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
@@ -182,7 +182,8 @@ def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
         assert len(card.points) <= MOST_TERMS
         assert all(0 < abs(points) <= MOST_POINTS for points in card.points.values())
         sums = [sum(points for line, points in card.points.items() if masks[line[0]] >> place & 1) for place in range(rows)]
-        assert fail_by(card, masks, everything) == mask([place for place in range(rows) if sums[place] >= card.least])
+        failing = mask([place for place in range(rows) if sums[place] >= card.least])
+        assert judge_compared({"fail": card}, masks, everything) == {"fail": failing}
 
 
 def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:

@@ -247,7 +247,6 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "review": describe_review,
         "wrong": count_wrong,
         "reflection": attempts.name_reflection,
-        "outcome": attempts.name_outcome,
         "attempt": lambda attempt: sentences.describe_attempt(attempt, is_weighed),
         "refusals": attempts.explain_refusals,
         "idle": attempts.explain_idle,

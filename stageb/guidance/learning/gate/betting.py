@@ -45,10 +45,6 @@ class Wealth:
         favourite, *others = (exp(each - most) for each in self.logs)
         return most + log((favourite + sum(others) / len(others)) / 2)
 
-    def proves(self, level: float) -> bool:
-        """Whether the null hypothesis is rejected at ``level``."""
-        return self.log >= -log(level)
-
 
 def kelly_stake(won: float, lost: float) -> float:
     """A stake for an edit by which of each group ``won`` seemed to be won outright and ``lost`` to be lost.
@@ -71,7 +67,7 @@ class BettingTest(Test):
     @property
     def accepts(self) -> bool:
         """Whether the edit is proven better."""
-        return self.wealth.proves(self.level)
+        return self.wealth.log >= -log(self.level)
 
     @property
     def futile(self) -> bool:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 from stageb.errors import StagebError, shown
 from stageb.guidance.judging.questions import Dialogue
@@ -54,8 +54,6 @@ class Edit:
     guidance: Guidance  # the present guidance with the edit
     evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
 
-
-AnyTest = TypeVar("AnyTest", bound=Test)
 
 Choose = Callable[[Sequence[Edit], "Gate"], Dialogue[Edit | None]]
 """A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the one to accept out."""
@@ -135,22 +133,6 @@ def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) ->
     return Decision(tuple(Trial(edit, "accepted" if edit == winner else "dropped") for edit in edits), left, winner)
 
 
-def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> Dialogue[AnyTest]:
-    """Continue ``test`` of ``guidance`` on these groups until it is decided."""
-    for chunk in interim_looks(groups, gate.look):
-        test = test.plus((yield from _by_group(guidance, gate.judge, chunk)))
-        if test.decided:
-            break
-    return test
-
-
-def outcome_of(test: Test) -> Outcome:
-    """The outcome of an edit by its test, at the end of that."""
-    if test.accepts:
-        return "accepted"
-    return "futile" if test.futile else "unproven"
-
-
 def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[list[Trial], list[Trial]]]:
     """The edits that turn none of the tickets that they name, and the others. Turned is what is judged right now, and more
     surely than before."""
@@ -208,9 +190,9 @@ def _test_in_turn(
         if not is_promising(won, lost, len(groups), level):
             tested[tried] = replace(tried, outcome="unpromising")
             continue
-        begun = yield from _test(tried, gate, raced, level, len(groups))
-        test = yield from run_test(begun, tried.edit.guidance, gate, groups)
-        outcome, seen = outcome_of(test), [i for group in groups[: test.seen] for i in group]
+        test = yield from _test(tried, gate, raced, level)
+        outcome: Outcome = "accepted" if test.accepts else "futile" if test.futile else "unproven"
+        seen = [i for group in groups[: test.seen] for i in group]
         if test.accepts and (yield from gate.judge.exceeds_limits(tried.edit.guidance, seen)):
             outcome = "over a limit"
         tested[tried] = replace(tried, outcome=outcome, test=test)
@@ -226,15 +208,21 @@ def _share(won: float, lost: float, raced: int) -> float:
     return STRONG if mcnemar_p(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
 
 
-def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float, groups: int) -> Dialogue[Test]:
-    """The test that suits what the edit did in its race: drawing a gain g as won outright with a chance of g leaves g of its
-    information, since its variance grows from g squared to g."""
-    edited = tried.edit.guidance
+def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialogue[Test]:
+    """The test that suits what the edit did in its race, at its end: drawing a gain g as won outright with a chance of g
+    leaves g of its information, since its variance grows from g squared to g."""
+    edited, groups = tried.edit.guidance, gate.groups
     by_group = yield from _by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))
     gains = [mean(each) for each in by_group]
     if sum(gain * gain for gain in gains) >= WHOLE * sum(map(abs, gains)):
-        return ExactTest(level, groups, key=stream("turned", digest(edited)))
-    return BettingTest(level, groups, wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))))
+        test: Test = ExactTest(level, len(groups), key=stream("turned", digest(edited)))
+    else:
+        test = BettingTest(level, len(groups), wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))))
+    for chunk in interim_looks(groups, gate.look):
+        test = test.plus((yield from _by_group(edited, gate.judge, chunk)))
+        if test.decided:
+            break
+    return test
 
 
 def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Dialogue[list[list[float]]]:

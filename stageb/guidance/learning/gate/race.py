@@ -103,11 +103,6 @@ class Score:
         """Tickets seen."""
         return sum(each.seen for each in self.by_kind.values())
 
-    @property
-    def mean(self) -> float:
-        """The mean gain; 0 before the first ticket."""
-        return (self.won - self.lost) / self.seen if self.seen else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Race:
