@@ -81,19 +81,14 @@ class ReflectionRow:
         return self.operations_of(self.applied or ())
 
     @property
-    def accepted_edit(self) -> EditEntry | None:
-        """The edit that the gate let through."""
-        return next((edit for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
-
-    @property
     def is_provisional(self) -> bool:
         """Whether an edit was applied without its proof."""
         return bool(self.gate and any(edit.outcome == PROVISIONAL for edit in self.gate.edits))
 
     @property
     def test(self) -> Mapping[str, Any] | None:
-        """The figures by which that edit was accepted; None where none was tested."""
-        return self.accepted_edit.test if self.accepted_edit else None
+        """The figures by which an edit was accepted; None where none was tested."""
+        return next((edit.test for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
 
     def operations_of(self, proposals: tuple[int, ...]) -> tuple[Operation, ...]:
         """The operations of these proposals, in the order of their numbers here. Raises ``KeyError``."""

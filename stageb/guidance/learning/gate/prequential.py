@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.gate.betting import BettingTest, Wealth, kelly_stake
+from stageb.guidance.learning.gate.betting import BettingTest, kelly_stake
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.tickets.groups import Group
 from stageb.guidance.words.types import Guidance
@@ -52,7 +52,7 @@ def prove_learning(
     """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last; and
     what is remembered then. After a proof, further blocks are learnt from without a bet, where anything is remembered.
     ``ends`` are how many groups have taught before each block, and after the last."""
-    test = BettingTest(level, len(groups) - ends[0], wealth=Wealth())
+    test = BettingTest(level, len(groups) - ends[0])
     for begin, end in pairwise(ends):
         if test.accepts and memory is None:
             break
