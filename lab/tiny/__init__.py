@@ -5,5 +5,5 @@
 - ``labels``, ``pool``: what labels follow, and tickets as bit masks; ``stage``: what one reflection sees; ``candidates``,
   ``edits``, ``teacher``: the best edits there are; ``lessons``: reflections to learn from
 - ``tokens``, ``packing``, ``train``: the tokenizer, rows of tokens, the training
-- ``answers``, ``climb``, ``evaluate``: the scores in the checkpoint's README
+- ``answers``, ``evaluate``: the scores in the checkpoint's README
 """

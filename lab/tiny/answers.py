@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lab.tiny.pool import Pool
 from lab.tiny.rules import COMPARISONS, Book, Condition, Kind, WorldRule
-from lab.tiny.stage import LOSS_PRICE, Edit, edited
+from lab.tiny.stage import Edit, edited
 from stageb.engines import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.words.types import Operation
@@ -28,12 +28,6 @@ def sampled(engine: Engine, prompt: Prompt, names: Sequence[int], samples: int =
 def net_gain(pool: Pool, tested: int, before: Book, after: Book) -> int:
     """Tickets of a mask that are judged right under one book, less those under the other."""
     return (pool.right(after) & tested).bit_count() - (pool.right(before) & tested).bit_count()
-
-
-def careful_gain(pool: Pool, tested: int, before: Book, after: Book) -> float:
-    """Tickets of a mask turned right, less ``LOSS_PRICE`` times those turned wrong: what the loop's gate ranks by."""
-    old, new = pool.right(before) & tested, pool.right(after) & tested
-    return (new & ~old).bit_count() - LOSS_PRICE * (old & ~new).bit_count()
 
 
 def edit_of(operation: Operation) -> Edit | None:

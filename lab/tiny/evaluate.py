@@ -4,8 +4,7 @@ Verdicts: fresh missions with unseen words, judged greedily, by the kind of rule
 them, at the first stage of a run, at later ones, where a rule is to be mended, and without evidence; an answer is *usable*
 if the loop would take it, *admissible* if the exact teacher knows it too, *best* if no edit that the teacher knows scores
 higher. Its *gain* is what it does to the tickets that its prompt was not made from, executed to the letter, as a share of
-what the teacher's best edit does; ``gain_of_12`` is that of the best of twelve, which is what a gate would pick. With
-``--tickets FILE`` a climb on tickets of one's own is measured (``climb.py``).
+what the teacher's best edit does; ``gain_of_12`` is that of the best of twelve, which is what a gate would pick.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from lab.tiny.answers import RULES, VERDICT, edit_of, net_gain, sampled
-from lab.tiny.climb import Table, climb
 from lab.tiny.examples import Row, judged_row, labelled_row, rollout_row
 from lab.tiny.lessons import Lesson, lessons
 from lab.tiny.rules import CANONICAL, Book, Condition, Facts, WorldRule
@@ -211,14 +208,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--worlds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tickets", type=Path, default=None, help="a ticket file of one mission: measure on it instead")
-    parser.add_argument("--bundles", type=int, default=32, help="reflections of a climb on --tickets")
     given = parser.parse_args(arguments)
     engine = build(ModelConfig(model_name_or_path=given.model), given.device)
-    if given.tickets is not None:
-        print(json.dumps(climb(engine, Table(given.tickets), given.seed, given.bundles), indent=2))
-    else:
-        print(json.dumps(scores(engine, given.worlds, given.seed), indent=2))
+    print(json.dumps(scores(engine, given.worlds, given.seed), indent=2))
 
 
 if __name__ == "__main__":
