@@ -115,7 +115,7 @@ THIRD_PARTY = {
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
-    "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
+    "lab/bench/learning/*": {"gepa", "matplotlib", "scipy", "sklearn", "torch"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/models/*": {"torch", "transformers"},

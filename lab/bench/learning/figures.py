@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from math import isinf
-from statistics import fmean
+from math import inf, isinf, sqrt
+from statistics import fmean, stdev
 from typing import Any
+
+from scipy.stats import t as student
 
 from lab.bench.learning.cells import Noise
 from lab.bench.learning.classic import LEARNERS
 from lab.bench.learning.data import MADE, REAL
-from lab.bench.learning.statistics import Interval, mean_interval
 from stageb.runs.figures import wilson
 
 Result = Mapping[str, Any]  # what ``cells.run`` writes
+Interval = tuple[float, float]
 OURS = "ours"
 NOISE: Mapping[Noise, str] = {
     "shuffled": "labels dealt anew",
@@ -49,6 +51,14 @@ def spread(results: Sequence[Result], dataset: str, method: str, rollouts: int) 
         return fmean(found), mean_interval(found)
     tickets = next(r["tickets"]["test"] for r in results if (r["dataset"], r["method"]) == (dataset, method))
     return found[0], wilson(round(found[0] * tickets), tickets)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Student's 95 % interval for a mean; without bounds where there are fewer than two values."""
+    if len(values) < 2:
+        return -inf, inf
+    reach = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / sqrt(len(values))
+    return fmean(values) - reach, fmean(values) + reach
 
 
 def differences(results: Sequence[Result], dataset: str, peer: str, rollouts: int) -> list[float]:

@@ -4,11 +4,6 @@ First missions of several sizes, each with one edit that mends and breaks some o
 to proof, accepts it as the first of a run, and after four others whose races were as strong were tested in vain; and how
 often learning at once, where code judges, is proven by it.
 
-Then the test alone. Simulated tickets, of which the present guidance judges a share wrong; an edit mends some of these and
-breaks some of the others. Shown: the share of edits that the sequential test accepts and the tickets that it looked at on
-the way; the share that a test of fixed size, McNemar's in its exact form at the same level, accepts on all tickets; and how
-many tickets that one needs, fixed in advance, to accept 90 % of such edits. Rows without gain count false acceptances.
-
 Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the start and after a good one;
 and how often one of several does that go on from each other's guidance, on the same tickets.
 """
@@ -18,50 +13,24 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import product
-from math import exp
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from lab.bench.learning import simulated
 from lab.bench.learning.figures import between, percent, table
-from lab.bench.learning.statistics import log_binomial
-from stageb.guidance.commands.fit.run import LOOK
-from stageb.guidance.learning.gate.decide import STRONG, WEAK
-from stageb.guidance.learning.gate.exact import ExactTest
-from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.words.types import FOLDS
 from stageb.runs.figures import wilson
-from stageb.seeds import stream, uniform
+from stageb.seeds import stream
 
-ERROR = 0.3  # of the present guidance
-MENDED = 0.15  # of its errors, by an edit
-BROKEN = (0.0, 0.01, 0.02)  # of its right verdicts
 BUDGET = simulated.BUDGET.edits[0]  # for edits that one fold teaches
-MOST = 5000  # tickets that are tried for a test of fixed size
-WANTED = 0.9  # power that it should have
 MISSIONS = (150, 300, 600, 1200)  # tickets
 TURNS = ((0.05, 0.0), (0.05, 0.01), (0.1, 0.0), (0.1, 0.02), (0.2, 0.0), (0.2, 0.05))  # of all tickets: mended, broken
 FAILED = 4  # tests before the later one, of edits that the folds taught in turn
 TRAIN = (180, 360, 768, 1536)  # tickets of a simulated run
 BUNDLES = 24  # of worthless edits
 CHAIN = (1, 2, 4, 8)  # runs that go on from each other
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """What an edit does to a ticket, by chance."""
-
-    won: float  # chance that a ticket turns right
-    lost: float  # chance that it turns wrong
-
-    def gains(self, key: int, tickets: int) -> list[int]:
-        """1, 0 or -1 for each ticket of one simulated pool."""
-        draws = (uniform(key, position) for position in range(tickets))
-        return [1 if u < self.won else -1 if u < self.won + self.lost else 0 for u in draws]
 
 
 def of_missions(runs: int) -> list[dict[str, Any]]:
@@ -98,92 +67,6 @@ def missions_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 cell
                 for when in ("first", "later", "at_once")
                 for cell in (percent(r[when] / r["runs"]), between(*wilson(r[when], r["runs"])))
-            ]
-            for r in rows
-        ],
-    )
-
-
-def sequential(edit: Edit, level: float, tickets: int, key: int) -> tuple[bool, int]:
-    """Whether the gate's test accepts, and how many tickets it looked at, chunk by chunk."""
-    gains, test = edit.gains(key, tickets), ExactTest(level, tickets)
-    for start in range(0, tickets, LOOK):
-        test = test.plus([[gain] for gain in gains[start : start + LOOK]])
-        if test.decided:
-            break
-    return test.accepts, test.tickets
-
-
-def fixed_power(edit: Edit, level: float, tickets: int) -> float:
-    """The chance that McNemar's exact one-sided test accepts on so many tickets: summed over what may turn, and how."""
-    turned = edit.won + edit.lost
-    total = 0.0
-    for n in range(tickets + 1):
-        weight = exp(log_binomial(tickets, n, turned))
-        if weight > 1e-12:
-            total += weight * wins_at_least(needed(n, level), n, edit.won / turned)
-    return total
-
-
-@cache
-def needed(n: int, level: float) -> int:
-    """The fewest wins among ``n`` turned tickets that fair coins reach with a chance of at most ``level``; n + 1: none."""
-    tail, wins = 0.0, n + 1
-    while wins and (tail := tail + exp(log_binomial(n, wins - 1, 0.5))) <= level:
-        wins -= 1
-    return wins
-
-
-def wins_at_least(wins: int, n: int, share: float) -> float:
-    """P(Binomial(n, share) >= wins)."""
-    if share == 1:
-        return float(wins <= n)
-    return sum(exp(log_binomial(n, k, share)) for k in range(wins, n + 1))
-
-
-def fixed_size(edit: Edit, level: float) -> int | None:
-    """The fewest tickets, in steps of 8, with which the test of fixed size has the power that is wanted; None: too many."""
-    return next((n for n in range(8, MOST + 1, 8) if fixed_power(edit, level, n) >= WANTED), None)
-
-
-def of_the_test(runs: int, tickets: int) -> list[dict[str, Any]]:
-    """A row for each level and edit."""
-    won = ERROR * MENDED
-    edits = [(f"mends {MENDED:.0%}, breaks {broken:.0%}", Edit(won, (1 - ERROR) * broken)) for broken in BROKEN]
-    edits.append(("mends as many as it breaks", Edit(won, won)))
-    rows = []
-    for level in (next_level(BUDGET, STRONG), next_level(BUDGET, WEAK)):
-        for what, edit in edits:
-            ran = [sequential(edit, level, tickets, stream("power", what, run)) for run in range(runs)]
-            rows.append(
-                {
-                    "level": level,
-                    "edit": what,
-                    **asdict(edit),
-                    "accepted": sum(accepted for accepted, _ in ran),
-                    "runs": runs,
-                    "tickets": fmean(seen for _, seen in ran),
-                    "fixed_accepted": fixed_power(edit, level, tickets),
-                    "fixed_size": fixed_size(edit, level) if edit.won > edit.lost else None,
-                }
-            )
-    return rows
-
-
-def power_table(rows: Sequence[Mapping[str, Any]], tickets: int) -> str:
-    """The rows of ``of_the_test``, as Markdown."""
-    head = ["level", "edit", "accepted, %", "95 % interval", "tickets seen"]
-    return table(
-        [*head, f"fixed test on {tickets}, %", f"tickets for {WANTED:.0%} by the fixed test"],
-        [
-            [
-                f"{r['level']:g}",
-                str(r["edit"]),
-                percent(r["accepted"] / r["runs"]),
-                between(*wilson(r["accepted"], r["runs"])),
-                f"{r['tickets']:.0f} of {tickets}",
-                percent(r["fixed_accepted"]),
-                str(r["fixed_size"] or "-"),
             ]
             for r in rows
         ],
@@ -259,22 +142,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="bin/bench power", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tickets", type=int, default=512, help="of a pool (default 512)")
-    parser.add_argument("--runs", type=int, default=2000, help="simulated pools per row (default 2000)")
-    parser.add_argument("--worlds", type=int, default=100, help="simulated runs per row of the other tables (default 100)")
+    parser.add_argument("--worlds", type=int, default=100, help="simulated runs per row (default 100)")
     parser.add_argument("--out", type=Path, help="write results.json and table.md into this folder")
     given = parser.parse_args(arguments)
-    results = {
-        "missions": of_missions(given.worlds),
-        "test": of_the_test(given.runs, given.tickets),
-        "noise": of_noise(given.worlds),
-        "chains": of_chains(given.worlds),
-    }
+    results = {"missions": of_missions(given.worlds), "noise": of_noise(given.worlds), "chains": of_chains(given.worlds)}
     text = "\n".join(
         [
             missions_table(results["missions"]),
-            f"The test alone, a pool of {given.tickets} tickets:\n",
-            power_table(results["test"], given.tickets),
             f"{BUNDLES} bundles of {simulated.EDITS} worthless edits each, with and without a good one first:\n",
             noise_table(results["noise"]),
             f"Runs that go on from each other's guidance on the same tickets, {BUNDLES} such bundles each:\n",
