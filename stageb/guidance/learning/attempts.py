@@ -74,6 +74,11 @@ class Attempts:
         return [each for each in self.tried if each.outcome in APPLIED]
 
     @property
+    def settled(self) -> list[Attempt]:
+        """Those that changed the guidance, and not as provisional rules."""
+        return [each for each in self.accepted if each.outcome != PROVISIONAL]
+
+    @property
     def others(self) -> list[Attempt]:
         """Those that changed nothing."""
         return [each for each in self.tried if each.outcome not in APPLIED]

@@ -299,16 +299,16 @@ class _RuleReader:
                 return TWO_WAYS
             if not lists:
                 wrong = next((each for each in self._items(value) if fold_value(each) not in known.values[field]), value)
-                if field in known.numeric and parse_number(wrong) is None:  # a wording of its own
+                if field in known.units and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 nearest = partial(known.nearest_value, field, wrong)
                 left = "" if self._parting.search(value) else value
                 return OutOfReach(f"no ticket has {field!r} as {wrong!r}", "value", field, left, nearest)
             found = Atom("is", field, self._once(lists[0]))
         elif relation in ("above", "below"):
-            if field not in known.numeric and field in known.scales:
+            if field not in known.units and field in known.scales:
                 return self._rank(field, relation == "above", is_denied, value)
-            if field not in known.numeric:
+            if field not in known.units:
                 return OutOfReach(f"{field!r} is no number in any ticket", "field", field)
             if other is None and (why_not := self._limit_fault(field, value)):
                 return why_not
@@ -359,7 +359,7 @@ class _RuleReader:
             (self._vocabulary.field(text[: mark.start()]), mark[1], self._vocabulary.field(text[mark.end() :]))
             for mark in _OPERATOR.finditer(text)
         ]
-        numeric = [Computed(a, mark, b) for a, mark, b in found if a and b and {a, b} <= self._vocabulary.numeric]
+        numeric = [Computed(a, mark, b) for a, mark, b in found if a and b and {a, b} <= self._vocabulary.units.keys()]
         return numeric[0] if len(numeric) == 1 else None
 
     def _compare_computed(self, left: Computed, relation: Relation, is_denied: bool, value: str) -> _Atom:

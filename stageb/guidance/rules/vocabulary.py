@@ -33,8 +33,7 @@ class Vocabulary:
 
     names: Mapping[str, str]  # field, folded -> as tickets write it
     values: Mapping[str, frozenset[str]]  # field -> its values, as ``fold_value`` compares them
-    numeric: frozenset[str]  # fields that have numbers
-    units: Mapping[str, frozenset[str]]  # field -> the units of its numbers, as ``Quantity`` has them
+    units: Mapping[str, frozenset[str]]  # field that has numbers -> the units of these, as ``Quantity`` has them
     words: frozenset[str]  # all that count as mentioned, folded; those that an ending hides included
     text: str  # all summaries, folded
     pieces: frozenset[str]  # of free text, folded, and the fields' names and values: in which phrases are looked for
@@ -74,7 +73,6 @@ class Vocabulary:
         return cls(
             names,
             frozen,
-            frozenset(units),
             {name: frozenset(own) for name, own in units.items()},
             frozenset(words),
             text,
@@ -122,7 +120,7 @@ class Vocabulary:
         """All values of a field that has few of them, as they are compared; none of numbers, of free text, and where not all
         are known."""
         values = self.values.get(field, frozenset())
-        is_open = field in self.numeric or len(values) > MOST_KINDS or "" in values or any(map(is_text, values))
+        is_open = field in self.units or len(values) > MOST_KINDS or "" in values or any(map(is_text, values))
         return frozenset() if is_open else values
 
     def nearest_name(self, name: str) -> str:

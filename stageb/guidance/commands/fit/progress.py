@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_labels, war
 from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import describe_reflection, list_attempts, name_reflection
+from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
 from stageb.guidance.learning.gate.budget import budget_per_mission
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, describe_learning
@@ -27,7 +27,7 @@ from stageb.guidance.learning.state import State, Tally
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS, describe_labels
 from stageb.guidance.words.costs import EQUAL, prices_of
-from stageb.guidance.words.types import NOWHERE, PROVISIONAL, Guidance, Place, Round
+from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.progress import console
 
 # How long a run may still take, said only once that no longer jumps.
@@ -99,19 +99,6 @@ JUDGED_BY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EditCounts:
-    """Edits of a run's missions."""
-
-    tried: int = 0  # by the gate
-    accepted: int = 0
-
-    def plus(self, row: Mapping[str, Any]) -> EditCounts:
-        """With those of one more row of reflection.jsonl."""
-        outcomes = [edit["outcome"] for edit in row["gate"]["edits"]] if row["gate"] else ["untested"] * row["applied"]
-        return EditCounts(self.tried + len(outcomes), self.accepted + (row["applied"] and PROVISIONAL not in outcomes))
-
-
 class Bar(RichProgress):
     """A bar, below it a line of figures, and one for the present activity."""
 
@@ -127,8 +114,8 @@ class Bar(RichProgress):
 class FitProgress:
     """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
 
-    def __init__(self, config: LoopConfig, schedule: GuidanceSchedule, state: State, edits: EditCounts) -> None:
-        """``edits`` are those of the run so far."""
+    def __init__(self, config: LoopConfig, schedule: GuidanceSchedule, state: State, edits: Iterable[Attempts]) -> None:
+        """``edits`` are those of the run so far, by mission."""
         self._console = console()
         self._config = config
         self._schedule = schedule
@@ -137,9 +124,11 @@ class FitProgress:
         self._tickets = self._rolled_out = 0  # tickets, and rounds
         self._resumed = self._time_told = state.done != NOWHERE
         self._at: Place = state.done
-        self._rounds_done = self._rounds_before = schedule.count(state.done)
+        self._rounds_done = schedule.count(state.done)
         self._rounds = schedule.count()
-        self._edits = edits
+        self._edits_tried = self._edits_accepted = 0
+        for attempts in edits:
+            self._count_edits(attempts)
         self._over: set[str] = set()  # missions that learn no more
         self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
         if self._resumed:
@@ -229,8 +218,8 @@ class FitProgress:
         speed = self._tickets / max(1e-6, time.monotonic() - self._began)
         accuracy = tally.accuracy(batch.scale)
         figures = f"acc {accuracy:.1%}, step {guidance_step}"
-        if self._edits.tried:
-            figures += f", {self._edits.accepted} of {self._edits.tried} edits accepted"
+        if self._edits_tried:
+            figures += f", {self._edits_accepted} of {self._edits_tried} edits accepted"
         if tally.unreadable:
             figures += f", {tally.unreadable:,} of {tally.rollouts:,} answers unreadable"
         figures += f", {speed:.1f} tickets/s"
@@ -261,12 +250,13 @@ class FitProgress:
 
     def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
         """Print the outcome of a bundle in one line, and the rules that changed."""
-        self._edits = self._edits.plus(row)
-        self._add_time(LEARNT, 0)
         parsed = parse_row(row)
+        attempts = list_attempts([parsed])
+        self._count_edits(attempts)
+        self._add_time(LEARNT, 0)
         if self._is_quiet(mission, parsed):
             return
-        what = describe_reflection(list_attempts([parsed]), prices_of(self._config.gating) != EQUAL)
+        what = describe_reflection(attempts, prices_of(self._config.gating) != EQUAL)
         lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
@@ -274,6 +264,10 @@ class FitProgress:
         self.say("\n".join(lines))
         if parsed.proposals and not self._time_told:
             self._say_time_left()
+
+    def _count_edits(self, attempts: Attempts) -> None:
+        self._edits_tried += len(attempts.tried)
+        self._edits_accepted += len(attempts.settled)
 
     def _say_time_left(self) -> None:
         """Print how long the run will take, once a reflection has been timed: most of the time goes into those."""

@@ -15,17 +15,18 @@ from typing import Any
 from stageb.guidance.commands.fit import artifacts, summary
 from stageb.guidance.commands.fit.artifacts import append_some
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, LIMITS, NOT_SHAPING, Inputs, shape
-from stageb.guidance.commands.fit.progress import EditCounts, FitProgress
+from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import FEWEST, check_readable
 from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.judging.selection import latest_of_the_best
+from stageb.guidance.learning.attempts import list_attempts
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.learning.reflect import Reflection
-from stageb.guidance.learning.reflection_file import REFLECTION
+from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import (
     STOP,
@@ -122,10 +123,8 @@ class FitRun(RecordedRun):
             state = self._committed = self._check_budget(
                 replace(state, ended=state.ended if state.ended not in (*raised, STOP) else "")
             )
-        edits = EditCounts()
-        for name in state.missions:
-            for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
-                edits = edits.plus(row)
+        rows = [self.journal.rows(f"{artifacts.folder(name)}/{REFLECTION}") for name in state.missions]
+        edits = [list_attempts(list(map(parse_row, of_mission))) for of_mission in rows]
         self.progress = FitProgress(self.config, self.schedule, state, edits)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.say, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import describe_provisional, list_attempts, name_last_stage
+from stageb.guidance.learning.attempts import Attempts, describe_provisional, list_attempts, name_last_stage
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
@@ -39,9 +38,9 @@ def show(
         console.print(line)
     for mission, box in black_boxes.items():
         console.print(f"{mission}, test: {box.describe(prices_of(config.gating))}")
-    counts = {mission: count_applied(journal, learnt) for mission, learnt in guidance.items()}
+    applied = {mission: list_applied(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
-        edits = counts[mission].describe()
+        edits = describe_applied(applied[mission])
         count = len(learnt.rules) - 1
         rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
         console.print(f"\n{mission}: {rules}, after {edits}:")
@@ -54,7 +53,7 @@ def show(
         for line in advise_mission(journal, config, state, mission):
             console.print(line)
     console.print("")
-    for line in describe_spending(state, sum(count.accepted for count in counts.values())):
+    for line in describe_spending(state, sum(len(edits.settled) for edits in applied.values())):
         console.print(line)
     splits = split_tickets(tickets, config).values()
     console.print(describe_splits({split for split in SPLITS if any(each.of(split) for each in splits)}))
@@ -148,28 +147,20 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
     yield from (f"  - {line}" for line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedEdits:
-    """What a run changed on the way to a guidance; edits of an earlier run, which it may have started from, left out."""
-
-    accepted: int  # edits
-    provisional: int  # edits that were kept without a proof
-
-    def describe(self) -> str:
-        """In words: ``2 accepted edits``."""
-        edits = f"{self.accepted} accepted edit{'s' if self.accepted != 1 else ''}"
-        if self.provisional:
-            kept = f"{self.provisional} edit{'s' if self.provisional != 1 else ''} kept as provisional"
-            edits = f"{edits}, {kept}" if self.accepted else kept
-        return edits
-
-
-def count_applied(journal: Journal, guidance: Guidance) -> AppliedEdits:
-    """What became ``guidance``."""
+def list_applied(journal: Journal, guidance: Guidance) -> Attempts:
+    """What a run changed on the way to ``guidance``; edits of an earlier run, which it may have started from, left out."""
     rows = map(parse_row, journal.rows(f"{folder(guidance.mission)}/{REFLECTION}"))
-    applied = [row for row in rows if row.applied is not None and row.step_after <= guidance.step]
-    provisional = sum(row.is_provisional for row in applied)
-    return AppliedEdits(len(applied) - provisional, provisional)
+    return list_attempts([row for row in rows if row.applied is not None and row.step_after <= guidance.step])
+
+
+def describe_applied(edits: Attempts) -> str:
+    """What was changed, in words: ``2 accepted edits``."""
+    accepted, provisional = len(edits.settled), len(edits.accepted) - len(edits.settled)
+    said = f"{accepted} accepted edit{'s' if accepted != 1 else ''}"
+    if provisional:
+        kept = f"{provisional} edit{'s' if provisional != 1 else ''} kept as provisional"
+        said = f"{said}, {kept}" if accepted else kept
+    return said
 
 
 def describe_splits(used: Collection[Split]) -> str:

@@ -162,7 +162,7 @@ def _describe_decided(guidance: Guidance, tickets: Sequence[Ticket], words: Word
     """By rule, a line on the train tickets that it decides as code; none of what code cannot read."""
     taught = [ticket for ticket in tickets if name_content(ticket) in guidance.taught_by]
     rows = [({"mission": ticket.mission, "label": ticket.label, "verdict": None}, ticket) for ticket in taught]
-    found = compare_with_letter(lambda: rows, code_rules({guidance.mission: guidance}, tickets, words), by_model=False)
+    found = compare_with_letter(rows, code_rules({guidance.mission: guidance}, tickets, words), by_model=False)
     return {
         rule["rule"]: [
             f"decides {rule['decided']:,} of {_count_noun(len(taught), 'train ticket')}, {rule['right']:,} of them rightly"

@@ -29,7 +29,6 @@ from stageb.guidance.learning import attempts
 from stageb.guidance.learning.attempts import keep_furthest
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, has_labels, prices_of
-from stageb.guidance.words.types import PROVISIONAL
 from stageb.runs.folder import RunRow
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -90,11 +89,6 @@ class MissionSection:
     def held_out(self) -> str:
         """The split that the constant answer's accuracy is shown of."""
         return str(_find_held_out(self.mission.metrics)["split"])
-
-    @property
-    def accepted_edits(self) -> int:
-        """Edits that were accepted, provisional rules left out."""
-        return sum(each.outcome != PROVISIONAL for each in self.mission.attempts.accepted)
 
     @property
     def stage(self) -> str:

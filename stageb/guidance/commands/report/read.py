@@ -328,17 +328,13 @@ def read_letter(
     config: LoopConfig,
 ) -> Mapping[str, Any]:
     """What ``compare_with_letter`` says of a mission's last val and test; empty where ``tickets`` are not known."""
-    name, held_out = (
-        guidance.mission,
-        {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}},
+    name = guidance.mission
+    held_out = {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}}
+    judged_tickets = (
+        (row, ticket)
+        for row in files.read_committed(f"{folder_of(name)}/selections.jsonl")
+        if (row["split"], row["epoch"]) in held_out and (ticket := tickets.get((name, row["ticket_key"])))
     )
-
-    def judged_tickets() -> Iterator[tuple[RunRow, Ticket]]:
-        for row in files.read_committed(f"{folder_of(name)}/selections.jsonl"):
-            ticket = tickets.get((name, row["ticket_key"]))
-            if ticket and (row["split"], row["epoch"]) in held_out:
-                yield row, ticket
-
     coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model))
     letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
     return letter

@@ -92,21 +92,7 @@ def main(config: EvaluateConfig, resolved_yaml: str, fresh: bool) -> int:
 Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One way to judge the tickets."""
-
-    by: By
-    guidance: Mapping[str, Guidance]  # each mission's
-    judged: JudgedRounds
-
-    @property
-    def path(self) -> Path:
-        """The file of its rows."""
-        return self.judged.rounds.path
-
-
-Sides = Mapping[str, _Side]
+Sides = Mapping[str, JudgedRounds]
 """By name: ``compare``, and whoever judges by the guidance that is evaluated, the first of ``by`` first."""
 
 
@@ -116,7 +102,7 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     read = list_inputs(config)
     for name in (EVALUATION, WRONG, CHANGED):
         check_target(folder / name, read)
-    count = max([look_ahead(side.judged, fresh) for side in sides.values()])
+    count = max([look_ahead(side, fresh) for side in sides.values()])
 
     def finish() -> None:
         evaluation = _write_evaluation(config, tickets, sides)
@@ -126,7 +112,7 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     if all(side.by == "rules" for side in sides.values()):
         if lifetime.leads():
             for side in sides.values():
-                judge_by_rules(side.judged, fresh)
+                judge_by_rules(side, fresh)
             finish()
         return 0
 
@@ -136,7 +122,7 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
         world.agree("the guidance", repr([fingerprint_guidance(side.guidance) for side in sides.values()]))
         judging = JudgingRanks(config, world)
         for side in sides.values():
-            judge_all(world, judging, side.judged, side.guidance, fresh)
+            judge_all(world, judging, side, fresh)
         if world.is_global_zero:
             finish()
         return 0
@@ -156,12 +142,12 @@ def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> Si
                 "compare", config.compare, f"its labels of mission {shown(mission)!r} are others; name another"
             )
 
-    def make(by: By, source: str, of: Mapping[str, Guidance], file: str) -> _Side:
+    def make(by: By, source: str, of: Mapping[str, Guidance], file: str) -> JudgedRounds:
         named = file if by == "model" else file.replace(".", f"-{by}.")  # predictions-rules.jsonl
         rounds = Rounds(folder / named, tickets, tickets_per_round(config))
-        return _Side(by, of, JudgedRounds(config, by, rounds, of, missions, source))
+        return JudgedRounds(config, by, rounds, of, missions, source)
 
-    sides: dict[str, _Side] = {by: make(by, config.guidance, guidance, PREDICTIONS) for by in modes}
+    sides: dict[str, JudgedRounds] = {by: make(by, config.guidance, guidance, PREDICTIONS) for by in modes}
     if config.compare is not None and other is not None:
         sides["compare"] = make(modes[0], config.compare, other, COMPARED)
     return sides
@@ -184,26 +170,26 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
         "black_box": {mission: asdict(box) for mission, box in _measure_black_boxes(config, tickets).items()},
     }
     with disk.reporting(folder):
-        _write_rows(folder / WRONG, _find_wrong(first.path, tickets))
+        _write_rows(folder / WRONG, _find_wrong(first.rounds.path, tickets))
         if "compare" in sides:
             paired = PairedComparison(prices_of(config.gate))
             for one, other in _pair_rows(first, sides["compare"]):
                 paired.add(one, other)
             evaluation["difference"] = _split_by_mission(paired.figures())
             _write_rows(folder / CHANGED, _find_flipped(first, sides["compare"]))
-        compared = [sides["compare"].path.name, CHANGED] if "compare" in sides else []
-        evaluation["files"] = [EVALUATION, WRONG, *(sides[by].path.name for by in config.modes), *compared]
+        compared = [sides["compare"].rounds.path.name, CHANGED] if "compare" in sides else []
+        evaluation["files"] = [EVALUATION, WRONG, *(sides[by].rounds.path.name for by in config.modes), *compared]
         text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
         disk.replace(folder / EVALUATION, disk.encode(text))
     return evaluation
 
 
-def _measure_review(config: EvaluateConfig, side: _Side) -> dict[str, Any]:
+def _measure_review(config: EvaluateConfig, side: JudgedRounds) -> dict[str, Any]:
     """By mission: the key that sets the threshold for review, what each value of it leaves, and the one that is wanted."""
-    doubts, prices = side.judged.doubts, prices_of(config.gate)
+    doubts, prices = side.doubts, prices_of(config.gate)
     found: dict[str, Any] = {}
-    for mission in {row["mission"]: None for row in read_rows(side.path)}:
-        mine = ((doubts.measure(row), row) for row in read_rows(side.path) if row["mission"] == mission)
+    for mission in {row["mission"]: None for row in read_rows(side.rounds.path)}:
+        mine = ((doubts.measure(row), row) for row in read_rows(side.rounds.path) if row["mission"] == mission)
         coverage = measure_coverage(mine, prices)
         key = "min_rule_accuracy" if doubts.rules.get(mission) else "manual_review.min_verdict_agreement"
         chosen = choose_threshold(coverage, config.wanted_accuracy, config.review_price)
@@ -214,13 +200,12 @@ def _measure_review(config: EvaluateConfig, side: _Side) -> dict[str, Any]:
 def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
     """What the rules' letter says beside the model's verdicts, if it gave any."""
     side = sides.get("model", sides[config.modes[0]])
-    rules = next((each.judged.rules for by, each in sides.items() if by != "compare" and each.judged.rules), None)
+    rules = next((each.rules for by, each in sides.items() if by != "compare" and each.rules), None)
     if not rules:
         known = (line.ticket for line in tickets.items())
         rules = code_rules(side.guidance, known, words_of(config.prompt, config.model))
-    return compare_with_letter(
-        lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True), rules, side.by == "model"
-    )
+    judged = zip(read_rows(side.rounds.path), (line.ticket for line in tickets.items()), strict=True)
+    return compare_with_letter(judged, rules, side.by == "model")
 
 
 def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, BlackBox]:
@@ -236,14 +221,14 @@ def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLin
     return measure_on(judged, learnt, known, prices_of(config.gate))
 
 
-def _count_file(side: _Side, tickets: TicketStream[TicketLine], prices: Prices) -> dict[str, Any]:
+def _count_file(side: JudgedRounds, tickets: TicketStream[TicketLine], prices: Prices) -> dict[str, Any]:
     """The figures of one guidance at the user's prices, each mission's with its step."""
     guidance, taught = side.guidance, dict[str, set[str]]()
     for line in tickets.items() if any(each.taught_by for each in guidance.values()) else ():
         of = guidance[line.ticket.mission]
         if name_content(line.ticket) in of.taught_by | of.chosen_by:
             taught.setdefault(of.mission, set()).add(f"{line.ticket.group_id}::{line.label}")
-    counted = count_verdicts(read_rows(side.path), taught, labels_of(guidance))
+    counted = count_verdicts(read_rows(side.rounds.path), taught, labels_of(guidance))
     figures = _split_by_mission({mission: count.figures(prices) for mission, count in counted.items()})
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step
@@ -254,8 +239,8 @@ def _split_by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {"all": figures[ALL], "missions": {mission: of for mission, of in figures.items() if mission != ALL}}
 
 
-def _pair_rows(one: _Side, other: _Side) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    return zip(read_rows(one.path), read_rows(other.path), strict=True)
+def _pair_rows(one: JudgedRounds, other: JudgedRounds) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    return zip(read_rows(one.rounds.path), read_rows(other.rounds.path), strict=True)
 
 
 def _find_wrong(path: Path, tickets: TicketStream[TicketLine]) -> Iterator[dict[str, Any]]:
@@ -265,7 +250,7 @@ def _find_wrong(path: Path, tickets: TicketStream[TicketLine]) -> Iterator[dict[
             yield {**row, "per_image": dict(line.ticket.per_image)}
 
 
-def _find_flipped(first: _Side, second: _Side) -> Iterator[dict[str, Any]]:
+def _find_flipped(first: JudgedRounds, second: JudgedRounds) -> Iterator[dict[str, Any]]:
     """Rows of tickets that one guidance judges rightly and the other one wrong."""
     for one, other in _pair_rows(first, second):
         if is_right(one) != is_right(other):

@@ -86,8 +86,8 @@ class JudgedRounds:
         if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
             remedy = "name a run's folder as guidance: what it held out tells how often each rule was right"
             raise ConfigError("min_rule_accuracy", wanted, remedy)
-        self.rounds = rounds
-        self._config, self._by, self._guidance, self._missions, self._source = config, by, guidance, missions, source
+        self.rounds, self.by, self.guidance = rounds, by, guidance
+        self._config, self._missions, self._source = config, missions, source
         self._code: CodeJudge | None = None  # None: nobody asks what the rules say as code
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
@@ -95,7 +95,7 @@ class JudgedRounds:
     @property
     def rules(self) -> Mapping[str, CodedRules] | None:
         """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
-        return self._code.rules if self._code and self._by != "model" else None
+        return self._code.rules if self._code and self.by != "model" else None
 
     @property
     def doubts(self) -> Doubts:
@@ -112,14 +112,14 @@ class JudgedRounds:
         """What rows depend on, flat: keys and the guidance, but not the bytes of the tickets or what is derived from
         them."""
         config = self._config
-        others = NOT_SHAPING + (OF_MODEL if self._by == "rules" else ())
+        others = NOT_SHAPING + (OF_MODEL if self.by == "rules" else ())
         plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(others)}
-        plain |= {"by": self._by, "ticket files": list_ticket_files(config)}
-        return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self._guidance).items()}
+        plain |= {"by": self.by, "ticket files": list_ticket_files(config)}
+        return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self.guidance).items()}
 
     def make_check(self) -> Callable[[TicketLine], None]:
         """What raises ``FaultError`` for a ticket that cannot be judged."""
-        labels = {mission: self._guidance[mission].labels for mission in self._missions}
+        labels = {mission: self.guidance[mission].labels for mission in self._missions}
         return make_check(labels, self._config.columns, once=isinstance(self._config, EvaluateConfig))
 
     def begin(self, fresh: bool) -> None:
@@ -137,12 +137,12 @@ class JudgedRounds:
             found.check()
             config = self._config
             prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
-            for said in found.describe(self._guidance, config.min_rule_accuracy, prices):
+            for said in found.describe(self.guidance, config.min_rule_accuracy, prices):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
         def fingerprint() -> dict[str, Any]:
-            if self._by != "model" or any(each.calibration.weighs_rules for each in self._guidance.values()):
+            if self.by != "model" or any(each.calibration.weighs_rules for each in self.guidance.values()):
                 self._code = self._read_code()
             found = self.fingerprint | {DIGEST: tickets.digest()}
             return found | ({CODE: self._code.digest} if self._code else {})
@@ -171,7 +171,7 @@ class JudgedRounds:
         agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
         doubts, made = self.doubts, []
         for line, ruling in zip(self._lines, self._rulings, strict=True):
-            step = self._guidance[line.ticket.mission].step
+            step = self.guidance[line.ticket.mission].step
             if ruling is None:
                 row = make_row(line, *next(answered), step, agreement, rule)
                 doubt, key = doubts.explain(line.ticket, row, config.min_rule_accuracy), find_cited_rule(row["reason"])
@@ -179,10 +179,10 @@ class JudgedRounds:
                 why = self._code.explain(ruling, line.ticket) if self._code and ruling is not NO_TEXT else BLANK
                 row = make_ruled_row(line, ruling, why, step)
                 doubt, key = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy), ruling.rule
-            decided_by = self._guidance[line.ticket.mission].rule(key)
+            decided_by = self.guidance[line.ticket.mission].rule(key)
             row["provisional"] = decided_by is not None and decided_by.is_provisional
             made.append(send_to_review(row, doubt))
-        self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made, labels_of(self._guidance))})
+        self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made, labels_of(self.guidance))})
 
     def _take_round(self) -> None:
         """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
@@ -190,10 +190,10 @@ class JudgedRounds:
         while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
             for line in lines:
                 ruling = NO_TEXT if line.ticket.is_blank else self._code.judge(line.ticket) if self._code else None
-                if ruling and ruling is not NO_TEXT and self._by != "rules":
-                    if self._by == "model":  # whose calibration may weigh what the rules say
+                if ruling and ruling is not NO_TEXT and self.by != "rules":
+                    if self.by == "model":  # whose calibration may weigh what the rules say
                         line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict, leads=ruling.leads))
-                    ruling = ruling if ruling.verdict and self._by == "both" else None
+                    ruling = ruling if ruling.verdict and self.by == "both" else None
                 asked += ruling is None
                 self._lines.append(line)
                 self._rulings.append(ruling)
@@ -202,7 +202,7 @@ class JudgedRounds:
         """Fields that rules name, how often rules were right, and what tickets said that taught them, as far as the
         guidance's run tells."""
         words = words_of(self._config.prompt, self._config.model)
-        guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
+        guidance = {mission: each for mission, each in self.guidance.items() if len(each.rules) > 1}
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
@@ -215,7 +215,7 @@ class JudgedRounds:
             strange[mission] = StrangeValues.beside(Vocabulary.of_named(each.named) if why else vocabulary, named)
             if not why and all(ticket.content and not ticket.content.is_counted for ticket in mine):
                 columns[mission] = vocabulary.values.keys()
-        return Survey(Doubts(fields, records), Counter(), Counter(), {}, strange, columns, self._by != "model")
+        return Survey(Doubts(fields, records), Counter(), Counter(), {}, strange, columns, self.by != "model")
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
         """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""
@@ -228,11 +228,11 @@ class JudgedRounds:
         config = self._config
         known, why = self._find_known(write_option("vocabulary", "FILE"))
         if why:
-            if any(len(each.rules) > 1 and not each.named for each in self._guidance.values()):
+            if any(len(each.rules) > 1 and not each.named for each in self.guidance.values()):
                 console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         words = words_of(config.prompt, config.model)
-        return CodeJudge(code_rules(self._guidance, known, words, is_whole=not why))
+        return CodeJudge(code_rules(self.guidance, known, words, is_whole=not why))
 
 
 def make_row(

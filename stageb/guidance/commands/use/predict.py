@@ -6,7 +6,7 @@ judges its share of each round. Committed tickets are never judged again, whenev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.rounds import Rounds, Waves
 from stageb.guidance.commands.use.source import fingerprint_guidance, load_guidance, stream_tickets
 from stageb.guidance.commands.use.summary import Counts
-from stageb.guidance.words.types import Guidance
 from stageb.job import lifetime
 from stageb.store.output import COMMIT, check_file, check_target, read_commit, read_rows
 
@@ -84,7 +83,7 @@ def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr(fingerprint_guidance(guidance)))
-        judge_all(world, JudgingRanks(config, world), judged, guidance, fresh)
+        judge_all(world, JudgingRanks(config, world), judged, fresh)
         if world.is_global_zero and show:
             show(rounds.path, rounds.state["counts"])
         return 0
@@ -104,15 +103,13 @@ def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
     return tickets.glance(AT_FIRST, judged.make_check) if state is None else int(state["tickets"])
 
 
-def judge_all(
-    world: World, judging: JudgingRanks, judged: JudgedRounds, guidance: Mapping[str, Guidance], fresh: bool
-) -> None:
+def judge_all(world: World, judging: JudgingRanks, judged: JudgedRounds, fresh: bool) -> None:
     """Judge what is left to judge, on every rank."""
     waves = Waves(judged.rounds)
     with closing(judged.rounds):
         world.lead(judged.begin, fresh)
         while lines := world.lead(judged.hand_out):
-            world.lead(judged.commit, judging.judge(lines, guidance, waves))
+            world.lead(judged.commit, judging.judge(lines, judged.guidance, waves))
 
 
 def judge_by_rules(judged: JudgedRounds, fresh: bool) -> None:

@@ -30,15 +30,14 @@ from stageb.runs.folder import RunFolder, RunRow
 
 LOUD = 0.9  # share of a rule's tickets judged as it says, below which a person should know
 
-Judged = Callable[[], Iterable[tuple[Mapping[str, Any], Ticket]]]
-"""Rows of predictions, each with its ticket; read as often as needed."""
 
-
-def compare_with_letter(judged: Judged, coded: Mapping[str, CodedRules], by_model: bool = True) -> dict[str, Any]:
-    """By mission: ``decided`` tickets, those of which the rules' letter alone tells a verdict, how many of them are
-    ``right`` by that, and if the rows are ``by_model``, how many the model judged so (``followed``), and how many rightly
-    (``model_right``); and the same for each rule, with its text, or why its letter is out of reach. The headline stands for
-    tickets that no rule speaks of.
+def compare_with_letter(
+    judged: Iterable[tuple[Mapping[str, Any], Ticket]], coded: Mapping[str, CodedRules], by_model: bool = True
+) -> dict[str, Any]:
+    """By mission, of rows of predictions with their tickets: ``decided`` tickets, those of which the rules' letter alone
+    tells a verdict, how many of them are ``right`` by that, and if the rows are ``by_model``, how many the model judged so
+    (``followed``), and how many rightly (``model_right``); and the same for each rule, with its text, or why its letter is
+    out of reach. The headline stands for tickets that no rule speaks of.
 
     Leaving a rule out changes the verdicts on tickets that it decides, and no others: of these, ``won`` are right with it
     alone, and ``lost`` without it alone; those of which the other rules tell no verdict are not right without it."""
@@ -51,7 +50,7 @@ def compare_with_letter(judged: Judged, coded: Mapping[str, CodedRules], by_mode
     }
     tickets: Counter[str] = Counter()
     counts: dict[str, dict[str, dict[str, int]]] = {mission: {} for mission in coded}
-    for row, ticket in judged():
+    for row, ticket in judged:
         if row["mission"] not in coded:
             continue
         tickets[row["mission"]] += 1

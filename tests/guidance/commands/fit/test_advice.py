@@ -13,7 +13,7 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.commands.fit.advice import advise
-from stageb.guidance.commands.fit.progress import EditCounts, FitProgress
+from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, explain_refusals, list_attempts
 from stageb.guidance.learning.reflection_file import parse_row
@@ -98,7 +98,7 @@ def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
 def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(capsys: pytest.CaptureFixture[str]) -> None:
     guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
     schedule = Mock(missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {})
-    progress = FitProgress(config(), schedule, State({}), EditCounts())
+    progress = FitProgress(config(), schedule, State({}), [])
     for number in range(1, 27):
         progress.show_edits("valves", reflection(number), guidance, guidance)
     progress.show_edits("valves", reflection(27, accepted=True), guidance, guidance)

@@ -21,7 +21,7 @@ def test_a_rule_that_the_model_does_not_apply_as_written_is_named() -> None:
         Rule("G2", "Pass if state is worn."),
     )
     guidance = {"m": Guidance("m", 2, rules, 3)}
-    found = compare_with_letter(lambda: zip(rows, tickets, strict=True), code_rules(guidance, tickets, WORDS["en"]))["m"]
+    found = compare_with_letter(zip(rows, tickets, strict=True), code_rules(guidance, tickets, WORDS["en"]))["m"]
     assert {name: found[name] for name in ("tickets", "decided", "right", "followed", "model_right")} == {
         "tickets": 4,
         "decided": 4,
@@ -58,7 +58,7 @@ def test_what_each_rule_wins_and_loses_is_counted_on_all_tickets() -> None:
         Rule("G3", "Pass if size is below 5."),
     )
     coded = code_rules({"m": Guidance("m", 3, rules, 4)}, tickets, WORDS["en"])
-    found = compare_with_letter(lambda: zip(rows, tickets, strict=True), coded, by_model=False)["m"]
+    found = compare_with_letter(zip(rows, tickets, strict=True), coded, by_model=False)["m"]
     # The fifth ticket does not tell its size. G1 decides the second, which G2 fails too; G3 passes the first and fourth.
     assert (found["decided"], found["tickets"]) == (4, 5)
     assert {rule["rule"]: (rule["decided"], rule["right"], rule["won"], rule["lost"]) for rule in found["rules"]} == {
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_said_and_nothing_is_claimed() -> None:
     ticket = Ticket("m", "g", "pass", (("image_1", "state: new"),))
     rules = (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", "Fail if it looks odd."))
     rows = [{"mission": "m", "label": "pass", "verdict": "pass"}]
-    judged = lambda: zip(rows, [ticket], strict=True)  # noqa: E731
+    judged = zip(rows, [ticket], strict=True)
     found = compare_with_letter(judged, code_rules({"m": Guidance("m", 1, rules, 2)}, [ticket], WORDS["en"]))["m"]
     assert found["decided"] == 0
     assert found["rules"][0]["out_of_reach"]
