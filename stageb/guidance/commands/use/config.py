@@ -25,11 +25,11 @@ class UseConfig(Section, at=""):
     guidance: str = setting("", Check(bool, "name a run's folder, such as out/run, or a guidance.json"))
     """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (except its reasons), selection and
     manual_review default to the run's."""
-    tickets: str | list[str] = ""
+    tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or tables; to predict, labels are optional."""
     output: str = ""
     """Where to write a line per ticket, in the tickets' order."""
-    vocabulary: str | list[str] | None = None
+    vocabulary: list[str] | None = None
     """For judging by rules: ticket files that contain the names and values in the rules; tables have the columns of the
     tickets. null: those that the run learnt from, or else the tickets to judge."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
@@ -55,9 +55,9 @@ class UseConfig(Section, at=""):
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def check(self) -> None:
-        files = list_ticket_files(self)
-        self.require(bool(files) and all(files), "tickets", "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
-        self.columns.check_files([*files, *list_vocabulary(self)])
+        named = bool(self.tickets) and all(self.tickets)
+        self.require(named, "tickets", "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+        self.columns.check_files([*self.tickets, *(self.vocabulary or ())])
         reasons = self.sampler.reasons
         require(reasons != "wrong", "sampler.reasons", reasons, "all or none: no answer is known to be wrong here")
         named = reasons == "all" or self.min_rule_accuracy is None
@@ -68,7 +68,7 @@ class UseConfig(Section, at=""):
 class PredictConfig(UseConfig):
     """Judging tickets under learnt guidance."""
 
-    tickets: str | list[str] = ""
+    tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or tables; labels are optional."""
     output: str = setting("predictions.jsonl", Check(lambda path: bool(path) and not path.endswith("/"), "name a file"))
     """The file to write: a line per ticket, in the tickets' order; a table if its name ends in .csv."""
@@ -91,7 +91,7 @@ class PricesConfig(Section, at="gate"):
 class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
-    tickets: str | list[str] = ""
+    tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or tables, with labels."""
     output: str = setting("evaluation", Check(bool, "name a folder"))
     """The folder to write: evaluation.json, wrong.jsonl and predictions.jsonl."""
@@ -125,16 +125,6 @@ class EvaluateConfig(UseConfig):
 def tickets_per_round(config: UseConfig) -> int:
     """Tickets of a round."""
     return config.round_size or GROUPS * config.sampler.micro_batch_size
-
-
-def list_ticket_files(config: UseConfig) -> list[str]:
-    """The ticket files by name."""
-    return [config.tickets] if isinstance(config.tickets, str) else config.tickets
-
-
-def list_vocabulary(config: UseConfig) -> list[str]:
-    """The ticket files that tell what rules speak of, by name; none where the user names none."""
-    return [config.vocabulary] if isinstance(config.vocabulary, str) else config.vocabulary or []
 
 
 ROUND = 384  # images: 24 groups of 16, so that every usual number of ranks gets as many

@@ -25,7 +25,7 @@ from stageb.guidance.commands.use.compare import (
     is_right,
     measure_coverage,
 )
-from stageb.guidance.commands.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
+from stageb.guidance.commands.use.config import By, EvaluateConfig, tickets_per_round
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.predict import judge_all, judge_by_rules, look_ahead
 from stageb.guidance.commands.use.record import compare_with_letter
@@ -160,7 +160,7 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
     evaluation: dict[str, Any] = {
         "guidance": config.guidance,
         "compare": config.compare,
-        "tickets": list_ticket_files(config),
+        "tickets": config.tickets,
         "gate": asdict(config.gate),
         "wanted_accuracy": config.wanted_accuracy,
         "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},

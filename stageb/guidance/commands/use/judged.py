@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown, write_option
-from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
+from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig
 from stageb.guidance.commands.use.doubts import Doubts, StrangeValues, Survey, find_named_fields, keep_common, send_to_review
 from stageb.guidance.commands.use.record import read_record
 from stageb.guidance.commands.use.rounds import Rounds
@@ -114,7 +114,7 @@ class JudgedRounds:
         config = self._config
         others = NOT_SHAPING + (OF_MODEL if self.by == "rules" else ())
         plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(others)}
-        plain |= {"by": self.by, "ticket files": list_ticket_files(config)}
+        plain |= {"by": self.by, "ticket files": config.tickets}
         return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self.guidance).items()}
 
     def make_check(self) -> Callable[[TicketLine], None]:
@@ -221,7 +221,7 @@ class JudgedRounds:
         """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""
         config = self._config
         columns = None if config.columns == ColumnsConfig() else config.columns
-        return find_tickets(self._source, list_vocabulary(config), columns, naming)
+        return find_tickets(self._source, config.vocabulary or (), columns, naming)
 
     def _read_code(self) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""

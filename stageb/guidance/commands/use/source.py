@@ -9,7 +9,7 @@ from typing import Any
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
-from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, UseConfig, list_ticket_files, list_vocabulary
+from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, UseConfig
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.evidence_forms import reading
@@ -198,12 +198,12 @@ def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
         ticket = attach_images(entry.ticket(labelled), file, config.sampler.use_images)
         return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN) if ticket.label else ticket, ticket.label or None)
 
-    return TicketStream(list_ticket_files(config), read, config.columns, labelled)
+    return TicketStream(config.tickets, read, config.columns, labelled)
 
 
 def list_inputs(config: UseConfig) -> dict[str, list[str]]:
     """The files that a config has read, by what they hold."""
-    found = {"tickets": [*list_ticket_files(config)], "vocabulary": [*list_vocabulary(config)]}
+    found = {"tickets": [*config.tickets], "vocabulary": [*(config.vocabulary or ())]}
     compared = config.compare if isinstance(config, EvaluateConfig) else None
     for source in (config.guidance, compared):
         for what, files in list_read_files(source).items() if source else ():
