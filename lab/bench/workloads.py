@@ -13,7 +13,7 @@ what the weights say, and nothing need be downloaded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +25,10 @@ from transformers.utils.logging import disable_progress_bar
 from stageb.config import require
 from stageb.demo import TICKETS
 from stageb.engines.protocol import Decode, Prompt, Request
+from stageb.guidance.config import PromptConfig
 from stageb.guidance.judging.rollout import group_size
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
-from stageb.guidance.rules.prompts import VERDICT, WORDS, instruct_words, rollout_prompt
+from stageb.guidance.rules.prompts import WORDS, rollout_prompt, words_of
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.seeds import bits, stream
 from stageb.tiny import CHECKPOINT
@@ -85,7 +86,7 @@ class Workload:
         require(not made or self.own_tokens >= 1, "--own-tokens", self.own_tokens, "at least 1")
 
 
-RUN_WORDS = replace(instruct_words("en"), begin=VERDICT)
+RUN_WORDS = words_of(PromptConfig(style="instruct", prefill=True))
 DEMO_GROUP = group_size(round_size=64, per_rank=32, micro_batch_size=32)
 
 WORKLOADS = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
-from stageb.guidance.config import PromptConfig, ReflectionConfig
+from stageb.guidance.config import Language, PromptConfig, ReflectionConfig
 from stageb.guidance.judging.answers import apportion, parse_answer, sample_verdicts
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import requests
@@ -19,7 +19,6 @@ from stageb.guidance.rules.prompts import (
     WORDS,
     Case,
     ReflectionInput,
-    instruct_words,
     reflection_prompt,
     render_guidance,
     rollout_prompt,
@@ -72,8 +71,8 @@ def test_the_shipped_model_reads_what_it_was_trained_on() -> None:
 
 
 @pytest.mark.parametrize("language", list(WORDS))
-def test_no_instruct_text_holds_a_form_that_could_be_copied(language: str) -> None:
-    words = instruct_words(language)
+def test_no_instruct_text_holds_a_form_that_could_be_copied(language: Language) -> None:
+    words = words_of(PromptConfig(language=language, style="instruct", prefill=False))
     prompt = reflection_prompt(SHOWN, GUIDANCE, words, 1)
     for text in (words.rollout, prompt.system, prompt.user):
         assert not any(form in text for form in ('the rule"', "why", "T1", "<pass>", "operations", '规则"'))

@@ -22,7 +22,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
-from stageb.guidance.config import DecodeConfig, SamplerConfig
+from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
@@ -32,13 +32,14 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import CompiledRule, PointsReached, Ruling, make_judge, unreadable
-from stageb.guidance.rules.prompts import WORDS, instruct_words, name_labels, rollout_prompt
+from stageb.guidance.rules.prompts import WORDS, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import PASS_FAIL
 
 VALUES = 5
 READING = reading(ticket({"seal": "new"}))
+INSTRUCT = words_of(PromptConfig(style="instruct", prefill=False))
 KEYS = {
     "runner.judge": "both",
     "reflection.scope": "all",
@@ -227,7 +228,7 @@ def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
 
 def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:
     (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
-    for words in (WORDS["en"], instruct_words("en")):
+    for words in (WORDS["en"], INSTRUCT):
         system = rollout_prompt(ticket({"seal": "new"}), guidance, words).system
         assert "low, high or medium" in system and "rules disagree, the first wins" in system
         assert "pass" not in system.lower()
@@ -253,7 +254,7 @@ class Weighing:
 
 def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
     (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
-    words = replace(instruct_words("en"), begin="Verdict:")
+    words = replace(INSTRUCT, begin="Verdict:")
     tickets = [replace(ticket({"seal": "new"}), label=label) for label in guidance.labels]
     for temperature, shares in ((1.0, [0.3, 0.5, 0.2]), (0.0, [0.0, 1.0, 0.0])):
         sampler = SamplerConfig(grid=[DecodeConfig(temperature=temperature)], samples_per_decode=10, reasons="none")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import pytest
 from guidance.rules.made_rules import ticket
-from guidance.test_labels import KEYS, learn, plant, read_rows
+from guidance.test_labels import INSTRUCT, KEYS, learn, plant, read_rows
 from programs import small
 
 from stageb.__main__ import main
@@ -31,15 +31,7 @@ from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
 from stageb.guidance.rules.judge import demonstrate
-from stageb.guidance.rules.prompts import (
-    WORDS,
-    Case,
-    ReflectionInput,
-    instruct_words,
-    name_labels,
-    reflection_prompt,
-    rollout_prompt,
-)
+from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, name_labels, reflection_prompt, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Calibration, Guidance, Judgement, Operation, Rule, Ticket, Verdict
 from stageb.job.world import World
@@ -122,7 +114,7 @@ def test_reflection_names_labels_and_sets_one_against_the_others() -> None:
     (label, _), shown = choose_cases(cases, guidance(), 12, 3)
     assert {each.ticket.label for each in shown if not each.right} == {label}
     assert {each.ticket.label for each in shown if each.right} == {*LABELS} - {label}
-    for words in (WORDS["en"], instruct_words("en")):
+    for words in (WORDS["en"], INSTRUCT):
         own = name_labels(words, LABELS)
         prompt = reflection_prompt(ReflectionInput(tuple(shown)), guidance(), own, 1)
         assert prompt.user.count(f"should be {label}:") == 1
@@ -150,7 +142,7 @@ def test_a_proposed_rule_names_a_label_of_the_mission() -> None:
 def test_demonstrations_show_every_label_in_turn() -> None:
     cases = [case(f"seal: s{n}", LABELS[min(2, n // 10)]) for n in range(22)]
     vocabulary = Vocabulary.of(each.ticket for each in cases)
-    shown = demonstrate(guidance(), cases, vocabulary, name_labels(instruct_words("en"), LABELS), lambda _: 1, 100).shown
+    shown = demonstrate(guidance(), cases, vocabulary, name_labels(INSTRUCT, LABELS), lambda _: 1, 100).shown
     said = [each.verdict for each in shown]
     assert said[:6] == ["medium", "high", "low"] * 2 and len(said) == 16 and said.count("medium") == 2
 

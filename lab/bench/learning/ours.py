@@ -14,10 +14,10 @@ from lab.bench.learning import data
 from lab.bench.learning.method import DTYPE, Learnt, Point, Task
 from stageb.cli.parsing import parse
 from stageb.errors import StagebError
-from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.guidance_file import from_json
 from stageb.guidance.words.types import BY_RULES, Guidance
+from stageb.store.journal import safe_name
 
 LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first
 RUN = "run"
@@ -63,7 +63,7 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
     (task.folder / "log.txt").write_text(done.stdout, encoding="utf-8")
     if done.returncode:
         raise StagebError(f"stageb fit ended with {done.returncode}: {done.stdout[-2000:]}")
-    return replace(read(task.folder / RUN / folder(task.first.mission), task), judges_by_code=by_code)
+    return replace(read(task.folder / RUN / safe_name(task.first.mission), task), judges_by_code=by_code)
 
 
 def measuring(task: Task, config: LoopConfig) -> int:

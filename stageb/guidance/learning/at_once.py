@@ -128,7 +128,7 @@ class _Teacher:
 
     def __post_init__(self) -> None:
         config, words = self.tools.config, self.tools.words
-        forms = Forms(config.reflection.arithmetic, phrases=True, stems=True, missing=True, fine=True)
+        forms = Forms(config.reflection.arithmetic, wide=True)
         cases, prices = self.bundle.judged, prices_of(config.gating)
         chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}

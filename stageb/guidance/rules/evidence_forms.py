@@ -68,10 +68,8 @@ class Forms:
     """What conditions may say beside plain ones: more to choose from costs each of them some weight."""
 
     arithmetic: bool = False  # limits of what two names' numbers give
-    phrases: bool = False  # two or three words stand one after the other
-    stems: bool = False  # a word begins so
-    missing: bool = False  # a field is not there that most tickets have
-    fine: bool = False  # more limits of one name's numbers, denser at both ends, with the fewest digits; and two at once
+    wide: bool = False  # two or three words stand one after the other; a word begins so; a field is not there that most
+    #   tickets have; and more limits of one name's numbers, denser at both ends, with the fewest digits, or two at once
 
 
 PLAIN = Forms()
@@ -97,7 +95,7 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     # Each value of a text column, of which some are as short as a name's, is read as free text.
     texts = {name for name in columns if name not in quantities and any(map(is_text, set(columns[name].values())))}
     masks |= _words(readings, texts)
-    if forms.stems:
+    if forms.wide:
         masks |= _stems(masks)
     for name, found in quantities.items():  # what was not counted is 0
         for position in counted:
@@ -105,12 +103,12 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
             columns[name].setdefault(position, "0")
     for name, column in columns.items():
         several = len(set(column.values())) > MOST_VALUES
-        if not several or not (name in texts or (forms.fine and _is_measured(quantities.get(name, {})))):
+        if not several or not (name in texts or (forms.wide and _is_measured(quantities.get(name, {})))):
             masks |= _values(name, column)
     numeric = {name: numbers for name, found in quantities.items() if (numbers := _numbers(found, bool(counted)))}
     for name, numbers in numeric.items():
-        masks |= (limits := _limits(name, columns[name], numbers, wrong, forms.fine))
-        if forms.fine and len(set(numbers.values())) > MOST_VALUES:
+        masks |= (limits := _limits(name, columns[name], numbers, wrong, forms.wide))
+        if forms.wide and len(set(numbers.values())) > MOST_VALUES:
             masks |= _within(limits, len(numbers))
     for name, column in columns.items():
         if name not in numeric and name not in texts and not any(map(_is_long, column.values())):
@@ -119,14 +117,14 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
         both = (numeric[one], numeric[other]) if are_numbers else None
         masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and bool(counted))
-    if forms.missing and not counted:  # of what is counted, nothing is missing
+    if forms.wide and not counted:  # of what is counted, nothing is missing
         for name in (name for name in common if len(readings) < 2 * len(columns[name]) < 2 * len(readings)):
             masks[Condition("missing", name, "")] = ((1 << len(readings)) - 1) ^ to_mask(columns[name])
-    if forms.phrases:
+    if forms.wide:
         masks |= _phrases(readings, texts, masks)
     if forms.arithmetic:
         most_common = [name for name in common if name in numeric][:MOST_COMPUTED]
-        masks |= _computed({name: numeric[name] for name in most_common}, wrong, forms.fine)
+        masks |= _computed({name: numeric[name] for name in most_common}, wrong, forms.wide)
     return masks
 
 

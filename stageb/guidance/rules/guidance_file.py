@@ -101,21 +101,14 @@ def read_guidance(source: str | Path, mission: str | None = None, words: Words |
     Raises ``InputError`` where there is no such thing, or something in it cannot be used.
     """
     path, step = split_step(source)
-    if path.is_dir():
-        files = find_guidance_files(path)
-        each = dict.fromkeys(files.values())  # once, whatever missions a file holds
-        known = {name: guidance for file in each for name, guidance in load_seed(file).items()}
-        _check_mission(path, mission, known)
-        if step is not None:
-            wanted = {name: file for name, file in files.items() if mission in (None, name)}
-            known = {name: _carry_spent(known[name], _read_snapshot(file, name, step)) for name, file in wanted.items()}
-    else:
-        known = load_seed(path, words)
-        _check_mission(path, mission, known)
-        if step is not None:
-            wanted_of = {name: guidance for name, guidance in known.items() if mission in (None, name)}
-            known = {name: _carry_spent(guidance, _find_step(path, guidance, step)) for name, guidance in wanted_of.items()}
-    return {name: guidance for name, guidance in known.items() if mission in (None, name)}
+    files = find_guidance_files(path) if path.is_dir() else [path]
+    found = {name: (file, guidance) for file in files for name, guidance in load_seed(file, words).items()}
+    _check_mission(path, mission, found)
+    wanted = {name: each for name, each in found.items() if mission in (None, name)}
+    if step is None:
+        return {name: guidance for name, (_, guidance) in wanted.items()}
+    find = _read_snapshot if path.is_dir() else _find_step
+    return {name: _carry_spent(guidance, find(file, guidance, step)) for name, (file, guidance) in wanted.items()}
 
 
 def split_step(source: str | Path) -> tuple[Path, int | None]:
@@ -127,12 +120,11 @@ def split_step(source: str | Path) -> tuple[Path, int | None]:
     return Path(text), None
 
 
-def find_guidance_files(folder: Path) -> dict[str, Path]:
+def find_guidance_files(folder: Path) -> list[Path]:
     """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop lies in ``folder``."""
     if not file_of(folder, folder / "config.yaml").exists():
         raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name a run's folder, or a file"))
-    paths = (file_of(folder, file) for file in sorted(folder.glob("*/guidance.json")))
-    files = {name: file for file in paths for name in load_seed(file)}
+    files = [file_of(folder, file) for file in sorted(folder.glob("*/guidance.json"))]
     if not files:
         raise InputError(shown(f"{folder}: this run holds no guidance; name one of loop guidance that has begun"))
     return files
@@ -185,7 +177,7 @@ def _read_text(path: str | Path) -> str:
         raise _unreadable(path, f"not UTF-8 (byte {error.start})", "save it as UTF-8", line) from error
 
 
-def _check_mission(path: Path, mission: str | None, known: Mapping[str, Guidance]) -> None:
+def _check_mission(path: Path, mission: str | None, known: Iterable[str]) -> None:
     if mission is not None and mission not in known:
         names = shown(", ".join(map(repr, known)), 400)
         raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {names}"))
@@ -223,8 +215,9 @@ def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
     )
 
 
-def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:
-    """The guidance that a run had at ``step``; ``file`` is its guidance.json."""
+def _read_snapshot(file: Path, guidance: Guidance, step: int) -> Guidance:
+    """The guidance of that mission that a run had at ``step``; ``file`` is its guidance.json."""
+    mission = guidance.mission
     kept = {int(each.stem.rpartition("-")[2]): each for each in file.parent.glob("snapshots/guidance-[0-9]*.json")}
     if step not in kept:
         raise InputError(

@@ -164,11 +164,6 @@ def has_instruct_texts(prompt: PromptConfig, model: ModelConfig) -> bool:
     return prompt.style == "instruct" or (prompt.style == "auto" and not is_shipped)
 
 
-def instruct_words(language: str) -> Words:
-    """The words of instruct texts, where no config says more."""
-    return _filled(replace(_TEMPLATES[language], **INSTRUCT[language]), _FORMS[language])
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """One ticket as reflection sees it."""

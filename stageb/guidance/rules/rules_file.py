@@ -52,7 +52,8 @@ def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tupl
         if not line or line.startswith("#"):
             continue
         if line.startswith("["):
-            mission, last = _parse_heading(line), 0
+            heading = _HEADING.fullmatch(line)
+            mission, last = heading[1].strip() if heading else "", 0
             if not mission or mission in content:
                 remedy = "write [the mission] on a line of its own" if not mission else "write its rules in one place"
                 bad.append(BadLine(path, at, "no mission's name" if not mission else f"[{mission}] stands twice", remedy))
@@ -110,12 +111,6 @@ def _slip(line: str) -> tuple[str, str] | None:
         return None
     near = difflib.get_close_matches(first.casefold(), VERDICTS[:2], n=1, cutoff=0.7)
     return (f"{first!r} is no verdict", f"did you mean {near[0].capitalize()}?") if near else None
-
-
-def _parse_heading(line: str) -> str:
-    """The mission that a heading names; empty where it is none."""
-    heading = _HEADING.fullmatch(line)
-    return heading[1].strip() if heading else ""
 
 
 # The history of a guidance file that is kept for many runs: every version of a mission that was ever in use there.

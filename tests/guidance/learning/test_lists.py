@@ -70,7 +70,7 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
     readings = [
         each._replace(pairs={k: v for k, v in each.pairs.items() if k != "b" or n % 5}) for n, each in enumerate(table(200))
     ]
-    terms = find_terms(readings, Forms(missing=True))
+    terms = find_terms(readings, Forms(wide=True))
     lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
     assert lines == [(Term(Condition("missing", "b", "")),)]
 
@@ -116,7 +116,7 @@ def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
 
 def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -> None:
     texts = ["it leaks", "all leaking", "ended after it", "broken frames", "broken lid", "blue frames"]
-    found = find_terms([read_summaries((text,)) for text in texts * 3], Forms(phrases=True))
+    found = find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
     named = {term.condition.value for term in found if not term.is_denied}
     assert {"after", "leak", "leaks"} <= named  # leaks and leaking have no other word in common than leak
     assert "broken frames" in named

@@ -231,7 +231,7 @@ def test_a_rule_in_the_words_of_a_condition_decides_the_tickets_that_were_counte
     contents = [Content((("size", size), ("note", note)), ()) for size, note in zip(numbers, texts, strict=False)]
     tickets = [Ticket("m", str(place), "pass", (("image_1", "-"),), content=each) for place, each in enumerate(contents)]
     readings, known = [*map(reading, tickets)], Vocabulary.of(tickets)
-    for condition, mask in find_conditions(readings, Forms(phrases=True, stems=True, fine=True)).items():
+    for condition, mask in find_conditions(readings, Forms(wide=True)).items():
         code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
         assert isinstance(code, RuleCode)
         holds = compile_expression(code.expression)
@@ -240,7 +240,7 @@ def test_a_rule_in_the_words_of_a_condition_decides_the_tickets_that_were_counte
 
 def test_a_stem_stands_for_all_words_that_begin_so() -> None:
     readings = [read_summaries((text,)) for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")]
-    found = find_conditions(readings, Forms(stems=True))
+    found = find_conditions(readings, Forms(wide=True))
     assert found[Condition("mentions", "", "vibra*")] == 0b111
     assert Condition("mentions", "", "shaft*") not in found  # no stem of several words
     assert not any(condition.value.endswith("*") for condition in find_conditions(readings))
@@ -257,7 +257,7 @@ def test_words_of_a_text_column_count_in_short_texts_too() -> None:
 
 
 def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -> None:
-    readings, forms = column([str(n) for n in range(3000)]), Forms(fine=True)
+    readings, forms = column([str(n) for n in range(3000)]), Forms(wide=True)
     found = {condition: mask for condition, mask in find_conditions(readings, forms).items() if condition.kind == "within"}
     assert any(int(condition.value) < 500 and int(condition.other) > 2500 for condition in found)
     for condition, mask in found.items():
@@ -267,12 +267,12 @@ def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -
 
 
 def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_both_ends() -> None:
-    found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(fine=True))
+    found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(wide=True))
     limits = {(c.kind, c.value): mask for c, mask in found.items() if c.kind in ("above", "below")}
     assert limits["above", "97"] == 0b1100
     assert limits["above", "100"] == 0b1000
     assert limits["below", "97"] == 0b11
-    many = find_conditions(column([f"{n} mm" for n in range(1000)]), Forms(fine=True))
+    many = find_conditions(column([f"{n} mm" for n in range(1000)]), Forms(wide=True))
     above = sorted(int(c.value.removesuffix(" mm")) for c in many if c.kind == "above")
     assert above[1] - above[0] < (above[17] - above[16]) / 2
     assert above[-1] - above[-2] < (above[17] - above[16]) / 2

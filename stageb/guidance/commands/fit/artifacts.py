@@ -23,14 +23,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def folder(mission: str) -> str:
-    """The mission's folder in the run's."""
-    return safe_name(mission)
-
-
 def write_round(journal: Journal, batch: Round, records: Sequence[Record]) -> None:
     """Trajectories, selections, the manual-review queue and malformed answers of one round."""
-    place = folder(batch.mission)
+    place = safe_name(batch.mission)
     rows = [(_describe_place(batch, record), record) for record in records]
     journal.append(
         f"{place}/trajectories.jsonl",
@@ -92,12 +87,12 @@ def _describe_selection(record: Record) -> dict[str, Any]:
 def write_metrics(journal: Journal, batch: Round, guidance_step: int, figures: Row) -> None:
     """One epoch's figures of one split."""
     keys = {"epoch": batch.epoch, "split": batch.split, "mission": batch.mission, "guidance_step": guidance_step}
-    journal.append(f"{folder(batch.mission)}/metrics.jsonl", [keys | figures])
+    journal.append(f"{safe_name(batch.mission)}/metrics.jsonl", [keys | figures])
 
 
 def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None:
     """guidance.json and the step's snapshot; snapshots older than the newest ``retention`` go."""
-    place = folder(guidance.mission)
+    place = safe_name(guidance.mission)
     journal.replace(f"{place}/snapshots/guidance-{guidance.step:06d}.json", _format_guidance(guidance))
     write_current(journal, guidance)
     if guidance.step >= retention:
@@ -106,12 +101,12 @@ def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None
 
 def write_current(journal: Journal, guidance: Guidance) -> None:
     """guidance.json alone: a step that is gone back to has its snapshot, as it was learnt."""
-    journal.replace(f"{folder(guidance.mission)}/guidance.json", _format_guidance(guidance))
+    journal.replace(f"{safe_name(guidance.mission)}/guidance.json", _format_guidance(guidance))
 
 
 def restore_current(journal: Journal, guidance: Guidance) -> None:
     """guidance.json of a finished run, where it was removed; one that a person changed since stays as it is."""
-    if not (journal.folder / folder(guidance.mission) / "guidance.json").exists():
+    if not (journal.folder / safe_name(guidance.mission) / "guidance.json").exists():
         write_current(journal, guidance)
 
 
@@ -133,7 +128,7 @@ def write_refused(journal: Journal, mission: str, reflection_id: str, proposals:
         for proposal in proposals
         for refusal in proposal.refusals
     ]
-    append_some(journal, f"{folder(mission)}/failure_malformed.jsonl", refused)
+    append_some(journal, f"{safe_name(mission)}/failure_malformed.jsonl", refused)
 
 
 def write_choice(journal: Journal, mission: str, choices: Sequence[Choice], chosen: Choice) -> None:
@@ -141,7 +136,7 @@ def write_choice(journal: Journal, mission: str, choices: Sequence[Choice], chos
     rows = [
         {"guidance_step": each.guidance.step, "right": each.right, "n": each.n, "chosen": each is chosen} for each in choices
     ]
-    journal.append(f"{folder(mission)}/choice.jsonl", rows)
+    journal.append(f"{safe_name(mission)}/choice.jsonl", rows)
 
 
 def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Record], words: Words) -> None:
@@ -154,7 +149,7 @@ def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Reco
         said = answer_text(verdict, record.selection.reason, words)
         turns = {"system": prompt.system, "user": prompt.user, "assistant": said}
         rows.append({"messages": [{"role": role, "content": content} for role, content in turns.items()]})
-    append_some(journal, f"{folder(guidance.mission)}/distill_chatml.jsonl", rows)
+    append_some(journal, f"{safe_name(guidance.mission)}/distill_chatml.jsonl", rows)
 
 
 def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:

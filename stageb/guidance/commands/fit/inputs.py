@@ -10,7 +10,6 @@ from typing import Any
 
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import BadInputError, BadLine, ConfigError, write_option
-from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import check_model
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
@@ -28,6 +27,7 @@ from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Tick
 from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
+from stageb.store.journal import safe_name
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -59,10 +59,10 @@ def read_inputs(config: LoopConfig) -> Inputs:
     words = words_of(config.prompt, config.model)
     seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
     missions = missions_of(tickets)
-    folders = Counter(map(folder, missions))
-    shared = [name for name in missions if folders[folder(name)] > 1]
+    folders = Counter(map(safe_name, missions))
+    shared = [name for name in missions if folders[safe_name(name)] > 1]
     if shared:  # no accident: names with one hash have to be searched for
-        whats = [f"mission {name!r} would share the folder {folder(name)} with another" for name in shared]
+        whats = [f"mission {name!r} would share the folder {safe_name(name)} with another" for name in shared]
         raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
     digest, tickets = fingerprint(tickets), _keep_splits(tickets, seeds)
     splits = split_tickets(tickets, config)

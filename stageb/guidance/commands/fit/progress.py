@@ -16,7 +16,6 @@ from rich.text import Text
 
 from stageb.config import Level
 from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_labels, warn_of_numbers
-from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
@@ -29,6 +28,7 @@ from stageb.guidance.tickets.splits import SPLITS, describe_labels
 from stageb.guidance.words.costs import EQUAL, prices_of
 from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.progress import console
+from stageb.store.journal import safe_name
 
 # How long a run may still take, said only once that no longer jumps.
 #
@@ -285,7 +285,7 @@ class FitProgress:
             return False
         if more % IDLE_TOGETHER == 0:
             last = name_reflection(row.reflection_id)
-            where = f"{folder(mission)}/{REFLECTION} says what was tried"
+            where = f"{safe_name(mission)}/{REFLECTION} says what was tried"
             self.say(f"{mission}: {IDLE_TOGETHER} more up to {last}, none accepted; {where}")
         return True
 

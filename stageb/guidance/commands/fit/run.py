@@ -49,7 +49,7 @@ from stageb.job import lifetime
 from stageb.runs.folder import RecordedRun, describe, is_finished, open_journal
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
-from stageb.store.journal import Journal
+from stageb.store.journal import Journal, safe_name
 
 
 def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: GuidanceRanks) -> Journal:
@@ -123,7 +123,7 @@ class FitRun(RecordedRun):
             state = self._committed = self._check_budget(
                 replace(state, ended=state.ended if state.ended not in (*raised, STOP) else "")
             )
-        rows = [self.journal.rows(f"{artifacts.folder(name)}/{REFLECTION}") for name in state.missions]
+        rows = [self.journal.rows(f"{safe_name(name)}/{REFLECTION}") for name in state.missions]
         edits = [list_attempts(list(map(parse_row, of_mission))) for of_mission in rows]
         self.progress = FitProgress(self.config, self.schedule, state, edits)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.say, level="warning"))
@@ -264,7 +264,7 @@ class FitRun(RecordedRun):
         """Write down and show the outcome of edits; returns the state with the mission's new one, and what it cost."""
         name, before, verdicts = mission.guidance.mission, state.missions[mission.guidance.mission], learnt.verdicts
         row |= {"epoch": state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
-        self.journal.append(f"{artifacts.folder(name)}/{REFLECTION}", [row])
+        self.journal.append(f"{safe_name(name)}/{REFLECTION}", [row])
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)

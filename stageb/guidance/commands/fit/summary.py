@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from stageb.guidance.commands.fit.advice import advise
-from stageb.guidance.commands.fit.artifacts import folder
 from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
@@ -24,7 +23,7 @@ from stageb.guidance.words.costs import count_wrong, describe_classes, has_label
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table
 from stageb.runs.folder import RunFolder, RunScore
-from stageb.store.journal import Journal
+from stageb.store.journal import Journal, safe_name
 
 
 def show(
@@ -59,7 +58,7 @@ def show(
     console.print(describe_splits({split for split in SPLITS if any(each.of(split) for each in splits)}))
     console.print(f"Files: {journal.folder}")
     for mission in guidance:
-        console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
+        console.print(f"  {mission}: {journal.folder / safe_name(mission) / 'guidance.json'}")
 
 
 def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Table:
@@ -93,7 +92,7 @@ def _pair_rows(
     """By mission and split the first row of metrics.jsonl, and that of the final guidance, which may be an earlier one: not
     the last that was measured."""
     for mission, learnt in guidance.items():
-        rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
+        rows = journal.rows(f"{safe_name(mission)}/metrics.jsonl")
         for split in SPLITS[1:]:
             of_split = [row for row in rows if row["split"] == split]
             of_final = [row for row in of_split if row["guidance_step"] == learnt.step]
@@ -105,7 +104,7 @@ def find_score(run: Path) -> RunScore | None:
     """1 less the cost of a val ticket under a run's final guidance: accuracy, where errors cost alike. None without val."""
     rows: list[Mapping[str, Any]] = []
     for mission, learnt in read_guidance(run).items():
-        judged = RunFolder(run).read_committed(f"{folder(mission)}/metrics.jsonl")
+        judged = RunFolder(run).read_committed(f"{safe_name(mission)}/metrics.jsonl")
         rows += [row for row in judged if (row["split"], row["guidance_step"]) == ("val", learnt.step)][-1:]
     tickets = sum(row["n"] for row in rows)
     return RunScore("1 - cost on val", 1 - sum(row["n"] * row["cost"] for row in rows) / tickets) if tickets else None
@@ -132,24 +131,24 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
     mission, files = guidance.mission, RunFolder(journal.folder)
     yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.gating))
     if config.runner.judge == "model":
-        judged = collect_verdicts(files.read_committed(f"{folder(mission)}/selections.jsonl"), (), guidance.step)
+        judged = collect_verdicts(files.read_committed(f"{safe_name(mission)}/selections.jsonl"), (), guidance.step)
         known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
         yield from name_misread(mission, read_letter(files, guidance, judged, known, config))
 
 
 def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:
     """What to try next where a run has changed nothing of a mission's guidance."""
-    attempts = list_attempts([parse_row(row) for row in journal.rows(f"{folder(mission)}/{REFLECTION}")])
+    attempts = list_attempts([parse_row(row) for row in journal.rows(f"{safe_name(mission)}/{REFLECTION}")])
     if not config.runner.epochs or attempts.accepted:
         return
-    lines = list(advise(journal.rows(f"{folder(mission)}/metrics.jsonl"), attempts, config, state.ended))
+    lines = list(advise(journal.rows(f"{safe_name(mission)}/metrics.jsonl"), attempts, config, state.ended))
     yield f"  Nothing was learnt: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
     yield from (f"  - {line}" for line in lines)
 
 
 def list_applied(journal: Journal, guidance: Guidance) -> Attempts:
     """What a run changed on the way to ``guidance``; edits of an earlier run, which it may have started from, left out."""
-    rows = map(parse_row, journal.rows(f"{folder(guidance.mission)}/{REFLECTION}"))
+    rows = map(parse_row, journal.rows(f"{safe_name(guidance.mission)}/{REFLECTION}"))
     return list_attempts([row for row in rows if row.applied is not None and row.step_after <= guidance.step])
 
 

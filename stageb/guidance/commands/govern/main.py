@@ -17,14 +17,14 @@ from stageb.errors import InputError, shown
 from stageb.guidance.commands.govern import screens, shared
 from stageb.guidance.commands.govern.screens import add_provenance
 from stageb.guidance.commands.use.source import find_tickets, list_read_files
-from stageb.guidance.config import Language, LoopConfig
+from stageb.guidance.config import Language, LoopConfig, PromptConfig
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_rules
 from stageb.guidance.rules.edits import number as number_of
 from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_neutral, read_guidance, split_step
 from stageb.guidance.rules.judge import keep_named
-from stageb.guidance.rules.prompts import WORDS, Words, instruct_words, rollout_prompt, words_of
+from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process
@@ -197,7 +197,7 @@ def export(args: Any) -> int:
     for line in describe_provisional(guidance.rules):
         print(f"{shown(guidance.mission)}: {line}", file=sys.stderr)  # the prompt does not tell
     if guidance.shown and not words.instruct:  # a file does not say which model reads it
-        words = instruct_words(args.language or "en")
+        words = words_of(PromptConfig(language=args.language or "en", style="instruct", prefill=False))
     prompt = rollout_prompt(Ticket("", "", "pass", ()), guidance, words)
     if args.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]

@@ -9,15 +9,18 @@ Whatever colour tells, a shape, a hatch or a place tells as well, and every char
 from __future__ import annotations
 
 import io
+import logging
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unicodedata import east_asian_width
 from xml.etree import ElementTree
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -25,9 +28,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from stageb.guidance.commands.report.read import AgreementLevel
 from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.learning.attempts import OUTCOME_TEXTS, Attempt, Attempts, keep_furthest
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # A matplotlib figure as SVG for a page: its colours are the page's, light or dark, and nothing in it needs a style of its
 # own or shares a name with another figure.
@@ -71,11 +71,6 @@ _KEPT = frozenset(
 @contextmanager
 def use_settings() -> Iterator[None]:
     """Within, matplotlib draws as ``render_svg`` expects it."""
-    import logging
-    import warnings
-
-    import matplotlib
-
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():  # type: ignore[arg-type]  # a dict of settings
         warnings.simplefilter("ignore")  # of letters that its own font lacks: the reader's fonts draw the text
         logger = logging.getLogger("matplotlib")
@@ -90,9 +85,6 @@ def use_settings() -> Iterator[None]:
 def render_svg(figure: Figure, name: str, title: str, description: str) -> str:
     """``figure`` as an ``<svg>`` element for HTML; ``name`` sets its identifiers apart. Both texts are for people who do
     not see it."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    FigureCanvasSVG(figure)
     written = io.BytesIO()
     figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(written.getvalue())

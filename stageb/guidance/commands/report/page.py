@@ -103,8 +103,9 @@ class MissionSection:
 
 def render_page(run: RunReport) -> str:
     """The HTML of a run."""
-    sections = [_make_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
-    overview = _draw_overview(run, sections)
+    with use_settings():
+        sections = [_make_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
+        overview = _draw_overview(run, sections)
     style = (TEMPLATES / "report.css").read_text("utf-8")
     html = ""
     for share in SHARES:
@@ -127,10 +128,7 @@ def render_page(run: RunReport) -> str:
 
 def _make_section(number: int, mission: MissionReport, run: RunReport) -> MissionSection:
     rules = trace_rules(mission.steps, mission.final)
-    drawn: dict[str, str] = {}
-    if number <= DETAILED:
-        with use_settings():
-            drawn = dict(_draw_charts(number, mission))
+    drawn = dict(_draw_charts(number, mission)) if number <= DETAILED else {}
     pairs = _pair_metrics(mission, run)
     letter = {row["rule"]: row for row in mission.letter["rules"]} if mission.letter else {}
     unmeasured = _describe_unmeasured(pairs, mission)
@@ -171,17 +169,16 @@ def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
 
 def _draw_overview(run: RunReport, sections: list[MissionSection]) -> dict[str, str]:
     splits = SPLITS if len(sections) <= FEW else ("test",)
-    with use_settings():
-        rows = []
-        for section in sections[:DETAILED]:
-            mine = [(before, after) for before, after in section.pairs if after["split"] in splits] or section.pairs[-1:]
-            for before, after in mine:
-                start = next(iter(_make_points([before] if before else [])), None)
-                rows += [
-                    Pair(section.mission.name, after["split"], start, point, after["always"]["acc"])
-                    for point in _make_points([after])
-                ]
-        return {"pairs": charts.draw_pairs(rows, "pairs")} if rows else {}
+    rows = []
+    for section in sections[:DETAILED]:
+        mine = [(before, after) for before, after in section.pairs if after["split"] in splits] or section.pairs[-1:]
+        for before, after in mine:
+            start = next(iter(_make_points([before] if before else [])), None)
+            rows += [
+                Pair(section.mission.name, after["split"], start, point, after["always"]["acc"])
+                for point in _make_points([after])
+            ]
+    return {"pairs": charts.draw_pairs(rows, "pairs")} if rows else {}
 
 
 def _make_points(rows: Iterable[RunRow]) -> list[Point]:

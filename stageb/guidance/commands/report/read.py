@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError
-from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
 from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.source import code_rules
@@ -31,6 +30,7 @@ from stageb.guidance.tickets.tickets import read_same_tickets
 from stageb.guidance.words.costs import measure_interval, measure_ratio
 from stageb.guidance.words.types import PROVISIONAL, Guidance, Rule, Ticket
 from stageb.runs.folder import RunFolder, RunRow
+from stageb.store.journal import safe_name
 
 # How a mission's tickets were judged: confusion, agreement, and the tickets that it gets most wrong.
 #
@@ -296,7 +296,7 @@ def _read_mission(
     files: RunFolder, first: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket], config: LoopConfig
 ) -> MissionReport:
     [(name, start)] = from_json(first, "commit.json").items()
-    place = folder_of(name)
+    place = safe_name(name)
 
     def rows(file: str) -> Iterator[RunRow]:
         return files.read_committed(f"{place}/{file}")
@@ -332,7 +332,7 @@ def read_letter(
     held_out = {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}}
     judged_tickets = (
         (row, ticket)
-        for row in files.read_committed(f"{folder_of(name)}/selections.jsonl")
+        for row in files.read_committed(f"{safe_name(name)}/selections.jsonl")
         if (row["split"], row["epoch"]) in held_out and (ticket := tickets.get((name, row["ticket_key"])))
     )
     coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model))

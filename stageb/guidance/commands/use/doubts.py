@@ -65,32 +65,6 @@ def explain_missing(named: NamedFields, ticket: Ticket) -> str:
     return "; ".join(f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket))
 
 
-def describe_missing(
-    mission: str, named: NamedFields, lacking: Mapping[str, int], tickets: int, by_code: bool
-) -> Iterator[str]:
-    """A line for each field that some of so many ``tickets`` lack; ``by_code``: where the other rules may decide them."""
-    unless = " unless another rule decides them" if by_code else ""
-    for name, count in lacking.items():
-        yield (
-            f"{mission}: {count:,} of {tickets:,} tickets ({count / tickets:.0%}) have no {name!r}, which "
-            f"{_join(named[name])}: these go to review{unless}"
-        )
-
-
-def check_there(mission: str, named: NamedFields, lacking: Mapping[str, int], tickets: int, there: Iterable[str]) -> None:
-    """Raise ``InputError`` where none of so many ``tickets``, whose fields are ``there``, has one that rules name: their
-    column has another name, and judging them would be in vain."""
-    gone = [name for name in named if lacking[name] == tickets >= SEVERAL]
-    if not gone:
-        return
-    near = find_nearest(gone[0], there)
-    hint = f"; the nearest is {near!r}" if near else ""
-    raise InputError(
-        f"{mission}: none of {tickets:,} tickets has {gone[0]!r}, which {_join(named[gone[0]])}{hint}; call the column as "
-        "the rules do, or give guidance without them"
-    )
-
-
 def _join(keys: Sequence[str]) -> str:
     return f"{' and '.join(keys)} name{'s' * (len(keys) == 1)}"
 
@@ -194,16 +168,31 @@ class Survey:
                 self.lacking[ticket.mission, name] += 1
 
     def check(self) -> None:
-        """Raise ``InputError`` where rules name what no ticket has."""
+        """Raise ``InputError`` where rules name what no ticket has: its column has another name, and judging would be in
+        vain."""
         for mission, named in self.doubts.fields.items():
-            lacking = {name: self.lacking[mission, name] for name in named}
-            check_there(mission, named, lacking, self.tickets[mission], self.there.get(mission, {}))
+            tickets = self.tickets[mission]
+            gone = next((name for name in named if self.lacking[mission, name] == tickets >= SEVERAL), None)
+            if gone is None:
+                continue
+            near = find_nearest(gone, self.there.get(mission, {}))
+            hint = f"; the nearest is {near!r}" if near else ""
+            raise InputError(
+                f"{mission}: none of {tickets:,} tickets has {gone!r}, which {_join(named[gone])}{hint}; call the column as "
+                "the rules do, or give guidance without them"
+            )
 
     def describe(self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, prices: Prices) -> Iterator[str]:
         """What a person should know before tickets are judged, where errors cost ``prices``."""
+        unless = " unless another rule decides them" if self.by_code else ""
         for mission, named in self.doubts.fields.items():
-            lacking = {name: count for name in named if (count := self.lacking[mission, name])}
-            yield from describe_missing(mission, named, lacking, self.tickets[mission], self.by_code)
+            tickets = self.tickets[mission]
+            for name in named:
+                if count := self.lacking[mission, name]:
+                    yield (
+                        f"{mission}: {count:,} of {tickets:,} tickets ({count / tickets:.0%}) have no {name!r}, which "
+                        f"{_join(named[name])}: these go to review{unless}"
+                    )
         for mission, strange in self.strange.items():
             yield from (f"{mission}: {said}" for said in strange.describe(self.tickets[mission]))
         for mission, known in self.columns.items():

@@ -51,11 +51,7 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: PredictConfig = from_keywords("predict", commands.tools()["predict"], given)
     _run(config, fresh)
-    return read_predictions(Path(config.output))
-
-
-def read_predictions(path: Path) -> Predictions:
-    """What lies in a file of rows."""
+    path = Path(config.output)
     content = read_commit(path)
     assert content is not None  # it was just written
     return Predictions(path, content["state"]["counts"])

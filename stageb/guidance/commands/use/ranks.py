@@ -14,7 +14,7 @@ from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance.commands.use.config import UseConfig, tickets_per_round
 from stageb.guidance.commands.use.rounds import Waves
-from stageb.guidance.commands.use.source import TicketLine, group_by_mission
+from stageb.guidance.commands.use.source import TicketLine
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import (
     answers_from_plain,
@@ -79,9 +79,12 @@ class JudgingRanks:
     def _make_groups(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance]) -> list[Group]:
         """Positions in ``lines`` that are judged together, each under the guidance of its mission."""
         tickets = [line.ticket for line in lines]
+        by_mission: dict[str, list[int]] = {}
+        for position, ticket in enumerate(tickets):
+            by_mission.setdefault(ticket.mission, []).append(position)
         return [
             group
-            for mission, positions in group_by_mission(lines).items()
+            for mission, positions in by_mission.items()
             for group in cut_groups(tickets, positions, guidance[mission], self._group_size)
         ]
 

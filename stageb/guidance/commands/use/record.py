@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
 from stageb.errors import write_option
-from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import find_cited_rule
@@ -27,6 +26,7 @@ from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket
 from stageb.runs.folder import RunFolder, RunRow
+from stageb.store.journal import safe_name
 
 LOUD = 0.9  # share of a rule's tickets judged as it says, below which a person should know
 
@@ -148,7 +148,7 @@ def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ())
     are left out.
     """
     path, _ = split_step(source)
-    files, place = RunFolder(path), folder_of(guidance.mission)
+    files, place = RunFolder(path), safe_name(guidance.mission)
     if not path.is_dir() or not files.commit["number"]:
         return {}
     figures = [row for row in files.read_committed(f"{place}/metrics.jsonl") if _is_of(row, guidance)]
@@ -249,7 +249,7 @@ def _make_finder(
     limits = [decode.max_new_tokens for decode in config.sampler.grid]
     cut = {
         (row["ticket_key"], row["verdict"], row["reason"])
-        for row in files.read_committed(f"{folder_of(guidance.mission)}/trajectories.jsonl")
+        for row in files.read_committed(f"{safe_name(guidance.mission)}/trajectories.jsonl")
         if _is_of(row, guidance) and row["decode"] != BY_RULES and row["tokens"] >= limits[row["decode"]]
     }
     mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}

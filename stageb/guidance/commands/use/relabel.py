@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.commands.fit.artifacts import folder as folder_of
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_tickets, list_read_files, read_run_config
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.guidance_file import read_guidance
@@ -32,6 +31,7 @@ from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
 from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
+from stageb.store.journal import safe_name
 from stageb.store.output import check_target, encode_table, read_rows
 from stageb.untrusted.strict_json import FaultError, short
 
@@ -97,7 +97,7 @@ def list_doubts(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> 
     last = {
         (mission, row["ticket_key"]): row
         for mission in guidance
-        for row in RunFolder(folder).read_committed(f"{folder_of(mission)}/selections.jsonl")
+        for row in RunFolder(folder).read_committed(f"{safe_name(mission)}/selections.jsonl")
     }
     decided, right = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     doubted: list[tuple[tuple[str, str], Ticket, str, str]] = []
@@ -139,7 +139,8 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
         raise InputError(shown(f"{output}: these tickets are written as a {suffix} file; give it a name that ends so"))
     if output.exists():
         raise InputError(shown(f"{output}: exists already; name another file with --output, or remove it"))
-    corrections = read_corrections(args.doubts, path)
+    with _reporting(args.doubts):
+        corrections = _read_corrections(args.doubts, path)
     tickets = dict(_read_tickets(path, columns))
     labels: dict[str, set[str]] = {}
     for ticket in tickets.values():
@@ -160,13 +161,8 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
     return 0
 
 
-def read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
-    """What a person wrote of the ticket file ``tickets``, by its line there. Raises ``BadInputError``."""
-    with _reporting(path):
-        return _read_corrections(path, tickets)
-
-
 def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
+    """What a person wrote of the ticket file ``tickets``, by its line there. Raises ``FaultError``."""
     columns = ColumnsConfig(mission_name="-", group_id=None, texts=[RIGHT, *PLACE])
     try:
         table = Table(table_lines(path, "label"), columns, path, labelled=False)

@@ -34,7 +34,6 @@ class Waves:
     def __init__(self, rounds: Rounds[Any]) -> None:
         self._rounds = rounds
         self._found: list[GroupAnswers] = []
-        self._planned = 0  # groups of the wave in progress
         self._pace = float("inf")  # seconds a group, with all ranks at work; not known yet
         self._began = self._kept = time.monotonic()
 

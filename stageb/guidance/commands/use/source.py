@@ -237,11 +237,3 @@ def make_check(
             claim_place(replace(line.ticket, label=line.label), f"{line.file}:{line.line}", places)
 
     return check
-
-
-def group_by_mission(lines: Sequence[TicketLine]) -> Mapping[str, list[int]]:
-    """Positions of the lines of each mission, missions in order of first appearance."""
-    found: dict[str, list[int]] = {}
-    for position, line in enumerate(lines):
-        found.setdefault(line.ticket.mission, []).append(position)
-    return found
