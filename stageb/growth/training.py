@@ -20,7 +20,7 @@ gradients would: whether they are finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -71,17 +71,6 @@ class Hosts:
     def device(self) -> torch.device:
         """Where all of it lies."""
         return self.counts.device
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything, by name; the tensors themselves, no copies."""
-        tables = {"weights": self.weights, "first": self.first, "second": self.second}
-        state = {f"{table}.{name}": tensor for table, held in tables.items() for name, tensor in held.items()}
-        return state | {name: getattr(self, name) for name in ("counts", "skipped", "broken")}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a ``state``, whose tensors are copied."""
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name])
 
 
 @dataclass(frozen=True)

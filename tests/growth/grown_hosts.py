@@ -57,9 +57,22 @@ def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
     return block, (active, alphas, learns)
 
 
+def state(block: training.Hosts) -> dict[str, Tensor]:
+    """All that the block holds, by name; the tensors themselves, no copies."""
+    tables = {"weights": block.weights, "first": block.first, "second": block.second}
+    held = {f"{table}.{name}": tensor for table, its in tables.items() for name, tensor in its.items()}
+    return held | {"counts": block.counts, "skipped": block.skipped, "broken": block.broken}
+
+
 def copied(block: training.Hosts) -> dict[str, Tensor]:
     """All that the block holds, as it is now."""
-    return {name: tensor.clone() for name, tensor in block.state().items()}
+    return {name: tensor.clone() for name, tensor in state(block).items()}
+
+
+def load(block: training.Hosts, held: dict[str, Tensor]) -> None:
+    """Have ``block`` hold copies of what another one's ``state`` gave."""
+    for name, tensor in state(block).items():
+        tensor.copy_(held[name])
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

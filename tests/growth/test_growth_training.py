@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from growth import one_host
-from growth.grown_hosts import KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
+from growth.grown_hosts import KEYS, NAMES, bare, copied, examples, grown, load, plan_of, same, state, turned_out
 from torch.nn import functional
 
 from stageb import seeds
@@ -29,7 +29,7 @@ def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) ->
         own = Split(fit.inputs, fit.targets[one])
         alone, its = grown(plan, [key])
         found = training.train_epoch(alone, *its, own, BATCHES[one])
-        for here, there in zip(together.state().values(), alone.state().values(), strict=True):
+        for here, there in zip(state(together).values(), state(alone).values(), strict=True):
             torch.testing.assert_close(here[one], there, rtol=0, atol=1e-10)
         torch.testing.assert_close(figures.loss[one], found.loss, rtol=0, atol=1e-10)
         torch.testing.assert_close(figures.gradient_norms[one], found.gradient_norms, rtol=0, atol=1e-9)
@@ -49,7 +49,7 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
     fit = examples(plan.form, 30, len(KEYS))
     here, (active, alphas, learns) = grown(plan, KEYS)
     there = training.make_hosts(plan, here.weights["host"], "cuda", torch.float64)
-    there.load(here.state())
+    load(there, state(here))
     for epoch in range(2):
         batches = tasks.draw_batches(KEYS, epoch, 4, 8, 30)
         wanted = training.train_epoch(here, active, alphas, learns, fit, batches)
@@ -59,7 +59,7 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
         for block in (here, there):
             training.cull(block, 1, 1)
         active[1, 1], learns[1, 1] = -1, False
-    for (part, found_there), held in zip(there.state().items(), here.state().values(), strict=True):
+    for (part, found_there), held in zip(state(there).items(), state(here).values(), strict=True):
         torch.testing.assert_close(found_there.cpu(), held, rtol=0, atol=1e-8, msg=part)
 
 
@@ -161,7 +161,7 @@ def test_what_others_have_grown_moves_no_bit_of_a_host(name: str) -> None:
         training.cull(block, 0, slot)
     active[0], learns[0] = -1, False
     training.train_epoch(block, active, alphas, learns, fit, BATCHES)
-    assert same({n: held[:1] for n, held in alone.state().items()}, {n: held[:1] for n, held in block.state().items()})
+    assert same({n: held[:1] for n, held in state(alone).items()}, {n: held[:1] for n, held in state(block).items()})
     assert not torch.equal(alone.weights["host"][1:], block.weights["host"][1:])
 
 
@@ -193,10 +193,10 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
     for plan in (held, given):
         block, its = grown(plan, KEYS)
         figures.append(training.train_epoch(block, *its, fit, BATCHES))
-        states.append(block.state())
+        states.append(state(block))
     moments = ("first.host", "second.host")
     assert all(states[0][each].any() and not states[1][each].any() for each in moments)
-    assert same(*({name: held for name, held in state.items() if name not in moments} for state in states))
+    assert same(*({name: held for name, held in each.items() if name not in moments} for each in states))
     assert torch.equal(figures[0].skipped, figures[1].skipped) and figures[1].skipped[:, 0].tolist() == [1] * len(KEYS)
     assert torch.equal(figures[0].gradient_norms[:, 1:], figures[1].gradient_norms[:, 1:])
     bare_block, nothing = bare(given, KEYS)
@@ -214,8 +214,8 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
     training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     before, stream = copied(block), torch.random.get_rng_state()
     judged = training.judge(block, fit, active, turned_out(alphas))
-    assert same(before, block.state()) and torch.equal(stream, torch.random.get_rng_state())
-    assert not any(tensor.requires_grad for tensor in block.state().values())
+    assert same(before, state(block)) and torch.equal(stream, torch.random.get_rng_state())
+    assert not any(tensor.requires_grad for tensor in state(block).values())
     assert turned_out(torch.ones(1, 3)).tolist() == [[[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]]]
     empty = active < 0
     assert torch.equal(judged.loss[:, 1:][empty], judged.loss[:, :1].expand(-1, 3)[empty])
@@ -228,10 +228,10 @@ def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     block, its = grown(plan, KEYS)
     training.train_epoch(block, *its, fit, BATCHES)
     resumed, _ = bare(plan, KEYS)
-    resumed.load(copied(block))
+    load(resumed, copied(block))
     for each in (block, resumed):
         training.train_epoch(each, *its, fit, tasks.draw_batches(KEYS, 1, 4, 8, 30))
-    assert same(block.state(), resumed.state())
+    assert same(state(block), state(resumed))
     for member, key in enumerate(KEYS):
         for slot in range(3):
             training.cull(block, member, slot)
@@ -240,6 +240,6 @@ def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     for member, key in reversed(list(enumerate(KEYS))):
         for slot in range(3):
             training.germinate(fresh, member, slot, 1, seeds.stream(key, slot))
-    kept = {name: held for name, held in block.state().items() if name.startswith(("weights.", "first.", "second."))}
-    assert same({name: held for name, held in kept.items() if "host" not in name}, fresh.state())
+    kept = {name: held for name, held in state(block).items() if name.startswith(("weights.", "first.", "second."))}
+    assert same({name: held for name, held in kept.items() if "host" not in name}, state(fresh))
     assert block.counts[:, 1:].sum() == 0

@@ -58,6 +58,18 @@ def load(folder: Path, config: DetectorConfig | None = None) -> Detector:
     return model.load(str(folder), TwoChannelConfig(model=config or DetectorConfig()), (), "cpu")
 
 
+def save(found: Detector, folder: Path) -> None:
+    """Write ``found`` as a checkpoint that transformers loads as it is."""
+    made, state = found.model, found.model.state_dict()
+    tables = {layer: name for name, layer in made.named_modules()}
+    if made.config.get_text_config().tie_word_embeddings or made.config.tie_word_embeddings:
+        into, out = (f"{tables[layer]}.weight" for layer in (made.get_input_embeddings(), made.get_output_embeddings()))
+        state[out] = state[into]
+    made.save_pretrained(folder, state_dict=state)
+    found.tokenizer.save_pretrained(folder)
+    found.eyes.process.save_pretrained(folder)
+
+
 @torch.no_grad()
 def roughened(found: Detector) -> Detector:
     """``found`` with larger weights, so that what stands where is not lost in rounding."""

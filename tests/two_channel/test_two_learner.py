@@ -261,7 +261,7 @@ def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> 
 
 def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path) -> None:
     found = made.load(root / "model")
-    model.save(found, tmp_path)
+    made.save(found, tmp_path)
     again = AutoModelForImageTextToText.from_pretrained(tmp_path)
     state = found.model.state_dict()
     assert all(torch.equal(each, state[name]) for name, each in again.state_dict().items())

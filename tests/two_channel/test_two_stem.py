@@ -79,7 +79,7 @@ def test_a_stem_is_a_halving_for_each_power_of_two(found: Detector) -> None:
 
 
 def test_the_checkpoint_names_its_stem_and_loads_with_it(found: Detector, root: Path, tmp_path: Path) -> None:
-    model.save(found, tmp_path)
+    made.save(found, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["model_type"] == "qwen3_vl_convolution" and "auto_map" not in config
     state = detector(tmp_path).model.state_dict()

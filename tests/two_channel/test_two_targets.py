@@ -84,7 +84,7 @@ def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
     assert ious([a], [a, half, twice, apart, point])[0].tolist() == pytest.approx([1, 0.5, 100 / 110, 0, 0])
     assert ious([point], [point])[0, 0] == 0  # nothing is no answer
     other = Detection("b", a.bins)
-    assert find_duplicates([a, half, twice, other, a]) == ((0, 2), (0, 4), (2, 4))
+    assert find_duplicates((a, half, twice, other, a)) == ((0, 2), (0, 4), (2, 4))
     found = match([a, twice, other, a, half], [a], 0.5)
     assert found.pairs in (((0, 0),), ((3, 0),)) and found.false_positives[-1] == 4
     assert match([half], [a], 0.5).pairs == ((0, 0),)  # right at the gate

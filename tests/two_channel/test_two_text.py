@@ -14,6 +14,7 @@ from two_channel.spelt import DESCS, placed, spelling
 
 from stageb.errors import InputError
 from stageb.two_channel.boxes.text import (
+    COORDINATES,
     bin_of,
     bins_of,
     box_of,
@@ -21,16 +22,28 @@ from stageb.two_channel.boxes.text import (
     expect,
     find_boxes,
     find_spelling,
+    list_pieces,
     list_true_objects,
     parse,
     sort_objects,
     to_pixels,
     write_answer,
-    write_text,
 )
 from stageb.two_channel.types import BINS, Detection, Object, Sample
 
 OBJECTS = st.lists(placed(), max_size=5)
+
+
+def write_text(objects: list[Detection], box_first: bool) -> str:
+    """The answer as readable text, without the end token."""
+    opening, head, middle, comma, tail, closing = list_pieces(box_first)
+
+    def said(each: Detection) -> str:
+        parts = json.dumps(each.desc, ensure_ascii=False)[1:-1], comma.join(COORDINATES[number] for number in each.bins)
+        first, second = reversed(parts) if box_first else parts
+        return f"{head}{first}{middle}{second}{tail}"
+
+    return f"{opening}{comma.join(map(said, objects))}{closing}"
 
 
 @given(OBJECTS, st.booleans())

@@ -78,20 +78,16 @@ def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
     The later one may be slightly nearer to the truth; but if it were the one that is kept, repeating would be rewarded.
     """
     pairs = dict(matched.pairs)
-    for first, later in find_duplicates(objects):
+    for first, later in find_duplicates(tuple(objects)):
         if later in pairs and first not in pairs:
             pairs[first] = pairs.pop(later)
     false_positives = tuple(i for i in range(len(objects)) if i not in pairs)
     return Match(tuple(sorted(pairs.items())), false_positives, matched.missed)
 
 
-def find_duplicates(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]:
-    """Pairs (earlier, later) of duplicates: objects with one desc and an IoU of ``DUPLICATE`` or more."""
-    return _find_duplicates(tuple(objects))
-
-
 @lru_cache(maxsize=1)  # metrics and targets call it again for the same objects
-def _find_duplicates(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
+def find_duplicates(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
+    """Pairs (earlier, later) of duplicates: objects with one desc and an IoU of ``DUPLICATE`` or more."""
     close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
     return tuple((int(i), int(j)) for i, j in np.argwhere(close))
 
@@ -185,7 +181,7 @@ def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:
         sum(within[number] >= gate for number in each.false_positives) for gate, each in zip(IOUS, matches, strict=True)
     ]
     pairs = tuple(len(each.pairs) for each in matches)
-    return Count(pairs, tuple(ignored), len(objects), len(true), len(find_duplicates(objects)))
+    return Count(pairs, tuple(ignored), len(objects), len(true), len(find_duplicates(tuple(objects))))
 
 
 def compute_f1(counts: Sequence[Count]) -> dict[str, float]:

@@ -4,28 +4,26 @@ COCO results, Label Studio tasks, YOLO texts.
 
 ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
 
-Boxes are in bins, so that they are read back exactly. Boxes that few views tell of are the ``tail``, in the same
-form.
+Boxes are in bins, as the detector wrote them. Boxes that few views tell of are the ``tail``, in the same form.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from stageb.errors import BadInputError, BadLine, InputError
+from stageb.errors import InputError
 from stageb.store import disk
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import to_pixels
-from stageb.two_channel.types import BINS, Detection, Match, Object, Sample
+from stageb.two_channel.types import Detection, Match, Object, Sample
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import pillow
-from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short
 
 WIDTH = 400  # of an image in a drawing, in pixels
 GAP = 8
@@ -48,9 +46,9 @@ def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Det
     return picture
 
 
-def arrange(pictures: Sequence[Any], columns: int) -> Any:
-    """One picture of ``pictures`` in rows of ``columns``."""
-    rows = [pictures[start : start + columns] for start in range(0, len(pictures), columns)]
+def arrange(pictures: Sequence[Any]) -> Any:
+    """One picture of ``pictures``, two in a row."""
+    rows = [pictures[start : start + 2] for start in range(0, len(pictures), 2)]
     width = max(sum(each.width for each in row) + 3 * GAP * (len(row) - 1) for row in rows)
     heights = [max(each.height for each in row) for row in rows]
     made = pillow().new("RGB", (width, sum(heights) + 3 * GAP * (len(rows) - 1)), GROUND)
@@ -62,11 +60,6 @@ def arrange(pictures: Sequence[Any], columns: int) -> Any:
             left += each.width + 3 * GAP
         top += height + 3 * GAP
     return made
-
-
-def save(picture: Any, path: Path) -> None:
-    """Write a picture as PNG, without metadata."""
-    picture.save(path, "PNG", optimize=True)
 
 
 def _draw_boxes(image: Any, objects: Sequence[Object], wrong: Sequence[int]) -> Any:
@@ -84,10 +77,6 @@ def _draw_boxes(image: Any, objects: Sequence[Object], wrong: Sequence[int]) -> 
     return image
 
 
-KIND = "prediction"
-SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'
-
-
 def write(samples: Sequence[Sample], detections: Sequence[Detections], path: Path) -> None:
     """Write ``detections`` in ``samples``, a line for each. Raises ``JournalError``."""
     rows = [
@@ -101,40 +90,6 @@ def write(samples: Sequence[Sample], detections: Sequence[Detections], path: Pat
         for sample, each in zip(samples, detections, strict=True)
     ]
     disk.write(path, disk.json_lines(rows))
-
-
-def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
-    """The detections for each of ``samples`` in a file that ``write`` wrote. Raises ``BadInputError`` with every fault."""
-    found: dict[str, Detections] = {}
-    bad: list[BadLine] = []
-    try:
-        for number, raw in filled_lines(path, KIND):
-            try:
-                row = object_on(raw, SHAPE)
-                main, tail = _parse_objects(row.get("objects")), _parse_objects(row.get("tail", []))
-                scored = tuple(zip(tail.objects, tail.scores, strict=True))
-                found[str(row.get("image"))] = replace(main, tail=scored)
-            except FaultError as fault:
-                bad.append(BadLine(path, number, fault.what, fault.remedy))
-    except FaultError as fault:
-        bad.append(BadLine(path, 0, fault.what, fault.remedy))
-    remedy = "name predictions for these very images"
-    bad += [BadLine(path, 0, f"nothing of image {short(each.key)}", remedy) for each in samples if each.key not in found]
-    if bad:
-        raise BadInputError("places in the predictions", bad)
-    return [found[sample.key] for sample in samples]
-
-
-def _parse_objects(objects: Any) -> Detections:
-    if not isinstance(objects, list):
-        raise FaultError(f"objects {short(objects)}", f"write {SHAPE}")
-    for each in objects:
-        sound = isinstance(each, list) and len(each) == 6 and isinstance(each[0], str)
-        sound = sound and all(isinstance(at, int) and 0 <= at < BINS for at in each[1:5])
-        if not sound or not isinstance(each[5], int | float):
-            raise FaultError(f"an object {short(each)}", f"write {SHAPE}, corners in whole bins from 0 to {BINS - 1}")
-    placed = tuple(Detection(desc, (x1, y1, x2, y2)) for desc, x1, y1, x2, y2, _ in objects)
-    return Detections(placed, tuple(float(each[5]) for each in objects))
 
 
 # Export predicted boxes for other programs: COCO results, Label Studio tasks, YOLO text files.

@@ -148,18 +148,6 @@ def to_pixels(objects: Iterable[Detection], width: int, height: int) -> tuple[Ob
 # Text and tokens
 
 
-def write_text(objects: Sequence[Detection], box_first: bool = False) -> str:
-    """The answer as readable text, without the end token."""
-    opening, head, middle, comma, tail, closing = list_pieces(box_first)
-
-    def said(each: Detection) -> str:
-        parts = json.dumps(each.desc, ensure_ascii=False)[1:-1], comma.join(COORDINATES[number] for number in each.bins)
-        first, second = reversed(parts) if box_first else parts
-        return f"{head}{first}{middle}{second}{tail}"
-
-    return f"{opening}{comma.join(map(said, objects))}{closing}"
-
-
 def write_answer(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[int] = ()) -> WrittenAnswer:
     """The answer that lists ``objects``, including the end token, or that continues ``behind`` with them.
 

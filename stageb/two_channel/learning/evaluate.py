@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from stageb.config import FabricConfig, require
 from stageb.engines.protocol import Decode
 from stageb.errors import InputError, shown
 from stageb.job import world as worlds
-from stageb.job.world import Json, World, decode, encode
+from stageb.job.world import World, decode, encode
 from stageb.settings import READ
 from stageb.store import disk, trust
 from stageb.store.output import check_target
@@ -24,8 +25,6 @@ from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
 from stageb.two_channel.model.stored import find_learnt, find_model
 from stageb.two_channel.types import Detection, Sample
-
-COLUMNS = 2  # of pictures in a sheet
 
 
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
@@ -90,20 +89,12 @@ def evaluate_on_ranks(world: World, writer: Writer, samples: Sequence[Sample], c
     """Detections in all ``samples``, on every rank; each rank computes its share."""
     with world.at("evaluation"):
         mine = answer_images(writer, world.share(samples), config)
-    plain: Json = [
-        [
-            [[each.desc, *each.bins] for each in detections.objects],
-            detections.scores,
-            [[each.desc, *each.bins, of] for each, of in detections.tail],
-        ]
-        for detections in mine
-    ]
-    rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
+    rows = world.dealt([decode(part) for part in world.gather(encode([astuple(each) for each in mine]))])
     return [
         Detections(
-            tuple(map(_parse_detection, objects)),
+            tuple(Detection(desc, tuple(bins)) for desc, bins in objects),
             tuple(scores),
-            tuple((_parse_detection(each), float(score)) for *each, score in tail),
+            tuple((Detection(desc, tuple(bins)), score) for (desc, bins), score in tail),
         )
         for objects, scores, tail in rows
     ]
@@ -175,9 +166,4 @@ def draw(samples: Sequence[Sample], detections: Sequence[Detections], gate: floa
         drawn.append(predictions.draw_pair(sample, each.objects, true, match(each.objects, true, gate)))
     with disk.reporting(path):
         disk.make_folder(path.parent)
-        disk.place(path, lambda beside: predictions.save(predictions.arrange(drawn, COLUMNS), beside))
-
-
-def _parse_detection(row: Sequence[str | int]) -> Detection:
-    desc, x1, y1, x2, y2 = row
-    return Detection(str(desc), (int(x1), int(y1), int(x2), int(y2)))
+        disk.place(path, lambda beside: predictions.arrange(drawn).save(beside, "PNG", optimize=True))

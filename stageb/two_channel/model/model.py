@@ -145,18 +145,6 @@ def load(folder: str, config: TwoChannelConfig, categories: Sequence[str], devic
     return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words, spelling)
 
 
-def save(detector: Detector, folder: Path) -> None:
-    """Write ``detector`` as a checkpoint that transformers and vLLM load as it is."""
-    model, state = detector.model, detector.model.state_dict()
-    tables = {layer: name for name, layer in model.named_modules()}
-    if model.config.get_text_config().tie_word_embeddings or model.config.tie_word_embeddings:
-        into, out = (f"{tables[layer]}.weight" for layer in (model.get_input_embeddings(), model.get_output_embeddings()))
-        state[out] = state[into]
-    model.save_pretrained(folder, state_dict=state)
-    detector.tokenizer.save_pretrained(folder)
-    detector.eyes.process.save_pretrained(folder)
-
-
 def make_small(folder: Path, small: SmallConfig, descs: Iterable[str], box_first: bool = False) -> None:
     """Create a small Qwen3-VL checkpoint in ``folder``: random weights, a tokenizer with one token for each fixed piece of
     answers and for each of ``descs``, and an image processor."""
