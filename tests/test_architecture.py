@@ -63,7 +63,7 @@ THIRD_PARTY = {
     "stageb/draws": {"torch"},
     "stageb/training/step": {"torch"},
     "stageb/training/ppo": {"torch"},
-    "stageb/training/run": {"torch"},
+    "stageb/training/run": {"safetensors", "torch"},
     "stageb/ppo/export": {"onnxruntime", "torch"},
     "stageb/*/loop": {"torch"},
     "stageb/guidance/*progress": {"rich"},

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb.errors import ConfigError, InputError
@@ -22,9 +20,8 @@ from stageb.growth.lifecycle import Rules
 from stageb.growth.policy import Policy, PolicyLearner, make_normaliser
 from stageb.runs.folder import METRICS, RunFolder
 from stageb.store.commits import read_commit
-from stageb.store.trust import file_of
 from stageb.training.ppo import RunningNorm
-from stageb.training.step import check_finite
+from stageb.training.run import load_weights
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
 SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {"heuristic": Heuristic, "random": Random, "static-small": Static}
@@ -109,11 +106,6 @@ def load_controller(folder: Path, config: GrowthConfig, controller: str) -> Stor
         return StoredController({}, updates)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its controller is {config.growth.controller}, which learns nothing; name another one")
-    path = file_of(folder, folder / last["versions"][WEIGHTS].name)
-    try:
-        snapshot = load_file(path)
-        load_snapshot(snapshot, config)
-        check_finite(snapshot)
-    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
-        raise InputError(f"{path}: not the weights of the policy that config.yaml tells of: {error}") from error
+    version = last["versions"][WEIGHTS].name
+    snapshot = load_weights(folder, version, "policy", lambda weights: load_snapshot(weights, config))
     return StoredController(snapshot, updates)

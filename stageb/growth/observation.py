@@ -40,13 +40,13 @@ from torch import Tensor
 
 from stageb.growth.lifecycle import SEEDED
 from stageb.growth.types import EnvironmentView, SlotView, Stage
+from stageb.growth.views import REMEMBERED
 
 SIZE = 80
 HOST = 23  # numbers of the host
 BASE = 9  # and of each slot beside it
 TELEMETRY = 10
 MOST_BLUEPRINTS = 5
-HISTORY = 5  # epochs
 LAST = max(Stage)
 
 
@@ -114,8 +114,8 @@ def _telemetry(slot: SlotView, view: EnvironmentView) -> list[float]:
 
 def _newest(history: Sequence[float], bound: Callable[[float], float]) -> list[float]:
     """Of the last epochs, newest first; 0 before the first."""
-    newest = [bound(each) for each in reversed(history[-HISTORY:])]
-    return newest + [0.0] * (HISTORY - len(newest))
+    newest = [bound(each) for each in reversed(history[-REMEMBERED:])]
+    return newest + [0.0] * (REMEMBERED - len(newest))
 
 
 def _squashed(value: float) -> float:

@@ -77,14 +77,15 @@ def draw(episode: Episode, path: Path) -> None:
 
 def _slots(axes: Any, episode: Episode) -> None:
     """Three rows of cells, early above; a seed's blueprint stands where it begins."""
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch, Rectangle
 
     for row, _ in enumerate(SLOTS):
         seed = -1
         for view in episode.views:
             slot = view.slots[row]
             if slot.stage in COLOURS:
-                axes.add_patch(_cell(view.epoch - 0.5, row - 0.4, COLOURS[slot.stage]))
+                cell, colour = (view.epoch - 0.5, row - 0.4), COLOURS[slot.stage]
+                axes.add_patch(Rectangle(cell, 1.0, 0.8, facecolor=colour, edgecolor="none"))
             if slot.blueprint >= 0 and slot.seed_id not in (-1, seed):
                 name, dark = episode.blueprints[slot.blueprint], slot.stage == Stage.FOSSILIZED
                 axes.text(view.epoch - 0.4, row, name, fontsize=8, va="center", color="white" if dark else "black", zorder=3)
@@ -98,12 +99,6 @@ def _slots(axes: Any, episode: Episode) -> None:
     handles = [Patch(color=colour, label=stage.name.lower()) for stage, colour in COLOURS.items() if stage in met]
     if handles:
         axes.legend(handles=handles, frameon=False, fontsize=8, ncols=8, loc="upper center", bbox_to_anchor=(0.5, -0.3))
-
-
-def _cell(left: float, top: float, colour: str) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((left, top), 1.0, 0.8, facecolor=colour, edgecolor="none")
 
 
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ from stageb.growth.lifecycle import Legal
 from stageb.growth.observation import BASE, HOST, MOST_BLUEPRINTS, SHAPE, SIZE, TELEMETRY
 from stageb.growth.types import Action, Op
 from stageb.training import ppo
-from stageb.training.ppo import Batch, RunningNorm
+from stageb.training.ppo import Batch, RunningNorm, Trajectory
 from stageb.training.schedules import entropy_weight, learning_rate
 from stageb.training.step import IN_A_ROW, SkippedSteps, Step
 
@@ -70,7 +70,9 @@ class Policy(nn.Module):
         self.candidate = nn.Linear(hidden + 2 * SHAPE[2] + MOST_BLUEPRINTS, hidden)
         self.blueprint = nn.Linear(hidden, 1)
         self.value = nn.Linear(hidden, 1)
-        self._draw_weights(torch.Generator().manual_seed(seeds.stream(seed, "growth", "weights") >> 1))
+        gains = {self.op: 0.01, self.slot: 0.01, self.blueprint: 0.01, self.value: 0.1}  # choices near uniform but for FIRST
+        ppo.draw_weights(self, seeds.stream(seed, "growth", "weights"), gains)
+        self.op.bias.data.copy_(torch.tensor(FIRST))
 
     def forward(self, observations: Tensor, memory: Tensor, legal: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What PPO learns from: log-probabilities of actions, int64 (N, 3), entropies and values, each float32 (N,).
@@ -121,15 +123,6 @@ class Policy(nn.Module):
         blueprint = _chosen(of_blueprint[rows, slot], drawn, 2)
         chosen = zip(op.tolist(), slot.tolist(), blueprint.tolist(), strict=True)
         return [decode_action(*each) for each in chosen]
-
-    def _draw_weights(self, generator: torch.Generator) -> None:
-        """Orthogonal, as in Huang et al. 2022, detail 2: choices near uniform but for ``FIRST``."""
-        gains = {self.op: 0.01, self.slot: 0.01, self.blueprint: 0.01, self.value: 0.1}
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.orthogonal_(module.weight, gains.get(module, 2**0.5), generator)
-                nn.init.zeros_(module.bias)
-        self.op.bias.data.copy_(torch.tensor(FIRST))
 
 
 def decode_action(op: int, slot: int, blueprint: int) -> Action:
@@ -182,17 +175,6 @@ class GrowthRollout:
         return cls(*(torch.cat([getattr(part, each.name) for part in parts], dim=1) for each in fields(cls)))
 
 
-@dataclass(frozen=True, slots=True)
-class Trajectory:
-    """What ``ppo.gae`` reads."""
-
-    values: Tensor
-    next_values: Tensor
-    rewards: Tensor
-    terminated: Tensor
-    truncated: Tensor
-
-
 LEAST_VARIANCE = 1e-4  # of observations, which lie within -1 and 1: what hardly varies says little
 
 
@@ -224,11 +206,8 @@ class PolicyLearner:
         with torch.no_grad():
             log_probs, _, values = self.policy(*inputs)
         trajectory = _whole(played.rewards, values.cpu().view_as(played.rewards))
-        advantages = ppo.gae(trajectory, config.gamma, config.gae_lambda)
-        mean, deviation, explained = ppo.compute_moments(ppo.sum_moments(trajectory, advantages))
-        returns = self._there(advantages + trajectory.values)
-        normal = self._there(ppo.normalise(advantages, mean, deviation))
-        whole = Batch(inputs, log_probs, normal, returns)
+        advantages, returns, explained = ppo.estimate_advantages(trajectory, config)
+        whole = Batch(inputs, log_probs, self._there(advantages), self._there(returns))
         self.step.set_hyperparameters(learning_rate(config, done), entropy_weight(config, done))
         taken, passes = ppo.take_passes(
             config, lambda number: self.step.take_all(self._minibatches(whole, (update, number))), lambda mine: mine

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 from stageb import seeds
 from stageb.ppo.config import AgentConfig
 from stageb.ppo.environment import Actions, mask
-from stageb.training.ppo import RunningNorm
+from stageb.training.ppo import RunningNorm, draw_weights
 
 
 class ActorCritic(nn.Module):
@@ -45,15 +43,6 @@ class ActorCritic(nn.Module):
         log_probs, entropies = self.actions.judge(mask(outputs, masks), actions)
         return log_probs, entropies, values
 
-    def draw_weights(self, seed: int, gains: Mapping[nn.Module, float]) -> None:
-        """Orthogonal, as in Huang et al. 2022, detail 2, from the stream that ``seed`` is: a gain of sqrt 2 but for those in
-        ``gains``; biases of 0."""
-        generator = torch.Generator().manual_seed(seed >> 1)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                nn.init.orthogonal_(module.weight, gains.get(module, 2**0.5), generator)
-                nn.init.zeros_(cast(Tensor, module.bias))
-
 
 class VectorAgent(ActorCritic):
     """Layers of tanh, for observations that are vectors, or are flattened to such."""
@@ -68,7 +57,7 @@ class VectorAgent(ActorCritic):
         width = config.hidden if config.layers else size
         self.policy, self.value = nn.Linear(width, actions.means), nn.Linear(width, 1)
         self.deviations = nn.Parameter(torch.zeros(actions.deviations)) if actions.deviations else None  # their logarithms
-        self.draw_weights(seeds.stream(seed, "ppo", "weights"), {self.policy: 0.01, self.value: 1.0})
+        draw_weights(self, seeds.stream(seed, "ppo", "weights"), {self.policy: 0.01, self.value: 1.0})
 
     def decide(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """See ``ActorCritic``."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb import seeds
@@ -30,7 +28,7 @@ from stageb.store import disk
 from stageb.store.commits import read_commit
 from stageb.store.output import check_target
 from stageb.store.trust import file_of, refuse
-from stageb.training.step import check_finite
+from stageb.training.run import load_weights
 
 WEIGHTS = "weights/agent.safetensors"
 
@@ -52,15 +50,9 @@ def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
     last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
-    path = file_of(folder, folder / last["versions"][WEIGHTS].name)
     sample = make_environment(config, config.seed, [0], "cpu")
     agent = make_agent(config, sample)
-    try:
-        weights = load_file(path)
-        agent.load_state_dict(weights)
-        check_finite(weights)
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise InputError(f"{path}: not the weights of the agent that config.yaml tells of: {error}") from error
+    load_weights(folder, last["versions"][WEIGHTS].name, "agent", agent.load_state_dict)
     updates, best = last["state"]["update"], last["state"]["best"]
     told = f"best agent, of update {best['update']} of {updates}" if best else f"agent after {updates} updates"
     return StoredAgent(folder, config, agent, list(sample.measures), told)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.config import require
+from stageb.errors import StagebError
 from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.ppo import evaluate
 from stageb.ppo.config import ACCELERATORS, PpoLoopConfig
@@ -51,10 +52,7 @@ class Learner:
     def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
         with self.world.at(f"advantages of update {update}"):
-            advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
-            total = ppo.sum_moments(rollout, advantages)
-        mean, deviation, explained = ppo.compute_moments(self.world.sum(total))
-        returns, advantages = advantages + rollout.values, ppo.normalise(advantages, mean, deviation)
+            advantages, returns, explained = ppo.estimate_advantages(rollout, self.config, self.world.sum)
         self.step.set_hyperparameters(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
         whole = make_batch(rollout, advantages, returns, self.schedule.minibatches)
 
@@ -141,6 +139,10 @@ def find_device_kind(device: str) -> str:
     kind = torch.device(device).type
     require(kind in MOST_GAMES, "fabric.accelerator", kind, ACCELERATORS)
     return kind
+
+
+class DivergedError(StagebError):
+    """A rank's replica is no longer that of rank 0."""
 
 
 class Ranks:
@@ -238,7 +240,11 @@ class Ranks:
             named = {f"{place} {name}": each for place, state in enumerate(moments) for name, each in state.items()}
             with self.world.together(f"replicas of update {update}"):  # the device may still wait for other ranks
                 mine = {"weights": digest_of(self.agent.state_dict()), "moments": digest_of(named)}
-            run.check_agreement(self.world, f"update {update + 1}", mine)
+            if found := self.world.find_differing(mine):
+                raise DivergedError(
+                    f"update {update + 1}: rank {found.rank} diverged from rank 0 in {', '.join(found.names)}; the last "
+                    "commit is intact: run the command again, and check that rank's device if it diverges again"
+                )
         return 0.0
 
     def evaluate(self, update: int) -> Totals:

@@ -19,26 +19,21 @@ from torch import Tensor
 from stageb import draws
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.environment import Environment, mask
-from stageb.training import step
+from stageb.training.ppo import Trajectory
+from stageb.training.step import WARM_UP, Recorder
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 AT_ONCE = 65_536  # final observations that the agent reads at a time
-WARM_UP = 3  # steps before one is recorded
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class Rollout(Trajectory):
     """T steps of N episodes, on the rank's device."""
 
     observations: Tensor  # (T, N, ...): what the agent saw
     masks: Tensor | None  # bool (T, N, actions): which it might choose from
     actions: Tensor  # (T, N) or (T, N, size)
     log_probs: Tensor  # float32 (T, N): of these actions when they were taken
-    values: Tensor  # float32 (T, N): of what the agent saw
-    next_values: Tensor  # float32 (T, N): of what the step led to, a final observation included; any where it terminated
-    rewards: Tensor  # float32 (T, N)
-    terminated: Tensor  # bool (T, N)
-    truncated: Tensor  # bool (T, N)
     memories: Tensor | None = None  # float32 (T, N, memory): what the agent remembered before each step, if it does
 
 
@@ -175,7 +170,7 @@ class Player:
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
         kept, memory = self.environment.state(), self.memory.clone()
-        self._replay = step.recorded(self._take_step, self._warm_up)
+        self._replay = Recorder().record(self._take_step, self._warm_up)
         self.environment.load(kept)
         self.memory.copy_(memory)
         self._begin(first_step)

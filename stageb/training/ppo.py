@@ -12,9 +12,9 @@ A game that was cut off did not end: its advantage bootstraps from the value of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol, Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,31 +22,29 @@ from torch import Tensor, nn
 from stageb.config import PpoConfig
 
 ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
+SumOverRanks = Callable[[Tensor], Tensor]
 
 
-class Steps(Protocol):
-    """T steps of N episodes that run in parallel. A loop may keep more of them than this."""
+def draw_weights(network: nn.Module, seed: int, gains: Mapping[nn.Module, float]) -> None:
+    """Draw all weights of ``network`` orthogonal, as in Huang et al. 2022, detail 2, from the stream that ``seed`` is: with
+    a gain of sqrt 2 but for the layers in ``gains``. Biases become 0."""
+    generator = torch.Generator().manual_seed(seed >> 1)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.orthogonal_(module.weight, gains.get(module, 2**0.5), generator)
+            nn.init.zeros_(cast(Tensor, module.bias))
 
-    @property
-    def values(self) -> Tensor:
-        """Float32 (T, N): value of each observation."""
 
-    @property
-    def next_values(self) -> Tensor:
-        """Float32 (T, N): value of the next observation, also if it is the final one of a truncated episode; arbitrary where
-        the episode terminated."""
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """T steps of N episodes that run in parallel."""
 
-    @property
-    def rewards(self) -> Tensor:
-        """Float32 (T, N)."""
-
-    @property
-    def terminated(self) -> Tensor:
-        """Bool (T, N): the episode ended with this step."""
-
-    @property
-    def truncated(self) -> Tensor:
-        """Bool (T, N): it was cut off here, and did not end."""
+    values: Tensor  # float32 (T, N): of each observation
+    next_values: Tensor  # float32 (T, N): of the next observation, also if it is the final one of a truncated episode;
+    # arbitrary where the episode terminated
+    rewards: Tensor  # float32 (T, N)
+    terminated: Tensor  # bool (T, N): the episode ended with this step
+    truncated: Tensor  # bool (T, N): it was cut off here, and did not end
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ PANELS = (  # of learning curves
 )
 
 
-def gae(rollout: Steps, gamma: float, gae_lambda: float) -> Tensor:
+def gae(rollout: Trajectory, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantages, float32 (T, N): Schulman et al. 2016, "High-dimensional continuous control", equation 16.
 
     A terminated step is worth its reward alone, a truncated one its reward and the value of its final observation; neither
@@ -129,29 +127,25 @@ def gae(rollout: Steps, gamma: float, gae_lambda: float) -> Tensor:
     return advantages
 
 
-def sum_moments(rollout: Steps, advantages: Tensor) -> Tensor:
-    """The sums of one rank that ``compute_moments`` needs, float64 (5,), to be added up over ranks: the number of steps,
-    then the sums of advantages, squared advantages, returns and squared returns."""
-    a, returns = advantages.double(), (advantages + rollout.values).double()
-    count = torch.tensor(float(a.numel()), dtype=torch.float64, device=a.device)
-    return torch.stack([count, a.sum(), a.square().sum(), returns.sum(), returns.square().sum()])
-
-
-def compute_moments(total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and standard deviation of the advantages, and explained variance of the returns, from the sums in ``total``.
+def estimate_advantages(
+    rollout: Trajectory, config: PpoConfig, sum_over_ranks: SumOverRanks = lambda mine: mine
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Advantages with mean 0 and deviation 1 over all ranks, and returns, both float32 (T, N); and the explained variance of
+    the returns, a float64 scalar.
 
     Explained variance is 1 - Var(returns - values) / Var(returns), and these differences are the advantages.
     """
-    count, first, second, returns, squares = total
+    advantages = gae(rollout, config.gamma, config.gae_lambda)
+    returns = advantages + rollout.values
+    a, r = advantages.double(), returns.double()
+    steps = torch.tensor(float(a.numel()), dtype=torch.float64, device=a.device)
+    mine = torch.stack([steps, a.sum(), a.square().sum(), r.sum(), r.square().sum()])
+    count, first, second, total, squares = sum_over_ranks(mine)
     mean = first / count
     variance = (second / count - mean.square()).clamp(min=0.0)
-    spread = squares / count - (returns / count).square()
-    return mean, variance.sqrt(), 1 - variance / spread.clamp(min=1e-12)
-
-
-def normalise(advantages: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Advantages with mean 0 and deviation 1 over all ranks: float32."""
-    return ((advantages - mean) / (deviation + 1e-8)).to(torch.float32)
+    spread = squares / count - (total / count).square()
+    normal = ((advantages - mean) / (variance.sqrt() + 1e-8)).to(torch.float32)
+    return normal, returns, 1 - variance / spread.clamp(min=1e-12)
 
 
 def ppo_loss(
@@ -209,8 +203,6 @@ def average_steps(steps: Tensor) -> Tensor:
 
 FAR = 10.0  # normalised numbers are clipped there, as in Huang et al. 2022
 LEAST_VARIANCE = 1e-8
-
-SumOverRanks = Callable[[Tensor], Tensor]
 
 
 class RunningNorm(nn.Module):

@@ -12,13 +12,16 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb.config import LearningConfig
-from stageb.errors import StagebError
+from stageb.errors import InputError
 from stageb.job import devices, lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
@@ -28,6 +31,7 @@ from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, find_off
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level
 from stageb.store import disk
+from stageb.store.trust import file_of
 
 # Keeps freed CPU memory in the process for the next allocation.
 #
@@ -51,20 +55,6 @@ def keep_freed(device: str) -> None:
         mallopt(TRIM_THRESHOLD, NEVER)
 
 
-class DivergedError(StagebError):
-    """A rank's replica is no longer that of rank 0."""
-
-
-def check_agreement(world: World, where: str, mine: Mapping[str, str]) -> None:
-    """Raise DivergedError, the same on every rank, unless all ranks hold equal digests (``mine``, by name of what they are
-    of). ``where`` says when, for the message."""
-    if found := world.find_differing(mine):
-        raise DivergedError(
-            f"{where}: rank {found.rank} diverged from rank 0 in {', '.join(found.names)}; the last commit is intact: "
-            "run the command again, and check that rank's device if it diverges again"
-        )
-
-
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
     """The digest of tensors: their names, types, shapes and bytes."""
     pieces: list[bytes] = []
@@ -74,9 +64,27 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     return disk.digest(b"".join(pieces))
 
 
+def load_weights(folder: Path, version: str, what: str, take: Callable[[dict[str, Tensor]], object]) -> dict[str, Tensor]:
+    """The weights, by name, in the file ``version`` of the run in ``folder``, once ``take`` has taken them; ``what`` names
+    their network in the message.
+
+    Raises ``InputError`` where they cannot be read or taken, or are not finite: what plays or decides by them would do
+    something all the same.
+    """
+    path = file_of(folder, folder / version)
+    try:
+        weights = load_file(path)
+        take(weights)
+        for name, weight in weights.items():
+            if not bool(weight.isfinite().all()):
+                raise ValueError(f"{name} holds NaN or infinity")
+    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
+        raise InputError(f"{path}: not the weights of the {what} that config.yaml tells of: {error}") from error
+    return weights
+
+
 CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = ("output.", "fabric.", "curves", "log_level", "loggers", "budget.")  # keys that do not affect results
-MIXED = ("bf16-mixed", "16-mixed")
 
 
 def launch(config: LearningConfig, main: Callable[[World], int]) -> int:
@@ -161,7 +169,7 @@ class LearningRun(RecordedRun):
     def _open(self, fresh: bool) -> int:
         """Open the folder; returns the number of updates (or steps) done."""
         precision = self.config.fabric.precision
-        shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision in MIXED else "32"}
+        shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision == "bf16-mixed" else "32"}
         self.journal = open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
         self._began = time.monotonic() - sum(row["seconds"] for row in self.journal.notes(TIMINGS))
         done: int = self._state(self.unit, 0)

@@ -11,7 +11,7 @@ not finite on one rank leaves no finite gradient on any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -26,8 +26,7 @@ from stageb.job.process import collector_off
 from stageb.training import ppo
 from stageb.training.ppo import Batch
 
-# Optimiser steps whose gradients are not finite: each is skipped, and three in a row end a run. Weights that are not finite
-# are refused where they are read: what plays or decides by them would do something all the same.
+# Optimiser steps whose gradients are not finite: each is skipped, and three in a row end a run.
 
 IN_A_ROW = 3  # skipped steps after which a run ends
 REASON = f"the gradients of {IN_A_ROW} steps in a row are not finite"
@@ -53,13 +52,6 @@ class SkippedSteps:
         self.in_a_row = 0 if finite else self.in_a_row + 1
         if self.in_a_row == IN_A_ROW:
             raise NonFiniteError(f"{reason}; the last commit is intact. Try {self.remedy}")
-
-
-def check_finite(weights: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` where one of the tensors by name holds what is no finite number."""
-    for name, weight in weights.items():
-        if not bool(weight.isfinite().all()):
-            raise ValueError(f"{name} holds NaN or infinity")
 
 
 T = TypeVar("T")
@@ -104,11 +96,6 @@ class Recorder:
             return left
 
         return again
-
-
-def recorded(act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
-    """``Recorder.record`` in memory of its own."""
-    return Recorder().record(act, ready)
 
 
 WARM_UP = 3  # steps before one is recorded
@@ -189,7 +176,7 @@ class Step:
         # Fabric makes DDP on a stream of its own, as recording wants it; torch warns that it is not the one worked on.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         held = _make_nan_batch(like)
-        return held, recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(self._warm_up)])
+        return held, Recorder().record(lambda: self._take(held), lambda: [self._take(held) for _ in range(self._warm_up)])
 
     def _take(self, batch: Batch) -> Tensor:
         losses = self._loss(self.model(*batch.inputs), batch, self.config, self._entropy_weight)
@@ -270,7 +257,7 @@ class Muon(torch.optim.Optimizer):
                 act()
                 torch._foreach_copy_(momenta, kept)
 
-            held.replay = recorded(act, ready)
+            held.replay = Recorder().record(act, ready)
         return held.replay()
 
 

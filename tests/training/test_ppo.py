@@ -11,23 +11,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from stageb.config import PpoConfig
-from stageb.ppo.rollout import Rollout
 from stageb.training import ppo
-from stageb.training.ppo import Batch
+from stageb.training.ppo import Batch, Trajectory
 
 
-def rollout_of(steps: int, games: int, seed: int) -> Rollout:
+def rollout_of(steps: int, games: int, seed: int) -> Trajectory:
     """A rollout with random figures and random ends."""
     chance = torch.Generator().manual_seed(seed)
     values, next_values, rewards = torch.randn(3, steps, games, generator=chance)
     ends = torch.rand(steps, games, generator=chance)
-    nothing = torch.zeros(steps, games)
-    return Rollout(
-        nothing, None, nothing.long(), nothing, values, next_values, rewards, ends < 0.1, (ends > 0.1) & (ends < 0.3)
-    )
+    return Trajectory(values, next_values, rewards, ends < 0.1, (ends > 0.1) & (ends < 0.3))
 
 
-def brute_force(rollout: Rollout, gamma: float, lam: float, step: int, game: int) -> float:
+def brute_force(rollout: Trajectory, gamma: float, lam: float, step: int, game: int) -> float:
     """The sum of equation 16, written out: every later delta of the same episode, discounted."""
     total, weight = 0.0, 1.0
     for later in range(step, len(rollout.rewards)):
@@ -52,32 +48,39 @@ def test_a_terminated_step_bootstraps_from_nothing_and_a_truncated_one_from_its_
     one, yes, no = torch.ones(1, 1), torch.tensor([[True]]), torch.tensor([[False]])
     values, following = torch.tensor([[0.25]]), torch.tensor([[8.0]])
     for terminated, truncated, expected in ((yes, no, 1 - 0.25), (no, yes, 1 + 0.5 * 8 - 0.25)):
-        rollout = Rollout(one, None, one.long(), one, values, following, one, terminated, truncated)
+        rollout = Trajectory(values, following, one, terminated, truncated)
         assert float(ppo.gae(rollout, 0.5, 0.9)) == expected
 
 
 def test_lambda_0_is_one_step_and_lambda_1_the_whole_return() -> None:
     rewards = torch.tensor([[1.0], [2.0], [4.0]])
     values, following = torch.zeros(3, 1), torch.tensor([[0.0], [0.0], [16.0]])
-    nothing, never = torch.zeros(3, 1), torch.zeros(3, 1, dtype=torch.bool)
-    rollout = Rollout(nothing, None, nothing.long(), nothing, values, following, rewards, never, never)
+    never = torch.zeros(3, 1, dtype=torch.bool)
+    rollout = Trajectory(values, following, rewards, never, never)
     assert ppo.gae(rollout, 0.5, 0.0).flatten().tolist() == [1, 2, 12]
     assert ppo.gae(rollout, 0.5, 1.0).flatten().tolist() == [1 + 1 + 1 + 2, 2 + 2 + 4, 12]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_moments_of_parts_are_those_of_the_whole(seed: int, parts: int) -> None:
-    rollouts = [rollout_of(6, 3, seed + part) for part in range(parts)]
-    advantages = [ppo.gae(each, 0.9, 0.9) for each in rollouts]
-    mean, deviation, explained = ppo.compute_moments(
-        torch.stack([ppo.sum_moments(one, other) for one, other in zip(rollouts, advantages, strict=True)]).sum(0)
-    )
-    whole = torch.cat(advantages).double()
+    rollouts, config = [rollout_of(6, 3, seed + part) for part in range(parts)], PpoConfig(gamma=0.9, gae_lambda=0.9)
+    sums: list[Tensor] = []  # of each part
+
+    def note(mine: Tensor) -> Tensor:
+        sums.append(mine)
+        return mine
+
+    for each in rollouts:
+        ppo.estimate_advantages(each, config, note)
+    found = [ppo.estimate_advantages(each, config, lambda _: torch.stack(sums).sum(0)) for each in rollouts]
+    whole = torch.cat([ppo.gae(each, 0.9, 0.9) for each in rollouts]).double()
     returns = whole + torch.cat([each.values for each in rollouts]).double()
-    assert float(mean) == pytest.approx(float(whole.mean()), abs=1e-6)
-    assert float(deviation) == pytest.approx(float(whole.std(correction=0)), abs=1e-6)
-    assert float(explained) == pytest.approx(float(1 - whole.var() / returns.var()), abs=1e-5)
-    normal = torch.cat([ppo.normalise(each, mean, deviation) for each in advantages])
+    assert torch.allclose(torch.cat([each for _, each, _ in found]).double(), returns, atol=1e-6)
+    for _, _, explained in found:
+        assert float(explained) == pytest.approx(float(1 - whole.var() / returns.var()), abs=1e-5)
+    normal = torch.cat([each for each, _, _ in found])
+    wanted = (whole - whole.mean()) / whole.std(correction=0)
+    assert torch.allclose(normal.double(), wanted, atol=1e-5)
     assert abs(float(normal.mean())) < 1e-5
     assert float(normal.std(correction=0)) == pytest.approx(1, abs=1e-4)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stageb.engines.native.packed import Packed
-from stageb.training.step import NonFiniteError, SkippedSteps, recorded
+from stageb.training.step import NonFiniteError, Recorder, SkippedSteps
 
 
 def test_three_in_a_row_end_a_run_and_a_step_between_begins_anew() -> None:
@@ -53,7 +53,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def record_work(act: Callable[[], None]) -> None:
     """As the loops that learn weights record."""
-    recorded(act, lambda: None)
+    Recorder().record(act, lambda: None)
 
 
 def record_step(act: Callable[[], None]) -> None:

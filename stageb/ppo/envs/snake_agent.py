@@ -23,6 +23,7 @@ from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import AgentConfig
 from stageb.ppo.environment import NEVER, Discrete
 from stageb.ppo.envs.snake import ACTIONS, DOWN, LEFT, RIGHT, UP
+from stageb.training.ppo import draw_weights
 
 PLANES = 5
 SQUEEZED = 8  # channels of the board that the layer over all cells sees
@@ -109,7 +110,7 @@ class Agent(ActorCritic):
         self.policy = nn.Linear(hidden, ACTIONS)
         self.value = nn.Linear(hidden, 1)
         small: dict[nn.Module, float] = {cast(ResidualBlock, block).second: 0.5 for block in self.blocks}
-        self.draw_weights(seeds.stream(seed, "snake", "weights"), {self.policy: 0.01, self.value: 1.0, **small})
+        draw_weights(self, seeds.stream(seed, "snake", "weights"), {self.policy: 0.01, self.value: 1.0, **small})
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
