@@ -107,7 +107,7 @@ def fit(arguments: Sequence[str]) -> int:
     parsed = parse(arguments)
     check_place(parsed)
     if parsed.seeds:
-        return commands.fit_all_of(parsed.loop)(parsed.config, parsed.seeds, arguments)
+        return int(commands.named("stageb.cli.sweep:fit_all")(parsed.config, parsed.seeds, arguments))
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
     return commands.fit_of(parsed.loop)(parsed.config, parsed.resolved_yaml, parsed.fresh)
 

@@ -175,19 +175,13 @@ def config_of(entry: Loop | Tool) -> type:
 
 def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
     """What runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its extra is missing."""
-    _check_extra(loop)
+    check_extra(loop)
     return named(LOOPS[loop].fit)
-
-
-def fit_all_of(loop: str) -> Callable[[Any, int, Sequence[str]], int]:
-    """What runs ``loop`` with several seeds, called with (config, their number, arguments). Raises as ``fit_of`` does."""
-    _check_extra(loop)
-    return named("stageb.cli.sweep:fit_all")
 
 
 def check_sweep(loop: str) -> None:
     """Raise ``InputError`` where the extra of ``loop``, or that of sweeps, is missing."""
-    _check_extra(loop)
+    check_extra(loop)
     _check("stageb sweep", "sweep", ("optuna",))
 
 
@@ -200,7 +194,7 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
         able = ", ".join(each for each, entry in LOOPS.items() if name in entry.commands)
         beside = f"; or without a run's folder: stageb {name} --help" if name in LOOPS[loop].tools else ""
         raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
-    _check_extra(loop)
+    check_extra(loop)
     return named(LOOPS[loop].commands[name].run)
 
 
@@ -208,7 +202,7 @@ def check_of(loop: str) -> Callable[[Any], int] | None:
     """What checks the config of ``loop`` beyond its keys, if anything does; it returns the exit code."""
     if not LOOPS[loop].check:
         return None
-    _check_extra(loop)
+    check_extra(loop)
     return named(LOOPS[loop].check)
 
 
@@ -219,7 +213,8 @@ def tool_of(name: str) -> Callable[..., int]:
     return named(tool.run)
 
 
-def _check_extra(loop: str) -> None:
+def check_extra(loop: str) -> None:
+    """Raise ``InputError`` where the extra of ``loop`` is missing."""
     _check(f"loop {loop}", loop.replace("_", "-"), LOOPS[loop].needs)
 
 

@@ -174,6 +174,7 @@ COUNTS = ("steps", "episodes", "step")  # columns that count, of which a loop ha
 def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
     """So many runs of what ``arguments`` ask for, from the seed of ``config`` on, each a process. A table of what they offer
     follows, and a picture. Returns the exit code of a run that failed, which is the last."""
+    commands.check_extra(config.loop)
     check_launcher("--seeds")
     if not isinstance(config, LearningConfig):
         raise InputError("--seeds: for loops that learn weights")

@@ -53,7 +53,7 @@ def check_name(model: ModelConfig) -> None:
 def rank_bytes(model: ModelConfig) -> int | None:
     """Bytes of memory, at most, that a rank takes on a CPU which loads the checkpoint that lies in a folder or file; None
     for one on a hub, and for engines that would gain nothing by further ranks."""
-    if model.engine != "transformers":
+    if not is_local(model.engine):
         return None
     place = CHECKPOINT if model.model_name_or_path == NAME else Path(model.model_name_or_path).expanduser()
     files = [place] if place.is_file() else [*place.glob("*.safetensors"), *place.glob("*.bin"), *place.glob("*.gguf")]

@@ -24,30 +24,28 @@ class EngineEntry:
     """What is known of an engine by its name."""
 
     build: str  # package.module:function
-    is_local: bool  # loads a checkpoint into this process; others load and send nothing until they are asked
     summary: str
 
 
 ENGINES: dict[str, EngineEntry] = {
     "transformers": EngineEntry(
         "stageb.engines.native.transformers:build",
-        is_local=True,
         summary="loads checkpoints; the default, with the model that ships in the package",
     ),
     "openai": EngineEntry(
         "stageb.engines.remote.openai:build",
-        is_local=False,
         summary="asks a server, such as vLLM's: set model.base_url and model.model_name_or_path",
     ),
     "scripted": EngineEntry(
-        "stageb.engines.scripted:build", is_local=False, summary="follows simple rules to the letter, to try things out"
+        "stageb.engines.scripted:build", summary="follows simple rules to the letter, to try things out"
     ),
 }
 
 
 def is_local(name: str) -> bool:
-    """Whether the engine of that ``name`` is one that loads a checkpoint into this process."""
-    return name in ENGINES and ENGINES[name].is_local
+    """Whether the engine of that ``name`` loads a checkpoint into this process; others load and send nothing until they are
+    asked."""
+    return name == "transformers"
 
 
 def build(model: ModelConfig, device: str) -> Engine:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import stageb
-from stageb.config import OutputConfig
 from stageb.errors import BadInputError, BadLine, JournalError
 from stageb.runs.loggers import Loggers
 from stageb.store import disk
@@ -126,16 +125,9 @@ def find_offered(rows: Sequence[RunRow], best: Mapping[str, int] | None) -> RunR
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a finished run; whether it is this run, ``open_journal`` checks."""
+    """Whether the folder holds a finished run; whether it is this run, ``Journal.open`` checks."""
     state = read_commit(folder)["state"]
     return isinstance(state, dict) and bool(state.get("finished"))
-
-
-def open_journal(
-    output: OutputConfig, shaping: Mapping[str, Any], ignored: tuple[str, ...], limits: tuple[str, ...], fresh: bool
-) -> Journal:
-    """Open the run's folder, new or to resume: ``Journal.open`` with ``shaping`` as the config that results depend on."""
-    return Journal.open(output.root, output.run_name, shaping, fresh=fresh, ignored=ignored, limits=limits)
 
 
 def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ import logging
 import os
 import time
 import warnings
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -42,34 +41,26 @@ def set_log_level(level: Level) -> None:
 PAUSE_S = 10.0  # between two plain lines
 
 
-@dataclass(frozen=True)
-class RunLength:
-    """How far a run goes."""
-
-    unit: str  # what it counts: "update", "step"
-    total: int  # of these
-    done: int  # of them, where this process began
-
-
 class Progress:
-    """Counts the updates, or whatever the plan counts, of this process's part of the run, and says how it goes."""
+    """Counts the updates, or whatever the run counts, of this process's part of it, and says how it goes."""
 
-    def __init__(self, opening: str, plan: RunLength, level: Level) -> None:
-        """``opening`` is the first line."""
-        self._console, self._plan, self._level = console(), plan, level
+    def __init__(self, opening: str, unit: str, total: int, done: int, level: Level) -> None:
+        """``opening`` is the first line; the run goes up to ``total`` of its ``unit`` ("update", "step"), this process from
+        ``done`` on."""
+        self._console, self._unit, self._total, self._first, self._level = console(), unit, total, done, level
         self._began, self._said = time.monotonic(), 0.0
         self._console.print(opening)
         self._bar = Bar(
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn(f"{plan.unit}s"),
+            TextColumn(f"{unit}s"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[figures]}", markup=False),
             console=self._console,
             transient=True,
             disable=not (self._console.is_terminal and level in ("info", "debug")),
         )
-        self._task = self._bar.add_task("", total=plan.total, completed=plan.done, figures="")
+        self._task = self._bar.add_task("", total=total, completed=done, figures="")
         self._bar.start()
 
     def close(self) -> None:
@@ -81,15 +72,14 @@ class Progress:
 
         ``figures`` stand beside the bar, and in the plain line too unless ``line`` is to stand there.
         """
-        plan = self._plan
         self._bar.update(self._task, completed=done, figures=figures)
         now = time.monotonic()
         if self._level in ("warning", "error"):
             return
         if worth_a_line or (not self._console.is_terminal and now - self._said >= PAUSE_S):
             self._said = now
-            left = (now - self._began) / (done - plan.done) * (plan.total - done)
-            self._console.print(f"{plan.unit} {done}/{plan.total}: {line or figures}, {clock(left)} left")
+            left = (now - self._began) / (done - self._first) * (self._total - done)
+            self._console.print(f"{self._unit} {done}/{self._total}: {line or figures}, {clock(left)} left")
 
     def tells(self, text: str) -> None:
         """Something that is worth a line of its own."""

@@ -27,10 +27,11 @@ from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import loggers
 from stageb.runs.figures import Curves, draw
-from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, find_offered, is_finished, open_journal
+from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, find_offered, is_finished
 from stageb.runs.loggers import Loggers
-from stageb.runs.progress import Progress, RunLength, finished_already, set_log_level
+from stageb.runs.progress import Progress, finished_already, set_log_level
 from stageb.store import disk
+from stageb.store.journal import Journal
 from stageb.store.trust import file_of
 
 # Keeps freed CPU memory in the process for the next allocation.
@@ -170,7 +171,10 @@ class LearningRun(RecordedRun):
         """Open the folder; returns the number of updates (or steps) done."""
         precision = self.config.fabric.precision
         shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision == "bf16-mixed" else "32"}
-        self.journal = open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
+        place = self.config.output
+        self.journal = Journal.open(
+            place.root, place.run_name, shaping, fresh=fresh, ignored=self.not_shaping, limits=self.limits
+        )
         self._began = time.monotonic() - sum(row["seconds"] for row in self.journal.notes(TIMINGS))
         done: int = self._state(self.unit, 0)
         return done
@@ -193,9 +197,7 @@ class LearningRun(RecordedRun):
         folder, rows = self.journal.folder, self.journal.rows(METRICS)
         if done:
             opening = ", ".join(filter(None, (f"resuming after {done} of {total} {self.unit}s", self.figures(rows[-1]))))
-        self.progress = Progress(
-            f"{self.config.output}: {opening}", RunLength(self.unit, total, done), self.config.log_level
-        )
+        self.progress = Progress(f"{self.config.output}: {opening}", self.unit, total, done, self.config.log_level)
         for line in also:
             self.progress.tells(line)
         lifetime.set_resume(commit=self.journal.commit_file)

@@ -9,9 +9,9 @@ import pytest
 
 from stageb.config import OutputConfig
 from stageb.runs import progress
-from stageb.runs.progress import Progress, RunLength
+from stageb.runs.progress import Progress
 
-PLAN = RunLength("step", total=12, done=2)
+PLAN = ("step", 12, 2)  # what is counted, of so many, those done before
 
 
 class Clock(SimpleNamespace):
@@ -38,7 +38,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_lines_come_for_what_is_worth_one_and_else_now_and_then(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = Progress("out/run: 12 steps", PLAN, "info")
+    shown = Progress("out/run: 12 steps", *PLAN, "info")
     clock.now += 40.0
     shown.recorded(3, "loss 3", worth_a_line=False)  # the first
     shown.recorded(4, "loss 4", worth_a_line=False)  # just after it
@@ -55,7 +55,7 @@ def test_lines_come_for_what_is_worth_one_and_else_now_and_then(clock: Clock, ca
 
 
 def test_a_level_above_info_leaves_the_lines_of_rows_out(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = Progress("opening", PLAN, "warning")
+    shown = Progress("opening", *PLAN, "warning")
     shown.recorded(3, "loss 3", worth_a_line=True)
     shown.tells("a logger is left out")
     shown.close()
@@ -67,7 +67,7 @@ def test_a_terminal_shows_a_bar_with_the_figures_and_lines_for_what_is_worth_one
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    shown = Progress("opening", PLAN, "info")
+    shown = Progress("opening", *PLAN, "info")
     clock.now += 2 * progress.PAUSE_S
     shown.recorded(3, "loss 3", worth_a_line=False, line="loss 3, 1.00 s")
     shown.recorded(4, "loss 4", worth_a_line=True, line="evaluated: 4, 1.00 s")

@@ -46,7 +46,7 @@ from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
 from stageb.job import lifetime
-from stageb.runs.folder import RecordedRun, describe, is_finished, open_journal
+from stageb.runs.folder import RecordedRun, describe, is_finished
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
 from stageb.store.journal import Journal, safe_name
@@ -56,7 +56,8 @@ def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inp
     """The run's folder, new or to go on with, and the files that say what the run is. Where a limit that ended learning was
     raised, it is cut back to where learning ended."""
     shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
-    journal = open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh)
+    place = config.output
+    journal = Journal.open(place.root, place.run_name, shaping, fresh=fresh, ignored=NOT_SHAPING, limits=LIMITS)
     for limit in (*journal.raised, STOP) if journal.raised else ():
         journal.go_back(limit)
     describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
