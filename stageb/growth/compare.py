@@ -69,8 +69,6 @@ def train_within_budgets(
     """Train a block that has just begun until every environment has spent its budget, in FLOPs; by member."""
     members = range(len(block.keys))
     living, found = set(members), dict[int, Comparison]()
-    if controller:
-        controller.begin(len(members))
     while living:
         acts = controller is not None and block.epochs < block.setting.config.host.epochs
         prices = {each: block.price(each) + (block.price_of_looking(each) if acts else 0.0) for each in living}

@@ -1,8 +1,7 @@
 """Who decides: the policy that PPO trains, and those that it is compared with.
 
-A controller chooses one action for each environment of a block at every epoch's end, among what is legal. It sees views and
-observations and nothing else; what it draws, it draws from the streams that it is given. ``begin`` is called as the episodes
-of a block begin.
+A controller is made for one block and chooses one action for each of its environments at every epoch's end, among what is
+legal. It sees views and observations and nothing else; what it draws, it draws from the streams that it is given.
 """
 
 from __future__ import annotations
@@ -27,9 +26,6 @@ WAIT = Action()
 class Controller:
     """What a block of environments asks."""
 
-    def begin(self, count: int) -> None:
-        """As many episodes begin, which does not matter to those that remember nothing."""
-
     def act(
         self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
     ) -> list[Action]:
@@ -41,13 +37,9 @@ class Controller:
 class PolicyController(Controller):
     """The policy that PPO trains."""
 
-    def __init__(self, policy: Policy, normaliser: RunningNorm, greedy: bool = False) -> None:
-        """``greedy`` takes the most probable choices in place of drawn ones."""
+    def __init__(self, policy: Policy, normaliser: RunningNorm, count: int, greedy: bool = False) -> None:
+        """``count`` is the number of environments; ``greedy`` takes the most probable choices in place of drawn ones."""
         self.policy, self.normaliser, self.greedy = policy, normaliser, greedy
-        self._memory = observation.make_blank(0)
-
-    def begin(self, count: int) -> None:
-        """Nothing was tried yet."""
         self._memory = observation.make_blank(count)
 
     def act(
@@ -120,19 +112,15 @@ class Random(StatelessController):
 
 
 class Periodic(StatelessController):
-    """Germinates by the clock, blueprints in turn, and keeps every seed that it may; culls none."""
-
-    def __init__(self, rules: Rules, period: int) -> None:
-        """``period`` is in epochs."""
-        super().__init__(rules)
-        self.period = period
+    """Germinates by the clock, once in a seed's shortest life, blueprints in turn, and keeps every seed that it may; culls
+    none."""
 
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """The first slot where several would do."""
         if keep := _slots(legal, Op.FOSSILIZE):
             return Action(Op.FOSSILIZE, keep[0])
         empty = _slots(legal, Op.GERMINATE)
-        if empty and view.epoch % self.period == 0:
+        if empty and view.epoch % self.rules.gates.shortest_life == 0:
             return Action(Op.GERMINATE, empty[0], view.germinated % self.rules.blueprints)
         return WAIT
 
@@ -151,12 +139,10 @@ class Probe(Controller):
     not grown.
     """
 
-    def __init__(self, rules: Rules, epochs: int) -> None:
-        """``epochs``: at most ``gates.training_epochs``, so that the host never sees a trial."""
+    def __init__(self, rules: Rules, epochs: int, count: int) -> None:
+        """``epochs``: at most ``gates.training_epochs``, so that the host never sees a trial; ``count`` is the number of
+        environments."""
         self.rules, self.epochs = rules, epochs
-
-    def begin(self, count: int) -> None:
-        """Nothing was tried, and nothing is chosen yet."""
         self._tried: list[dict[Pair, float]] = [{} for _ in range(count)]  # what each seed added, as last seen in training
         self._chosen: list[Pair | None] = [None] * count
 

@@ -24,7 +24,12 @@ from stageb.training.ppo import RunningNorm
 from stageb.training.run import load_weights
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
-SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {"heuristic": Heuristic, "random": Random, "static-small": Static}
+SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
+    "heuristic": Heuristic,
+    "random": Random,
+    "periodic": Periodic,
+    "static-small": Static,
+}
 Snapshot = Mapping[str, Tensor]  # the policy and its normaliser, by name; empty for controllers that do not learn
 
 
@@ -43,13 +48,11 @@ class Decider:
             raise ConfigError("growth.controller", self.name, obstacle)
         if self.name == "ppo":
             policy, normaliser = load_snapshot(self.snapshot, setting.config)
-            return PolicyController(policy, normaliser, self.greedy)
+            return PolicyController(policy, normaliser, len(block.keys), self.greedy)
         if self.name == "oracle":
             return Oracle([()] * len(block.keys) if block.lessons.right is None else list(block.lessons.right))
-        if self.name == "periodic":
-            return Periodic(setting.rules, setting.config.gates.shortest_life)
         if self.name in PROBES:
-            return Probe(setting.rules, PROBES[self.name])
+            return Probe(setting.rules, PROBES[self.name], len(block.keys))
         return SIMPLE[self.name](setting.rules)
 
 

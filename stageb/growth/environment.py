@@ -56,7 +56,7 @@ class Setting:
     @classmethod
     def of(cls, config: GrowthConfig, device: str) -> Setting:
         """Reads the task. Raises ``ConfigError`` and ``InputError`` for what cannot be."""
-        task = tasks.load(config.task, config.host).to(device)
+        task = tasks.load(config.task, config.host, device)
         plan = hosts.make_plan(config.host, task.form)
         enabled = cast(tuple[bool, bool, bool], tuple(slot in config.host.slots for slot in SLOTS))
         return cls(config, task, plan, Rules(config.gates, enabled, len(plan.blueprints)), device)
@@ -233,7 +233,6 @@ class Block:
 def play(block: Block, controller: Controller) -> Episodes:
     """Whole episodes of a block that has just begun."""
     config = block.setting.config
-    controller.begin(len(block.keys))
     seen: list[tuple[EnvironmentView, ...]] = []
     turns: list[Turn] = []
     for epoch in range(1, config.host.epochs + 1):

@@ -77,34 +77,6 @@ def _dense_specs(form: Form, width: int) -> list[Spec]:
 KERNEL, STRIDE = 3, 2
 
 
-def _rows(form: Form) -> tuple[int, int]:
-    """Places and features of an example, read as a sequence."""
-    return form.shape[0], prod(form.shape[1:])
-
-
-def _halved(places: int, times: int) -> int:
-    for _ in range(times):
-        places = -(-places // STRIDE)
-    return places
-
-
-def _places_1d(form: Form, slot: int) -> tuple[int, ...]:
-    return (_halved(_rows(form)[0], slot + 1),)
-
-
-def _places_2d(form: Form, slot: int) -> tuple[int, ...]:
-    return tuple(_halved(side, slot + 1) for side in form.shape[:2])
-
-
-def _conv_specs(form: Form, width: int, axes: int) -> list[Spec]:
-    read = _rows(form)[1] if axes == 1 else form.shape[2]
-    places = _places_1d(form, 2) if axes == 1 else _places_2d(form, 2)
-    specs = []
-    for name, before in (("stem", read), ("body1", width), ("body2", width)):
-        specs += [weight(name, (width, before, *(KERNEL,) * axes)), *_normed(name, width)]
-    return [*specs, *_affine("head", (form.classes, width * prod(places)), 1.0)]
-
-
 def _conv(params: Params, name: str, x: Tensor) -> Tensor:
     convolved = convolve(x, params[name], stride=STRIDE)
     return functional.relu(group_norm(convolved, params[f"{name}_gain"], params[f"{name}_shift"]))
@@ -114,12 +86,31 @@ def _flat_head(form: Form, params: Params, h: Tensor) -> Tensor:
     return _mix(params, "head", h.flatten(1))
 
 
-def _conv_products(form: Form, width: int, axes: int) -> tuple[int, int]:
-    places = [_places_1d(form, slot) if axes == 1 else _places_2d(form, slot) for slot in range(3)]
-    read = _rows(form)[1] if axes == 1 else form.shape[2]
-    taps = KERNEL**axes * width
-    later = taps * width * (prod(places[1]) + prod(places[2])) + width * prod(places[2]) * form.classes
-    return taps * read * prod(places[0]), later
+def _convolutional(axes: int) -> HostKind:
+    """The kind of host that convolves along so many axes."""
+
+    def places(form: Form, slot: int) -> tuple[int, ...]:
+        return tuple(-(-side // STRIDE ** (slot + 1)) for side in form.shape[:axes])
+
+    def specs(form: Form, width: int) -> list[Spec]:
+        made = []
+        for name, before in (("stem", prod(form.shape[axes:])), ("body1", width), ("body2", width)):
+            made += [weight(name, (width, before, *(KERNEL,) * axes)), *_normed(name, width)]
+        return [*made, *_affine("head", (form.classes, width * prod(places(form, 2))), 1.0)]
+
+    def products(form: Form, width: int) -> tuple[int, int]:
+        early, mid, late = (prod(places(form, slot)) for slot in range(3))
+        taps = KERNEL**axes * width
+        return taps * prod(form.shape[axes:]) * early, taps * width * (mid + late) + width * late * form.classes
+
+    return HostKind(
+        places,
+        specs,
+        lambda form, params, x: _conv(params, "stem", x.flatten(1 + axes).movedim(-1, 1)),
+        lambda form, number, params, h: _conv(params, f"body{number}", h),
+        _flat_head,
+        products,
+    )
 
 
 KINDS: Mapping[str, HostKind] = {
@@ -131,22 +122,8 @@ KINDS: Mapping[str, HostKind] = {
         _flat_head,
         lambda form, width: (prod(form.shape) * width, 2 * width * width + width * form.classes),
     ),
-    "conv1d": HostKind(
-        _places_1d,
-        lambda form, width: _conv_specs(form, width, 1),
-        lambda form, params, x: _conv(params, "stem", x.flatten(2).transpose(1, 2)),
-        lambda form, number, params, h: _conv(params, f"body{number}", h),
-        _flat_head,
-        lambda form, width: _conv_products(form, width, 1),
-    ),
-    "conv2d": HostKind(
-        _places_2d,
-        lambda form, width: _conv_specs(form, width, 2),
-        lambda form, params, x: _conv(params, "stem", x.movedim(3, 1)),
-        lambda form, number, params, h: _conv(params, f"body{number}", h),
-        _flat_head,
-        lambda form, width: _conv_products(form, width, 2),
-    ),
+    "conv1d": _convolutional(1),
+    "conv2d": _convolutional(2),
 }
 
 
@@ -158,7 +135,6 @@ class Plan:
     """What a host is made of; no tensors."""
 
     form: Form
-    kind: str
     built: HostKind
     width: int
     blueprints: tuple[str, ...]  # what ``active`` counts
@@ -177,18 +153,17 @@ def make_plan(config: HostConfig, form: Form) -> Plan:
 
     Raises ``ConfigError`` where such a host cannot hold a blueprint.
     """
-    name, kind = config.kind, KINDS[config.kind]
+    kind = KINDS[config.kind]
     early, mid, late = (SeedPlace(config.width, kind.places(form, slot)) for slot in range(len(SLOTS)))
     able = holds(len(early.places))
     for blueprint in config.blueprints:
-        require(blueprint in able, "host.blueprints", blueprint, f"a host of kind {name} can hold: {', '.join(able)}")
+        require(blueprint in able, "host.blueprints", blueprint, f"a host of kind {config.kind} can hold: {', '.join(able)}")
     segments: dict[str, tuple[Spec, ...]] = {HOST: tuple(kind.specs(form, config.width))}
     for slot, at in zip(SLOTS, (early, mid, late), strict=True):
         for blueprint in config.blueprints:
             segments[f"{slot}.{blueprint}"] = tuple(BLUEPRINTS[blueprint].specs(at))
     return Plan(
         form=form,
-        kind=name,
         built=kind,
         width=config.width,
         blueprints=tuple(config.blueprints),

@@ -19,7 +19,7 @@ from stageb.training.run import is_out_of_time, launch
 def check(config: GrowthConfig) -> int:
     """Read the task and lay out its hosts, as every rank of a fit does first. Raises ``ConfigError`` and ``InputError``."""
     task = Setting.of(config, "cpu").task
-    fit, validation, test = (f"{len(part):,}" for part in (task.sets.fit, task.sets.validation, task.sets.test))
+    fit, validation, test = (f"{len(part):,}" for part in task.sets)
     counts = f"{fit} training, {validation} validation and {test} test examples"
     print(f"The keys are valid, and so is the data of task {task.name}: {counts}.")
     print("The loggers and the devices were not checked.")

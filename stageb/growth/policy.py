@@ -70,8 +70,8 @@ class Policy(nn.Module):
         self.candidate = nn.Linear(hidden + 2 * SHAPE[2] + MOST_BLUEPRINTS, hidden)
         self.blueprint = nn.Linear(hidden, 1)
         self.value = nn.Linear(hidden, 1)
-        gains = {self.op: 0.01, self.slot: 0.01, self.blueprint: 0.01, self.value: 0.1}  # choices near uniform but for FIRST
-        ppo.draw_weights(self, seeds.stream(seed, "growth", "weights"), gains)
+        choices: dict[nn.Module, float] = dict.fromkeys((self.op, self.slot, self.blueprint), 0.01)  # uniform but for FIRST
+        ppo.draw_weights(self, seeds.stream(seed, "growth", "weights"), {**choices, self.value: 0.1})
         self.op.bias.data.copy_(torch.tensor(FIRST))
 
     def forward(self, observations: Tensor, memory: Tensor, legal: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,8 +6,9 @@ What is fit, validation and test, named streams decide, the same for every run: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,41 +40,16 @@ class Split:
         """Inputs, (n, *shape) for all members, and targets (B, n) of some; of stacked sets."""
         return self.inputs[places], self.targets[:, places]
 
-    def stacked(self, members: int) -> Split:
-        """The same targets for each of ``members``; nothing is copied."""
-        return Split(self.inputs, self.targets.expand(members, *self.targets.shape))
-
-    def to(self, device: torch.device | str) -> Split:
-        """The same on ``device``."""
-        return Split(self.inputs.to(device), self.targets.to(device))
-
     def __len__(self) -> int:
         return len(self.inputs)
 
 
-@dataclass(frozen=True)
-class Sets:
+class Sets(NamedTuple):
     """All that there is to learn from and to be judged by."""
 
     fit: Split
     validation: Split
     test: Split
-
-    def to(self, device: torch.device | str) -> Sets:
-        """The same on ``device``."""
-        return Sets(self.fit.to(device), self.validation.to(device), self.test.to(device))
-
-    def stacked(self, members: int) -> Sets:
-        """The same targets for each of ``members``."""
-        return Sets(*(each.stacked(members) for each in (self.fit, self.validation, self.test)))
-
-
-def cut(inputs: Tensor, targets: Tensor, sizes: tuple[int, int], name: str) -> Sets:
-    """Examples in an order drawn from the stream ``name``; ``sizes`` say how many are for validation and for test."""
-    order = seeds.shuffled(range(len(inputs)), seeds.stream("growth", "split", name))
-    held, test = sizes
-    parts = [order[held + test :], order[:held], order[held : held + test]]
-    return Sets(*(Split(inputs[part].contiguous(), targets[part].contiguous()) for part in parts))
 
 
 def gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
@@ -86,15 +62,19 @@ def gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
 
 
 def digits() -> Sets:
-    """scikit-learn's 1,797 digits of 8 x 8: the test set of Alpaydin and Kaynak's of 1998 (UCI, CC BY 4.0). Raises
-    ``InputError`` where scikit-learn is missing."""
+    """scikit-learn's 1,797 digits of 8 x 8, in a drawn order: the test set of Alpaydin and Kaynak's of 1998 (UCI, CC BY 4.0).
+
+    Raises ``InputError`` where scikit-learn is missing.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise InputError(f"task digits needs the package {error.name}: install the extra growth, stageb[growth]") from error
     found = load_digits()
-    inputs = torch.from_numpy(found.images).float()[..., None] / 8 - 1
-    return cut(inputs, torch.from_numpy(found.target).long(), (300, 300), "digits")
+    inputs, targets = torch.from_numpy(found.images).float()[..., None] / 8 - 1, torch.from_numpy(found.target).long()
+    order = seeds.shuffled(range(len(inputs)), seeds.stream("growth", "split", "digits"))
+    parts = (order[600:], order[:300], order[300:600])
+    return Sets(*(Split(inputs[part].contiguous(), targets[part].contiguous()) for part in parts))
 
 
 # Teachers: hosts that make the labels of other hosts, so that what these lack is known.
@@ -179,13 +159,14 @@ class Teachers:
 TEACHER_SIZES = {"fit": 1024, "validation": 512, "test": 1024}  # examples
 TEACHER_CLASSES = 8
 
-FORMS = {"digits": Form((8, 8, 1), 10)}
+DIGITS = Form((8, 8, 1), 10)
 TEACHER_FORMS = {  # what a teacher of that kind reads
     "mlp": Form((16,), TEACHER_CLASSES, given=True),
     "conv1d": Form((24, 2), TEACHER_CLASSES, given=True),
     "conv2d": Form((8, 8, 2), TEACHER_CLASSES, given=True),
 }
 TAUGHT = ("teacher", "futile")
+KNOWN = (*TAUGHT, "digits")
 
 
 @dataclass(frozen=True)
@@ -198,10 +179,6 @@ class Task:
     seeds: int = 1  # of each teacher
     inner: str = "teacher"  # weights with which the right seed germinates: the teacher's, or its own
 
-    def to(self, device: torch.device | str) -> Task:
-        """The same on ``device``, where its lessons will lie too."""
-        return replace(self, sets=self.sets.to(device))
-
 
 @dataclass(frozen=True)
 class BlockTask:
@@ -212,28 +189,21 @@ class BlockTask:
     right: tuple[tuple[Right, ...], ...] | None  # of teachers' pupils: the slots and the blueprints that they lack
 
 
-def find_form(task: TaskConfig, host: HostConfig) -> Form:
-    """What examples of a task look like. Raises ``ConfigError`` where there is no such task."""
-    known = (*TAUGHT, *FORMS)
-    require(task.name in known, "task.name", task.name, f"one of: {', '.join(known)}")
-    return TEACHER_FORMS[host.kind] if task.name in TAUGHT else FORMS[task.name]
-
-
-def load(task: TaskConfig, host: HostConfig) -> Task:
-    """The task with its examples, on the CPU. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
-    shape = find_form(task, host)
-    sets = _unanswered(task.name, shape) if task.name in TAUGHT else digits()
+def load(task: TaskConfig, host: HostConfig, device: str = "cpu") -> Task:
+    """The task with its examples on ``device``, where its lessons will lie too. Raises ``ConfigError`` and ``InputError``,
+    before anything is trained."""
+    require(task.name in KNOWN, "task.name", task.name, f"one of: {', '.join(KNOWN)}")
+    form = TEACHER_FORMS[host.kind] if task.name in TAUGHT else DIGITS
+    sets = _unanswered(task.name, form) if task.name in TAUGHT else digits()
     for key, most in (("fit_examples", len(sets.fit)), ("validation_examples", len(sets.validation))):
         wanted = getattr(task, key)
         require(wanted is None or 1 <= wanted <= most, f"task.{key}", wanted, f"1 to {most} for {task.name}")
-    counts = task.fit_examples or len(sets.fit), task.validation_examples or len(sets.validation)
-    fit, validation = (
-        Split(each.inputs[:count], each.targets[:count])
-        for each, count in zip((sets.fit, sets.validation), counts, strict=True)
+    counts = (task.fit_examples, task.validation_examples, None)
+    parts = (
+        Split(each.inputs[:count].to(device), each.targets[:count].to(device))
+        for each, count in zip(sets, counts, strict=True)
     )
-    return Task(
-        name=task.name, form=shape, sets=replace(sets, fit=fit, validation=validation), seeds=task.seeds, inner=task.inner
-    )
+    return Task(task.name, form, Sets(*parts), task.seeds, task.inner)
 
 
 def _unanswered(name: str, shape: Form) -> Sets:
@@ -245,10 +215,11 @@ def _unanswered(name: str, shape: Form) -> Sets:
 def make_lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     """What the environments that ``keys`` name learn from, where the task lies."""
     if task.name not in TAUGHT:
-        return BlockTask(task.sets.stacked(len(keys)), blocks.draw(plan, HOST, keys), None)
+        stacked = (Split(each.inputs, each.targets.expand(len(keys), -1)) for each in task.sets)
+        return BlockTask(Sets(*stacked), blocks.draw(plan, HOST, keys), None)
     right = None if task.name == "futile" else tuple(choose_seeds(plan, key, task.seeds) for key in keys)
     teachers = Teachers(plan, keys, right, task.sets.fit.inputs, known=task.inner == "teacher")
-    asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
+    asked = zip(TEACHER_SIZES, task.sets, strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]
     return BlockTask(Sets(*answered), teachers.host, right)
 

@@ -26,7 +26,6 @@ MADE = Made(epochs=24, near=0.3)
 
 def played(controller: Controller, environments: Sequence[Environment], key: int = 0) -> list[list[Action]]:
     """Whole episodes; the actions of every epoch."""
-    controller.begin(len(environments))
     taken = []
     for epoch in range(environments[0].made.epochs - 1):
         views = [each.view for each in environments]
@@ -65,12 +64,8 @@ def test_baselines_do_what_their_names_say() -> None:
     environments = block(MADE, RULES, sought, 7)
     played(Oracle([(answer,) if answer else () for answer in sought]), environments)
     assert [kept(each.final()) for each in environments] == [{answer} if answer else set() for answer in sought]
-    periodic = played(Periodic(RULES, 5), block(MADE, RULES, sought, 7))
-    assert {epoch + 1 for epoch, actions in enumerate(periodic) for each in actions if each.op is Op.GERMINATE} == {
-        5,
-        10,
-        15,
-    }
+    periodic = played(Periodic(RULES), block(MADE, RULES, sought, 7))
+    assert {epoch + 1 for epoch, actions in enumerate(periodic) for each in actions if each.op is Op.GERMINATE} == {6, 12}
     one, again, other = (played(Random(RULES), block(MADE, RULES, sought, 7), key) for key in (1, 1, 2))
     assert one == again != other
     assert {action.op for actions in one for action in actions} >= {Op.WAIT, Op.GERMINATE, Op.CULL}
@@ -92,7 +87,7 @@ def kept_in_order(taken: list[list[Action]], member: int) -> tuple[list[tuple[in
 def test_a_probe_tries_all_and_grows_what_brute_force_finds_best(epochs: int) -> None:
     rules = Rules(GatesConfig(), (True, True, True), 2)
     environments = [TwoParameterHost(rules, key) for key in range(12)]
-    taken = played(Probe(rules, epochs), environments)
+    taken = played(Probe(rules, epochs, len(environments)), environments)
     for member, each in enumerate(environments):
         worth = each.brute_force()
         found, tried = kept_in_order(taken, member)
@@ -105,7 +100,7 @@ def test_a_probe_stops_in_time_to_grow_the_best_it_knows_and_goes_on_beside_what
     rules = Rules(GatesConfig(), (True, True, True), 2)
     for length in (*range(2, 31), *range(35, 61, 5)):
         environments = [TwoParameterHost(rules, key, length) for key in range(2)]
-        taken = played(Probe(rules, epochs), environments)
+        taken = played(Probe(rules, epochs, len(environments)), environments)
         for member, each in enumerate(environments):
             worth = each.brute_force()
             found, tried = kept_in_order(taken, member)
@@ -119,7 +114,7 @@ def test_a_probe_stops_in_time_to_grow_the_best_it_knows_and_goes_on_beside_what
 def test_a_probe_grows_nothing_where_nothing_adds_enough() -> None:
     never = Rules(GatesConfig(least_contribution=0.5), (True, True, True), 2)
     environments = [TwoParameterHost(never, 0)]
-    played(Probe(never, 1), environments)
+    played(Probe(never, 1, 1), environments)
     assert kept(environments[0].final()) == set()
 
 

@@ -40,8 +40,7 @@ def round_of(
 ) -> tuple[GrowthRollout, list[set[tuple[int, int]]]]:
     """Whole episodes under the policy as it stands, and what each kept."""
     environments = block(MADE, RULES, sought, key)
-    controller = PolicyController(learner.policy, learner.normaliser, greedy)
-    controller.begin(len(environments))
+    controller = PolicyController(learner.policy, learner.normaliser, len(environments), greedy)
     rows = []
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]

@@ -127,11 +127,10 @@ def test_what_an_environment_learns_from_hangs_on_its_own_key_alone() -> None:
 
 def test_sets_share_no_example_and_are_the_same_every_time() -> None:
     task = tasks.load(TaskConfig("digits"), HostConfig())
-    sets = (task.sets.fit, task.sets.validation, task.sets.test)
-    assert tuple(len(each) for each in sets) == (1197, 300, 300)
-    rows = [{row.numpy().tobytes() for row in each.inputs} for each in sets]
+    assert tuple(len(each) for each in task.sets) == (1197, 300, 300)
+    rows = [{row.numpy().tobytes() for row in each.inputs} for each in task.sets]
     assert not rows[0] & rows[1] and not rows[0] & rows[2] and not rows[1] & rows[2]
-    assert all(each.inputs.shape[1:] == task.form.shape and each.targets.unique().numel() == 10 for each in sets)
+    assert all(each.inputs.shape[1:] == task.form.shape and each.targets.unique().numel() == 10 for each in task.sets)
     few = tasks.load(TaskConfig("digits", fit_examples=50), HostConfig()).sets
     assert torch.equal(few.fit.inputs, task.sets.fit.inputs[:50]) and torch.equal(few.test.inputs, task.sets.test.inputs)
 

@@ -53,7 +53,7 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
     for epoch in range(2):
         batches = tasks.draw_batches(KEYS, epoch, 4, 8, 30)
         wanted = training.train_epoch(here, active, alphas, learns, fit, batches)
-        found = training.train_epoch(there, active, alphas, learns, fit.to("cuda"), batches)
+        found = training.train_epoch(there, active, alphas, learns, Split(fit.inputs.cuda(), fit.targets.cuda()), batches)
         torch.testing.assert_close(found.loss, wanted.loss, rtol=0, atol=1e-8)
         torch.testing.assert_close(found.gradient_norms, wanted.gradient_norms, rtol=0, atol=1e-7)
         for block in (here, there):

@@ -70,9 +70,8 @@ def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size()
         ranks = ranks_of(world)
         names = torch.arange(8)[:, None] * GAMES + torch.tensor(ranks.schedule.share(world.rank))
         nothing = names.float()
-        rollout = Rollout(
-            names[..., None].to(torch.uint8), None, names, nothing, nothing, nothing, nothing, names > 0, names > 0
-        )
+        steps = (nothing, nothing, nothing, names > 0, names > 0)
+        rollout = Rollout(*steps, names[..., None].to(torch.uint8), None, names, nothing)
         batches = list(ranks.learner._minibatches(make_batch(rollout, nothing, nothing), 8, (3, 1)))
         for batch in batches:
             assert torch.equal(batch.inputs[1], batch.returns.long())
