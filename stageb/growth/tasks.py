@@ -62,7 +62,7 @@ def gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
 
 
 def digits() -> Sets:
-    """scikit-learn's 1,797 digits of 8 x 8, in a drawn order: the test set of Alpaydin and Kaynak's of 1998 (UCI, CC BY 4.0).
+    """scikit-learn's 1,797 digits of 8 x 8, in a drawn order: the test set of Alpaydin and Kaynak, 1998 (UCI, CC BY 4.0).
 
     Raises ``InputError`` where scikit-learn is missing.
     """
