@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.runs.folder import TIMINGS
@@ -46,11 +44,6 @@ def write(path: str | None, record: Mapping[str, Any]) -> None:
     """The record as it stands, as JSON, where a file was asked for."""
     if path:
         Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-
-
-def device_name() -> str:
-    """The GPU's, or ``cpu``."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
 def spread(name: str, values: Sequence[float]) -> dict[str, float]:

@@ -146,7 +146,7 @@ def step_attention(
     stem: tuple[Tensor, Tensor] | None,
     scaling: float,
 ) -> Tensor:
-    """What ``cascade.Stepping.attend`` says: (rows, heads, dim).
+    """What ``attention.Stepping.attend`` says: (rows, heads, dim).
 
     ``key`` and ``value`` are (rows, key heads, dim); ``prompts`` are keys, values and, where these are float8, their scales;
     ``stem`` is what was found there, with its log-sum-exp. Everything is contiguous and on one GPU.
@@ -249,7 +249,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
 def read_attention(
     query: Tensor, key: Tensor, value: Tensor, tiles: Tensor, tile: int, stem: tuple[Tensor, Tensor] | None, scaling: float
 ) -> Tensor:
-    """What ``cascade.Reading.attend`` says, in half precision: (tokens, heads, dim).
+    """What ``attention.Prefill.attend`` says, in half precision: (tokens, heads, dim).
 
     ``key`` and ``value`` are (key heads, tokens, dim), and so are those of the stem; ``tiles`` is ``tiles_of`` the texts, of
     ``tile`` queries each.
@@ -296,7 +296,7 @@ def _keep_kernel(  # type: ignore[no-untyped-def]
 
 def keep_in_float8(states: Tensor, kept: Tensor, scales: Tensor) -> None:
     """Put ``states`` (heads, tokens, dim) into ``kept``, float8 of that shape, and their scales into ``scales`` (heads,
-    tokens), as ``float8.quantized`` says. In ``kept`` a head's tokens stand behind each other. A line is read once."""
+    tokens), as ``products.quantized`` says. In ``kept`` a head's tokens stand behind each other. A line is read once."""
     heads, tokens, dim = states.shape
     assert states.stride(2) == kept.stride(2) == scales.stride(1) == 1 and kept.stride(1) == dim
     wide = triton.next_power_of_2(dim)
@@ -323,7 +323,7 @@ def _block_kernel(logits, scale, tops, sums, vocabulary, blocks, BLOCK: tl.const
 
 
 def block_sums(logits: Tensor, scale: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """See ``sampling._block_sums``; ``logits`` contiguous."""
+    """See ``rows._block_sums``; ``logits`` contiguous."""
     rows, vocabulary = logits.shape
     blocks = triton.cdiv(vocabulary, block)
     tops, sums = torch.empty(2, rows, blocks, dtype=torch.float32, device=logits.device)
