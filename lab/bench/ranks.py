@@ -38,7 +38,7 @@ from lab.bench.workloads import (
 )
 from stageb.config import FabricConfig, require
 from stageb.engines.chat import Chat
-from stageb.engines.protocol import Engine, Question, Scorer
+from stageb.engines.protocol import Engine
 from stageb.errors import InputError
 from stageb.job.world import World
 
@@ -68,7 +68,6 @@ class Ranks:
             "load": self._load,
             "drop": self._drop,
             "answer": self._answer,
-            "score": self._score,
             "count": self._count,
             "peak": lambda common, item: peak_bytes(self._device),
         }
@@ -145,13 +144,6 @@ class Ranks:
             "answers": [[[one.text, one.tokens, one.finish] for one in group] for group in given],
         }
 
-    def _score(self, answers: Any, positions: Any) -> Any:
-        """The log-probabilities of ``answers`` for the tickets at ``positions``."""
-        if not isinstance(self._contestant, Scorer):
-            return {"error": "this engine has no score", "trace": ""}
-        asked = [Question(self.prompts[i], tuple(answers)) for i in positions]
-        return {"scores": [list(scored) for scored in self._contestant.score(asked)]}
-
     def _count(self, common: Any, item: Any) -> Any:
         """The contestant's own count of every prompt's tokens, or null where it has none."""
         return self._contestant.count_tokens(self.prompts) if isinstance(self._contestant, Engine) else None
@@ -195,12 +187,6 @@ class Ranks:
             for i, group in zip(batch, result["answers"], strict=True)
         ]
         return Pass(seconds, engine_s, cpu_s, dict(rows))
-
-    def score(self, batches: Sequence[Sequence[int]], answers: Sequence[str]) -> float:
-        """Seconds until rank 0 has the probabilities of ``answers`` for all tickets. Raises ``FailedError``."""
-        begun = time.perf_counter()
-        without_errors("scoring", self._ask("score", answers, batches))
-        return time.perf_counter() - begun
 
     def batches(self, name: str, count: int) -> list[list[int]]:
         """The first ``count`` tickets, cut for the contestant ``name`` so that every rank gets work."""

@@ -132,9 +132,7 @@ def is_finished(folder: Path) -> bool:
 
 def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]) -> None:
     """Write config.yaml and run.json: the run's config, versions (those of ``packages`` included), and ``facts`` about the
-    devices; nothing from the environment. A finished run stays as it is, unless a higher limit has it go on."""
-    if (journal.state or {}).get("finished") and not journal.raised:
-        return
+    devices; nothing from the environment."""
     if journal.number == 0 or journal.raised:
         journal.replace("config.yaml", resolved_yaml)
     python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}

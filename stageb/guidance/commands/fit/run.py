@@ -60,7 +60,8 @@ def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inp
     journal = Journal.open(place.root, place.run_name, shaping, fresh=fresh, ignored=NOT_SHAPING, limits=LIMITS)
     for limit in (*journal.raised, STOP) if journal.raised else ():
         journal.go_back(limit)
-    describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
+    if not (journal.state or {}).get("finished"):  # else it is only shown again, and stays as it is
+        describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
     if journal.number == 0:
         rows = [
             {"file": bad.line.path, "line": bad.line.line, "what": bad.line.what, "raw": bad.raw} for bad in inputs.set_aside
