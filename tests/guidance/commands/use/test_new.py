@@ -54,7 +54,7 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         main(["predict", "--config", "my.yaml", "--tickets", "new.csv", "--print_config"])
     assert end.value.code == 0
     printed = capsys.readouterr().out
-    assert "tickets: new.csv" in printed
+    assert "tickets:\n- new.csv" in printed
     assert "group_id: Rack" in printed
 
 
