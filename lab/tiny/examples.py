@@ -90,7 +90,7 @@ def rollout_row(
 
 
 def labelled_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row:
-    """The same for two to eight labels of a mission's own, each wanted as often."""
+    """The same for two to twelve labels of a mission's own, each wanted as often."""
     labels, single, drawn = _draw_labels(rng, world, unseen), rng.choice((0.3, 0.6, 0.9)), range(rng.randint(1, 10))
     rules = [rule for _ in drawn if (rule := draw_rule(world, rng, "pass", single))]
     book = Book(numbered([replace(rule, verdict=rng.choice(labels)) for rule in rules], rng), labels[0], labels)
@@ -102,9 +102,9 @@ def _draw_labels(rng: random.Random, world: World, unseen: bool) -> tuple[Verdic
     """Words that no other one equals but for case: values, names of things, or grades."""
     chinese = world.language == "zh"
     grades = words.scale(rng, unseen, chinese) if rng.random() < 0.4 else ()
-    more = (rng.choice((words.value, words.name, words.name))(rng, unseen, chinese) for _ in range(12))
+    more = (rng.choice((words.value, words.name, words.name))(rng, unseen, chinese) for _ in range(16))
     each = {label.lower(): label for label in (*grades, *more) if label[:1].isalpha()}
-    return tuple(list(each.values())[: rng.randint(2, min(8, len(each)))])
+    return tuple(list(each.values())[: rng.randint(2, rng.choice((6, 8, 12)))])
 
 
 def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:

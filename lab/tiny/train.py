@@ -38,7 +38,7 @@ RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), a
 SAVE_EVERY_S = 90.0
 SCORED = 4  # batches of rollouts, and as many of reflections
 BOARDS = 0.35  # of the rollout rows: attributes that are all alike, for many conjunctions, comparisons and calculations
-LABELLED = 0.2  # of the rollout rows: labels of a mission's own
+LABELLED = 0.3  # of the rollout rows: labels of a mission's own
 DRILLS = 0.7  # of the rollout rows of a world that has what they need
 
 

@@ -140,7 +140,7 @@ def test_rows_of_own_labels_answer_as_the_rules_say_as_code(chinese: float, monk
             agree += ruling.verdict == parsed[0]
             seen.add(guidance.labels.index(parsed[0]))
     assert read > 300 and agree > 0.97 * read
-    assert len(seen) == 8
+    assert len(seen) > 8
 
 
 def test_tickets_are_drawn_on_both_sides_of_a_condition() -> None:
