@@ -99,6 +99,21 @@ def test_planted_rules_are_found_and_proven(
         assert "judged queue c" in page and "Found (recall)" in page and "Missed failure" not in page
 
 
+def test_a_line_judges_tickets_that_lack_its_field(tmp_path: Path) -> None:
+    """Where no model knows the labels, nobody judges a ticket of which a line says neither yes nor no."""
+    rng, rows = random.Random(1), []
+    for _ in range(400):
+        said = {name: rng.randrange(100) for name in ("amount", "age") if rng.random() < 0.85} | {"about": rng.choice("abc")}
+        is_high = said.get("amount", 0) > 60 and said["about"] != "c"
+        label = "queue b" if is_high else "queue c" if said["about"] == "b" else "queue a"
+        rows.append((label, "; ".join(f"{name}: {value}" for name, value in said.items())))
+    run = learn(write(tmp_path / "t.jsonl", rows), tmp_path / "out")
+    guidance = read_guidance(run)["mail"]
+    assert any("amount is not missing and " in rule.text for rule in guidance.rules)
+    assert not any("points" in rule.text or "age" in rule.text for rule in guidance.rules)
+    assert read_rows(run, "metrics.jsonl")[-1]["acc"] > 0.97
+
+
 def test_a_label_that_most_points_give_is_learnt_as_cards(tmp_path: Path) -> None:
     """Each label has points for values of all fields: no list of few conditions says that."""
     rng, rows = random.Random(1), []

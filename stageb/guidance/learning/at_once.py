@@ -37,7 +37,7 @@ from stageb.guidance.learning.steps import (
     make_judge,
     rule_on,
 )
-from stageb.guidance.learning.terms import find_gaps, find_terms, hold_together
+from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_together
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, WrittenRule, find_gain, learn_whole, shorten, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
@@ -145,10 +145,13 @@ class _Teacher:
         coded = (rule.code for rule in read_rules(self.present, self.tools.vocabulary, words).each)
         fixed = [rule for rule in self.present.rules if rule.is_fixed]
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
+        gaps = find_gaps(masks, readings)
+        if has_labels(labels):
+            masks |= find_guards(gaps, (1 << len(readings)) - 1)
         plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
         material = Material(
             masks,
-            find_gaps(masks, readings),
+            gaps,
             fails,
             fails ^ wrong,
             frozenset(verdicts),

@@ -89,6 +89,30 @@ def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[Term, 
     return {term: mask for term, mask in gaps.items() if mask}
 
 
+def find_guards(gaps: Masks, among: int) -> dict[Term, int]:
+    """That a field is there, for each that some tickets ``among`` these lack."""
+    alone = {term.condition.name: gap for term, gap in gaps.items() if len(_fields(term.condition)) == 1}
+    return {Term(Condition("missing", name, ""), True): among & ~gap for name, gap in alone.items()}
+
+
+def is_guard(term: Term) -> bool:
+    """Whether it says that a field is there."""
+    return term.is_denied and term.condition.kind == "missing"
+
+
+def guard(line: Line, masks: Masks, gaps: Masks, among: int) -> Line:
+    """The line, and that its fields are there where some tickets ``among`` these lack one: of those, a line without that is
+    neither true nor false."""
+
+    def is_unknown(term: Term) -> bool:
+        others = tuple(each for each in line if each != term)
+        return bool(gaps.get(term, 0) & among & (hold_together(masks, others) if others else among))
+
+    names = dict.fromkeys(name for term in line if is_unknown(term) for name in _fields(term.condition))
+    guards = (Term(Condition("missing", name, ""), True) for name in names)
+    return (*(each for each in guards if each in masks and each not in line), *line)
+
+
 def hold_together(masks: Masks, line: Line) -> int:
     """The tickets for which a line holds; where all of its terms are denied counts, all integers beyond them, too."""
     return reduce(and_, (_find_mask(masks, term) for term in line))

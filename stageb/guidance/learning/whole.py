@@ -29,7 +29,7 @@ from stageb.guidance.learning.scorecards import (
     grow_compared,
     judge_compared,
 )
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, hold_any, hold_together
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, guard, hold_any, hold_together, is_guard
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.expression import All, Expression, Points, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
@@ -245,6 +245,8 @@ def _learn_lists(
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
         counts = find(fails, passes) if fails and passes else {}
         lines = cover({**masks, **counts}, wanted, spared, least, demands=demands)
+        if material.labelled:  # where no model judges what a line leaves open
+            lines = [guard(line, material.masks, material.gaps, among) for line in lines]
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
@@ -256,7 +258,8 @@ def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
 
 
 def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:
-    grown = grow_compared(material.masks, material.labelled, among & ~material.held, longest, paired)
+    plain = {term: mask for term, mask in material.masks.items() if not is_guard(term)}
+    grown = grow_compared(plain, material.labelled, among & ~material.held, longest, paired)
     each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
 
