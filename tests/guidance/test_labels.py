@@ -103,10 +103,11 @@ def test_a_line_judges_tickets_that_lack_its_field(tmp_path: Path) -> None:
     """Where no model knows the labels, nobody judges a ticket of which a line says neither yes nor no."""
     rng, rows = random.Random(1), []
     for _ in range(400):
-        said = {name: rng.randrange(100) for name in ("amount", "age") if rng.random() < 0.85} | {"about": rng.choice("abc")}
-        is_high = said.get("amount", 0) > 60 and said["about"] != "c"
-        label = "queue b" if is_high else "queue c" if said["about"] == "b" else "queue a"
-        rows.append((label, "; ".join(f"{name}: {value}" for name, value in said.items())))
+        numbers = {name: rng.randrange(100) for name in ("amount", "age") if rng.random() < 0.85}
+        about = rng.choice("abc")
+        is_high = numbers.get("amount", 0) > 60 and about != "c"
+        label = "queue b" if is_high else "queue c" if about == "b" else "queue a"
+        rows.append((label, "; ".join(f"{name}: {value}" for name, value in [*numbers.items(), ("about", about)])))
     run = learn(write(tmp_path / "t.jsonl", rows), tmp_path / "out")
     guidance = read_guidance(run)["mail"]
     assert any("amount is not missing and " in rule.text for rule in guidance.rules)
