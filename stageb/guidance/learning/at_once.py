@@ -146,8 +146,7 @@ class _Teacher:
         fixed = [rule for rule in self.present.rules if rule.is_fixed]
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
         gaps = find_gaps(masks, readings)
-        if has_labels(labels):
-            masks |= find_guards(gaps, (1 << len(readings)) - 1)
+        masks |= find_guards(gaps, (1 << len(readings)) - 1)
         plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
         material = Material(
             masks,

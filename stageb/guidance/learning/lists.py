@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, Term, hold_any, hold_together, is_guard, pack
+from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, Term, hold_any, hold_together, pack, without_guards
 from stageb.guidance.rules.evidence_forms import Condition
 
 BEAM = 5  # lines that are made longer
@@ -50,10 +50,8 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     first. Of the tickets that they hold, a share above ``least`` is wanted."""
     live = [
         (term, mask)
-        for term, mask in masks.items()
-        if (mask & wanted).bit_count() >= FEWEST
-        and term.condition.kind != "within"  # a line joins two limits itself
-        and not is_guard(term)
+        for term, mask in without_guards(masks).items()
+        if (mask & wanted).bit_count() >= FEWEST and term.condition.kind != "within"  # a line joins two limits itself
     ]
     if not live:
         return []

@@ -95,9 +95,9 @@ def find_guards(gaps: Masks, among: int) -> dict[Term, int]:
     return {Term(Condition("missing", name, ""), True): among & ~gap for name, gap in alone.items()}
 
 
-def is_guard(term: Term) -> bool:
-    """Whether it says that a field is there."""
-    return term.is_denied and term.condition.kind == "missing"
+def without_guards(masks: Masks) -> Masks:
+    """Those that may stand in a line for what they tell."""
+    return {term: mask for term, mask in masks.items() if not (term.is_denied and term.condition.kind == "missing")}
 
 
 def guard(line: Line, masks: Masks, gaps: Masks, among: int) -> Line:

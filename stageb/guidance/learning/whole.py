@@ -29,7 +29,7 @@ from stageb.guidance.learning.scorecards import (
     grow_compared,
     judge_compared,
 )
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, guard, hold_any, hold_together, is_guard
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, guard, hold_any, hold_together, without_guards
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.expression import All, Expression, Points, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
@@ -245,21 +245,21 @@ def _learn_lists(
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
         counts = find(fails, passes) if fails and passes else {}
         lines = cover({**masks, **counts}, wanted, spared, least, demands=demands)
-        if material.labelled:  # where no model judges what a line leaves open
-            lines = [guard(line, material.masks, material.gaps, among) for line in lines]
+        lines = [guard(line, material.masks, material.gaps, among) for line in lines]
         return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
 
     return learn
 
 
 def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
-    cards = grow_cards(material.masks, material.fails & among, among & ~material.fails, material.prices, longest)
+    masks = without_guards(material.masks)
+    cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices, longest)
     return [Whole("fail", True, card=card) for card in cards]
 
 
 def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:
-    plain = {term: mask for term, mask in material.masks.items() if not is_guard(term)}
-    grown = grow_compared(plain, material.labelled, among & ~material.held, longest, paired)
+    masks = without_guards(material.masks)
+    grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired)
     each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
 

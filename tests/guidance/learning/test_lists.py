@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
-from stageb.guidance.learning.terms import Line, Term, find_counts, find_terms, hold_any
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, judge_whole, learn_whole, write_whole
+from stageb.guidance.learning.terms import Line, Term, find_counts, find_gaps, find_guards, find_terms, hold_any
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole, learn_whole, write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
@@ -73,6 +73,22 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
     terms = find_terms(readings, Forms(wide=True))
     lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
     assert lines == [(Term(Condition("missing", "b", "")),)]
+
+
+def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
+    draw, rows = Random(1), 300
+    readings = [
+        each._replace(pairs={name: value for name, value in each.pairs.items() if draw.random() > 0.2})
+        for each in table(rows)
+    ]
+    fails = mask([n for n, each in enumerate(readings) if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")])
+    masks, everyone = find_terms(readings, Forms()), (1 << rows) - 1
+    gaps = find_gaps(masks, readings)
+    of = Material(masks | find_guards(gaps, everyone), gaps, fails, 0, frozenset(), EQUAL)
+    whole = learn_whole(of, folds(rows))
+    assert whole and not whole.card and wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
+    (line,) = whole.lines
+    assert {term.condition.name for term in line if term.is_denied and term.condition.kind == "missing"} == {"a", "b"}
 
 
 def fails_by_points(each: Reading) -> bool:
