@@ -306,7 +306,7 @@ def run(trainer: Trainer, batches: Iterator[Batch], ranks: Ranks, out: Path, beg
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         for opt in opts:
             opt.step()
-            opt.zero_grad(set_to_none=True)
+            opt.zero_grad(set_to_none=False)  # where gradients move, Muon records anew, and the memory of that stays taken
         losses.append(loss.detach())
         if ranks.rank == 0 and (step % 200 == 199 or step in (0, 9, 49)):
             mean = float(torch.stack(losses).mean())
