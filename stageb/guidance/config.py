@@ -232,7 +232,7 @@ class GateConfig(Section, at="gate"):
     """Share of the tickets that test an edit which it may turn into wrong passes, less those that it mends; a proven edit
     that does more is refused. 1: any."""
     max_changed_verdicts: float = setting(1.0, SHARE)
-    """Share of these tickets on which it may change the verdict, likewise; with labels of your own, to right or to wrong."""
+    """Share of these tickets whose verdict it may change, likewise; one wrong label for another does not count."""
     choose: str | None = setting(None, trust=CODE)
     """Your own gate, package.module:function of (edits, gate): it returns the edit to accept, or None. It replaces the race
     and the test, so alpha then promises nothing about accepted edits. null: race and test."""

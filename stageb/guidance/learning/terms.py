@@ -103,19 +103,17 @@ def without_guards(masks: Masks) -> Masks:
 def guard(line: Line, masks: Masks, gaps: Masks, among: int) -> Line:
     """The line, and that its fields are there where some tickets ``among`` these lack one: of those, a line without that is
     neither true nor false."""
-
-    def is_unknown(term: Term) -> bool:
-        others = tuple(each for each in line if each != term)
-        return bool(gaps.get(term, 0) & among & (hold_together(masks, others) if others else among))
-
-    names = dict.fromkeys(name for term in line if is_unknown(term) for name in _fields(term.condition))
+    others = {term: tuple(each for each in line if each != term) for term in line}
+    unknown = (term for term in line if gaps.get(term, 0) & among & hold_together(masks, others[term]))
+    names = dict.fromkeys(name for term in unknown for name in _fields(term.condition))
     guards = (Term(Condition("missing", name, ""), True) for name in names)
     return (*(each for each in guards if each in masks and each not in line), *line)
 
 
 def hold_together(masks: Masks, line: Line) -> int:
-    """The tickets for which a line holds; where all of its terms are denied counts, all integers beyond them, too."""
-    return reduce(and_, (_find_mask(masks, term) for term in line))
+    """The tickets for which a line holds; where all of its terms are denied counts, or it has none, all integers beyond
+    them, too."""
+    return reduce(and_, (_find_mask(masks, term) for term in line), -1)
 
 
 def hold_any(masks: Masks, lines: Sequence[Line]) -> int:
