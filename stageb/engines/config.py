@@ -138,6 +138,11 @@ class ModelConfig(Section, at="model"):
     tokenizer: str | None = setting(None, trust=CHECKPOINT)
     """openai: a folder or hub name of the model's tokenizer, to count prompts exactly; null: lengths are estimated."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine loads a checkpoint into this process; others load and send nothing until they are asked."""
+        return self.engine == "transformers"
+
     def check(self) -> None:
         hidden = "(not shown)"  # what stands in these two by mistake may be secret
         plain = "@" not in (self.base_url or "")

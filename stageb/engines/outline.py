@@ -10,7 +10,6 @@ from typing import Any
 from stageb import engines
 from stageb.engines.config import ModelConfig, find_checkpoint
 from stageb.engines.protocol import Prompt, Served
-from stageb.engines.registry import is_local
 from stageb.errors import StagebError
 from stageb.tiny import CHECKPOINT, NAME
 
@@ -35,7 +34,7 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
 
     Raises ``ConfigError`` or ``EngineError`` as ``engines.build`` does.
     """
-    if is_local(model.engine):
+    if model.is_local:
         return _outline_checkpoint(model, accelerator)
     engine = engines.build(model, "cpu")  # of one that does not exist, it says so
     scores = None if isinstance(engine, Served) else isinstance(engine, engines.Scorer)
@@ -44,7 +43,7 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
 
 def check_name(model: ModelConfig) -> None:
     """Look whether ``model`` can be right, without importing anything heavy. Raises ``ConfigError`` where it cannot."""
-    if is_local(model.engine):
+    if model.is_local:
         find_checkpoint(model.model_name_or_path)
     else:
         engines.build(model, "cpu")
@@ -53,7 +52,7 @@ def check_name(model: ModelConfig) -> None:
 def rank_bytes(model: ModelConfig) -> int | None:
     """Bytes of memory, at most, that a rank takes on a CPU which loads the checkpoint that lies in a folder or file; None
     for one on a hub, and for engines that would gain nothing by further ranks."""
-    if not is_local(model.engine):
+    if not model.is_local:
         return None
     place = CHECKPOINT if model.model_name_or_path == NAME else Path(model.model_name_or_path).expanduser()
     files = [place] if place.is_file() else [*place.glob("*.safetensors"), *place.glob("*.bin"), *place.glob("*.gguf")]

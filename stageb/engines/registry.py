@@ -42,12 +42,6 @@ ENGINES: dict[str, EngineEntry] = {
 }
 
 
-def is_local(name: str) -> bool:
-    """Whether the engine of that ``name`` loads a checkpoint into this process; others load and send nothing until they are
-    asked."""
-    return name == "transformers"
-
-
 def build(model: ModelConfig, device: str) -> Engine:
     """The engine that ``model.engine`` names, on ``device`` (a torch device string).
 

@@ -24,7 +24,6 @@ from typing import Any
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
-from stageb.engines.registry import is_local
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.evidence_forms import Condition
@@ -117,7 +116,7 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
         changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": _find_any([fails, passes])}
     if has_instruct_texts(prompt, model):
         template = replace(template, **INSTRUCT[prompt.language])
-    begun = begins_answers(prompt, model, is_local(model.engine))
+    begun = begins_answers(prompt, model, model.is_local)
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
 
 
