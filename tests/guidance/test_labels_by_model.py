@@ -290,15 +290,20 @@ def test_right_answers_are_kept_as_training_data_in_the_words_of_the_labels(tmp_
     assert len(rows) == 8 and all(row["messages"][2]["content"].startswith("Verdict: queue ") for row in rows)
 
 
-@pytest.mark.parametrize(("key", "value"), [("runner.judge", "model"), ("reflection.scope", "bundle")])
-def test_the_shipped_model_is_not_asked_for_labels_that_it_does_not_know(
-    key: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_shipped_model_judges_by_rules_of_any_labels_and_proposes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tickets = plant(tmp_path / "t.jsonl", 3, 1, 60)
-    keys = {**KEYS, "model.engine": "transformers", "reflection.scope": "bundle", key: value}
-    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 2
+    tickets = plant(tmp_path / "t.jsonl", 3, 1, 120)
+    run = learn(tickets, tmp_path / "out")
+    rows = tmp_path / "rows.jsonl"
+    shipped = ["--by", "model", "--model.engine", "transformers", "--model.model_name_or_path", "stageb-tiny"]
+    assert main(["predict", "--guidance", str(run), "--tickets", str(tickets), *shipped, "--output", str(rows)]) == 0
+    assert sum(row["verdict"] == row["label"] for row in map(json.loads, rows.read_text().splitlines())) >= 110
+    keys = {**KEYS, "model.engine": "transformers", "reflection.scope": "bundle"}
+    capsys.readouterr()
+    assert main(small.arguments(tickets, tmp_path / "anew", keys=keys)) == 2
     said = capsys.readouterr().err
-    assert key in said and "knows pass and fail alone" in said and "--config frugal" in said
+    assert "reflection.scope" in said and "proposes rules of pass and fail alone" in said and "--config frugal" in said
 
 
 @pytest.mark.parametrize(("judge", "labels", "most"), [("model", 12, 6), ("both", 12, 48), ("model", 3, 4), ("both", 3, 12)])

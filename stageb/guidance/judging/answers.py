@@ -14,11 +14,9 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, TypeGuard
 
-from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
-from stageb.errors import ConfigError, InputError, shown, write_option
+from stageb.errors import InputError, shown, write_option
 from stageb.guidance.rules.prompts import REASON, VERDICT, Words, verdict_lines
-from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import (
     HEADLINE_KEY,
     Answers,
@@ -31,7 +29,6 @@ from stageb.guidance.words.types import (
     shallow,
 )
 from stageb.seeds import stream, uniform
-from stageb.tiny import NAME
 
 FEWEST = 16  # answers that a share is told from
 ECHO = 24  # characters of a ticket's text, at the least, that tell that an answer gives its prompt back
@@ -139,13 +136,6 @@ def _fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
     if completion.finish == "length":
         return "cut off"
     return "refuses" if _REFUSES.match(completion.text) else "not the two-line answer"
-
-
-def check_model(model: ModelConfig, key: str, value: str, mission: str, labels: Sequence[Verdict], remedy: str) -> None:
-    """Raise ``ConfigError`` where ``key`` has the shipped model judge a mission with other labels than pass and fail."""
-    if has_labels(labels) and model.model_name_or_path == NAME and model.engine != "scripted":
-        has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
-        raise ConfigError(key, value, f"{NAME} knows pass and fail alone, and {has}: {remedy}")
 
 
 def check_readable(candidates: Sequence[Candidate], most: float, words: Words, key: str, loss: str) -> None:

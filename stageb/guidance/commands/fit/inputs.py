@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import BadInputError, BadLine, ConfigError, write_option
+from stageb.errors import BadInputError, BadLine, ConfigError, shown, write_option
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.judging.answers import check_model
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.learning.gate.decide import Choose
@@ -28,6 +27,7 @@ from stageb.settings import function_named
 from stageb.store import commits
 from stageb.store.commits import flatten
 from stageb.store.journal import safe_name
+from stageb.tiny import NAME
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -144,17 +144,14 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
 
 def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
     """Raise ``ConfigError`` where a mission's labels are its own, and pass and fail alone have what the config asks for, or
-    are known to the shipped model."""
+    are what the shipped model writes rules about."""
     check_prices(config.gating, mission, labels)
-    if not config.runner.epochs:
-        return
-    frugal = write_option("config", "frugal")
-    for key, value, wanted, model in (
-        ("runner.judge", config.runner.judge, "both", config.model),
-        ("reflection.scope", config.reflection.scope, "all", config.reflection.model or config.model),
-    ):
-        if value != wanted:
-            check_model(model, key, value, mission, labels, f"{frugal}, which sets it to {wanted}, or another model")
+    scope, model = config.reflection.scope, config.reflection.model or config.model
+    reflects = config.runner.epochs and scope != "all" and model.engine != "scripted" and model.model_name_or_path == NAME
+    if reflects and has_labels(labels):
+        has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
+        remedy = f"{write_option('config', 'frugal')}, which sets it to all, or another model"
+        raise ConfigError("reflection.scope", scope, f"{NAME} proposes rules of pass and fail alone, and {has}: {remedy}")
 
 
 def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:

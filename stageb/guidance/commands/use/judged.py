@@ -30,7 +30,7 @@ from stageb.guidance.commands.use.source import (
     make_check,
 )
 from stageb.guidance.commands.use.summary import Counts
-from stageb.guidance.judging.answers import check_model, check_readable, find_cited_rule
+from stageb.guidance.judging.answers import check_readable, find_cited_rule
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, select
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
@@ -76,12 +76,8 @@ class JudgedRounds:
     ) -> None:
         """``missions`` are those that tickets may be of; ``source`` names the guidance.
 
-        Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for, or where the model knows no such
-        labels.
+        Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for.
         """
-        for mission in missions if by == "model" else ():
-            remedy = f"{write_option('by', 'rules')}, or another model"
-            check_model(config.model, "by", by, mission, guidance[mission].labels, remedy)
         wanted = config.min_rule_accuracy
         if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
             remedy = "name a run's folder as guidance: what it held out tells how often each rule was right"
