@@ -347,7 +347,8 @@ class _Conditions:
         )
         parts = f"(SELECT x, {digits} AS digits, {beyond} AS beyond FROM {parts}) AS c"
         unsigned = "LTRIM(SUBSTR(digits, 1, 1), '+-') || SUBSTR(digits, 2)"
-        figures = [f"REPLACE(REPLACE(beyond, 'm2', ''), 'm3', '') NOT LIKE '%{figure}%'" for figure in _DIGITS]
+        # A blank stands for m2 and for m3, since without one mm23 is m3.
+        figures = [f"REPLACE(REPLACE(beyond, 'm2', ' '), 'm3', ' ') NOT LIKE '%{figure}%'" for figure in _DIGITS]
         is_number = " AND ".join(
             [
                 f"LTRIM(x, {self._letters_of_numbers}) = ''",
@@ -390,11 +391,9 @@ def _spell(value: str) -> Iterator[str]:
 
 def _quote_name(name: str) -> str:
     """The name of a column."""
-    quoted = name.replace('"', '""')
-    return f'"{quoted}"'
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _quote(text: str) -> str:
     """A literal of SQL."""
-    quoted = text.replace("'", "''")
-    return f"'{quoted}'"
+    return "'" + text.replace("'", "''") + "'"
