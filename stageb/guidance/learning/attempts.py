@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.learning.reflection_file import ACCEPTED, EditEntry, RaceEntry, ReflectionRow
+from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 
 UNTESTED = "applied untested"
@@ -171,11 +172,6 @@ REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in 
 OTHERWISE = "could not be used for other reasons"
 IDLE = {"all right with high agreement": "the model was right and sure about all tickets that it could learn from"}
 LONGEST = 120  # characters of a rule, where one is shown beside what became of it
-
-
-def count_of(n: int, what: str) -> str:
-    """``1 failure``, ``2,000 failures``, ``no failure``."""
-    return f"{n:,} {what}{'s' * (n != 1)}" if n else f"no {what}"
 
 
 def name_reflection(name: str) -> str:

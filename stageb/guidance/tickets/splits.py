@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
-from stageb.guidance.words.costs import has_labels, prices_of
+from stageb.guidance.words.costs import describe_counts, has_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform
 from stageb.untrusted.strict_json import short
@@ -124,10 +124,10 @@ def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:
     counts = {split: Counter(tickets[i].label for i in splits.of(split)) for split in SPLITS}
     has_own = any(map(has_labels, counts.values()))
 
-    def name(count: Counter[Verdict]) -> list[str]:
-        return [f"{n:,} {label}" for label, n in count.most_common()] if has_own else [f"{count['fail']:,} of them fail"]
+    def name(count: Counter[Verdict]) -> str:
+        return f": {describe_counts(count)}" if has_own else f", {count['fail']:,} of them fail"
 
-    return [", ".join([f"{count.total():,} {split} tickets", *name(count)]) for split, count in counts.items()]
+    return [f"{n:,} {split} tickets" + name(count) * (n > 0) for split, count in counts.items() for n in (count.total(),)]
 
 
 def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:

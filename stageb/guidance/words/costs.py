@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from stageb.errors import ConfigError, shown, write_option
+from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import PASS_FAIL, Verdict
 from stageb.runs.figures import wilson
 
@@ -95,6 +96,11 @@ def list_labels(labels: Iterable[Verdict]) -> tuple[Verdict, ...]:
     return tuple(sorted({*labels})) if has_labels(labels := {*labels}) else PASS_FAIL
 
 
+def describe_counts(counts: Mapping[Verdict, int]) -> str:
+    """How many tickets have each label: ``high (12), low (30)``, which a label that is a number cannot blur."""
+    return ", ".join(f"{label} ({counts[label]:,})" for label in list_labels(counts))
+
+
 def has_labels(labels: Iterable[Verdict]) -> bool:
     """Whether these are others than pass and fail."""
     return not set(labels) <= set(PASS_FAIL)
@@ -124,7 +130,7 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
         said = f"{round(fail['recall'] * fail['n']):,} of {fail['n']:,} failures caught ({fail['recall']:.0%})"
     if passes["n"]:
         alarms = count_alarms(passes)
-        said += f", {alarms:,} false alarm{'s' * (alarms != 1)} among {passes['n']:,} others"
+        said += f", {count_of(alarms, 'false alarm')} among {passes['n']:,} others"
     if unanswered := fail["unanswered"] + passes["unanswered"]:
         said += f", {unanswered:,} without a verdict"
     if fail["precision"] is not None:
@@ -142,13 +148,13 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
 def _describe_labels(figures: Mapping[str, Any]) -> str:
     """The same of other labels than pass and fail."""
     said = ", ".join(
-        f"{label} {of['recall']:.0%} of {of['n']:,}"
+        f"{label}: {of['recall']:.0%} of {of['n']:,} found"
         + (f" ({of['precision']:.0%} of its verdicts right)" if of["precision"] is not None else "")
         for label, of in figures["classes"].items()
         if of["n"]
     )
     always = figures["always"]
-    return f"found: {said}; macro-F1 {figures['macro_f1']:.3f}; always {always['verdict']} would score {always['acc']:.1%}"
+    return f"{said}; macro-F1 {figures['macro_f1']:.3f}; always {always['verdict']} would score {always['acc']:.1%}"
 
 
 def count_wrong(figures: Mapping[str, Any]) -> int:

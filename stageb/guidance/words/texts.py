@@ -25,6 +25,11 @@ def one_line(text: str, limit: int) -> str:
 ALIKE = 0.6  # texts of which one may be meant by the other, of 1 (difflib)
 
 
+def count_of(n: int, what: str) -> str:
+    """``1 failure``, ``2,000 failures``, ``no failure``."""
+    return f"{n:,} {what}{'s' * (n != 1)}" if n else f"no {what}"
+
+
 def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     """The most similar of ``names``, whatever their case; empty where none is similar by ``cutoff``, of 1."""
     folded = {each.casefold(): each for each in names}

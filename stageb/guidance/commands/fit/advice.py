@@ -15,7 +15,7 @@ from typing import Any
 from stageb.errors import write_option
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, count_of, explain_refusals
+from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.exact import fewest_wins
 from stageb.guidance.learning.gate.prequential import FIRST
@@ -26,6 +26,7 @@ from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of
+from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it

@@ -193,11 +193,10 @@ class FitProgress:
         """Lines on what is ahead, at most."""
         config = self._config
         cost = self._schedule.forecast()
-        lines = [
-            f"{describe_learning(config)} At most "
-            f"{cost.rollouts:,} answers on tickets (rollouts), {cost.reflections:,} that propose rules (reflections, on "
-            f"{cost.bundles:,} bundles of tickets)"
-        ]
+        lines = [f"{describe_learning(config)} At most {cost.rollouts:,} answers on tickets (rollouts)"]
+        if not cost.reflections:
+            return lines
+        lines[0] += f", {cost.reflections:,} that propose rules (reflections, on {cost.bundles:,} bundles of tickets)"
         if config.gating.choose:
             lines[0] += f"; {config.gating.choose} decides what is accepted, without a guarantee"
         elif cost.judged:
@@ -229,7 +228,7 @@ class FitProgress:
         if self._bar.disable and (batch.last or now - self._last_line >= every or self._config.log_level == "debug"):
             self._last_line = now
             self.say(f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
-        if self._rolled_out == WARM and not self._resumed and self._schedule.epochs:
+        if self._rolled_out == WARM and not self._time_told and self._schedule.epochs:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
             self.say(
                 f"At this pace, judging takes {rest} more at most; reflections and their tests come on top "

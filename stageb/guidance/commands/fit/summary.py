@@ -20,6 +20,7 @@ from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
+from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table
 from stageb.runs.folder import RunFolder, RunScore
@@ -41,8 +42,7 @@ def show(
     for mission, learnt in guidance.items():
         edits = describe_applied(applied[mission])
         count = len(learnt.rules) - 1
-        rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
-        console.print(f"\n{mission}: {rules}, after {edits}:")
+        console.print(f"\n{mission}: headline and {count_of(count, 'rule')}, after {edits}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
         for line in describe_provisional(learnt.rules):
@@ -155,11 +155,8 @@ def list_applied(journal: Journal, guidance: Guidance) -> Attempts:
 def describe_applied(edits: Attempts) -> str:
     """What was changed, in words: ``2 accepted edits``."""
     accepted, provisional = len(edits.settled), len(edits.accepted) - len(edits.settled)
-    said = f"{accepted} accepted edit{'s' if accepted != 1 else ''}"
-    if provisional:
-        kept = f"{provisional} edit{'s' if provisional != 1 else ''} kept as provisional"
-        said = f"{said}, {kept}" if accepted else kept
-    return said
+    said = [count_of(accepted, "accepted edit")] * (accepted > 0 or not provisional)
+    return ", ".join(said + [f"{count_of(provisional, 'edit')} kept as provisional"] * (provisional > 0))
 
 
 def describe_splits(used: Collection[Split]) -> str:
@@ -173,8 +170,8 @@ def describe_spending(state: State, edits: int) -> list[str]:
     """What the run cost, all in all and for each of its accepted ``edits``, and what ended it."""
     spent = state.spent
     lines = [
-        f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, {spent.reflections:,} reflections; "
-        f"{spent.tokens:,} tokens"
+        f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, "
+        f"{count_of(spent.reflections, 'reflection')}; {spent.tokens:,} tokens"
     ]
     if edits and (asked := spent.rollouts + spent.judged):
         each = asked / edits

@@ -27,6 +27,7 @@ from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store.journal import safe_name
@@ -141,7 +142,7 @@ def describe_rules(
     yield from (f"  {line}" for line in describe_provisional(guidance.rules))
     if guidance.shown:
         named = [_name_ticket(each.source) for each in guidance.shown]
-        yield f"  shown with it: {_count_noun(len(named), 'train ticket')}: {', '.join(named)}"
+        yield f"  shown with it: {count_of(len(named), 'train ticket')}: {', '.join(named)}"
     if guidance.calibration != UNCALIBRATED:
         slope, offset, rules = guidance.calibration.slope, guidance.calibration.offset, guidance.calibration.rules
         offsets = guidance.calibration.offsets
@@ -165,7 +166,7 @@ def _describe_decided(guidance: Guidance, tickets: Sequence[Ticket], words: Word
     found = compare_with_letter(rows, code_rules({guidance.mission: guidance}, tickets, words), by_model=False)
     return {
         rule["rule"]: [
-            f"decides {rule['decided']:,} of {_count_noun(len(taught), 'train ticket')}, {rule['right']:,} of them rightly"
+            f"decides {rule['decided']:,} of {count_of(len(taught), 'train ticket')}, {rule['right']:,} of them rightly"
             + (": too few to rely on" if rule["decided"] < FEWEST else "")
         ]
         for of in found.values()
@@ -196,7 +197,7 @@ def _describe_provenance(rule: Rule, edit: ReflectionRow | None, all_tickets: bo
     if isinstance(sources, list) and sources:
         named = [_name_ticket(str(key)) for key in (sources if all_tickets else sources[:TICKETS])]
         more = len(sources) - len(named)
-        yield f"learnt from {_count_noun(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
+        yield f"learnt from {count_of(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
     if isinstance(told.get("gate"), Mapping):
         yield f"gate: {_describe_test(told['gate'])}"
 
@@ -234,7 +235,7 @@ def describe_effect(before: Guidance, after: Guidance, tickets: Sequence[Ticket]
     rulings = [(ticket, old.judge(ticket).verdict, new.judge(ticket).verdict) for ticket in mine]
     mended = sum(was != ticket.label == now for ticket, was, now in rulings)
     broken = [(ticket, now) for ticket, was, now in rulings if was == ticket.label != now]
-    yield f"      of the run's {_count_noun(len(mine), 'ticket')} it mends {mended:,} and breaks {len(broken):,}"
+    yield f"      of the run's {count_of(len(mine), 'ticket')} it mends {mended:,} and breaks {len(broken):,}"
     for ticket, now in broken[:BROKEN]:
         said = " | ".join(text for _, text in ticket.per_image)
         yield f"        {_name_ticket(ticket.key)} -> {now or 'no verdict'}: {shown(said, 200)}"
@@ -305,10 +306,6 @@ def _describe_accuracy(row: Mapping[str, Any]) -> str:
     if isinstance(interval, list) and len(interval) == 2 and all(isinstance(end, float | int) for end in interval):
         within = f" (95 % interval {interval[0]:.0%}-{interval[1]:.0%})"
     return f"{accuracy:.1%} of {row['n']} tickets{within}"
-
-
-def _count_noun(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 TRIED = 2000  # known tickets, at most, that exported SQL is tried on

@@ -26,7 +26,7 @@ from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.tables import Table, hint_nearest, table_lines
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig, Decimal, is_table
-from stageb.guidance.words.costs import list_labels
+from stageb.guidance.words.costs import describe_counts
 from stageb.guidance.words.texts import MOST_LABELS
 from stageb.store.output import check_target
 from stageb.untrusted import strict_yaml
@@ -71,8 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         target.write_text(write_config(table, columns), encoding="utf-8")
     except OSError as error:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
-    labels = ", ".join(f"{counts[label]:,} {label}" for label in list_labels(counts))
-    print(f"{shown(table)}: {len(tickets):,} tickets, {labels}")
+    print(f"{shown(table)}: {len(tickets):,} tickets: {describe_counts(counts)}")
     for line in warn_of_labels(tickets, LoopConfig(tickets=[table])):
         print(f"Note: {line}")
     print(f"wrote {shown(str(target))}: see whether it says what you mean, then")

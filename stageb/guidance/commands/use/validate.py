@@ -32,7 +32,7 @@ from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.rules.prompts import rollout_prompt, words_of
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.costs import describe_counts, has_labels
 from stageb.guidance.words.types import NOWHERE
 from stageb.runs.folder import RunFolder
 from stageb.store.commits import COMMIT, flatten
@@ -191,8 +191,7 @@ def _describe_labels(counts: Mapping[str, Mapping[str, int]]) -> str:
     labels = counts["train"]
     if not has_labels(labels):
         return "of these labelled fail: " + ", ".join(f"{of['fail']:,}" for of in counts.values())
-    totals = {label: sum(of[label] for of in counts.values()) for label in labels}
-    return f"{len(labels)} labels: {', '.join(f'{label} {count:,}' for label, count in totals.items())}"
+    return f"{len(labels)} labels: {describe_counts({each: sum(of[each] for of in counts.values()) for each in labels})}"
 
 
 def describe(found: Validation) -> list[str]:
@@ -217,11 +216,12 @@ def describe(found: Validation) -> list[str]:
             f"{_format_bytes(memory.weights)}{caches}"
         )
     if found.budget is None:
-        lines.append(
-            f"{found.learning} At most "
-            f"{found.rollouts:,} answers on tickets (rollouts), {found.reflections:,} that propose rules (reflections) and "
-            f"{found.verdicts:,} verdicts that test these (for the gate); what accepted rules call for comes on top"
-        )
+        lines.append(f"{found.learning} At most {found.rollouts:,} answers on tickets (rollouts)")
+        if found.reflections:
+            lines[-1] += (
+                f", {found.reflections:,} that propose rules (reflections) and "
+                f"{found.verdicts:,} verdicts that test these (for the gate); what accepted rules call for comes on top"
+            )
     else:
         lines.append(
             f"At most {found.budget:,} rollouts and verdicts for the gate together until budget.rollouts ends learning, "
@@ -233,10 +233,9 @@ def describe(found: Validation) -> list[str]:
             "all; less where learning ends early, more where more rules are accepted"
         )
     else:
-        lines.append(
-            "Time: unknown, since output.root has no run that judges and learns in this way; fit estimates it after its "
-            "first reflection, since reflections take most of it"
-        )
+        lines.append("Time: unknown, since output.root has no run that judges and learns in this way")
+        if found.reflections:
+            lines[-1] += "; fit estimates it after its first reflection, since reflections take most of it"
     return [*lines, *(f"Note: {notice}" for notice in found.notices), "Nothing was started, and nothing written."]
 
 

@@ -44,7 +44,7 @@ def test_the_command_that_it_prints_can_be_run(capsys: pytest.CaptureFixture[str
     roles = ColumnsConfig("mission", "my", "Rack", label="Checked")
     assert columns == replace(roles, passes=["OK"], fails=["NG"], texts=["Seal", "Length"])
     printed = capsys.readouterr().out
-    assert "30 tickets, 10 pass, 20 fail" in printed
+    assert "30 tickets: pass (10), fail (20)" in printed
     assert main(printed.splitlines()[-1].split()[1:]) == 0
 
 
