@@ -35,11 +35,12 @@ from stageb.untrusted.strict_json import FaultError, short
 # Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them.
 PASSES = {"pass", "passed", "ok", "okay", "good", "go", "accept", "accepted", "approved", "conforming", "合格", "通过"}
 FAILS = {"fail", "failed", "ng", "nok", "not ok", "bad", "no go", "nogo", "reject", "rejected", "defect", "defective"}
-FAILS |= {"nonconforming", "不合格", "不通过"}
+PASSES, FAILS = PASSES | {"i.o."}, FAILS | {"nonconforming", "n.i.o.", "不合格", "不通过"}
 NO_YES = [("no", "yes"), ("n", "y"), ("false", "true"), ("0", "1"), ("0.0", "1.0")]
 FAULTS = re.compile(r"fail|fault|defect|reject|scrap|anomal|broken|缺陷|不良|故障", re.I)
 LABELS = re.compile(r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I)
-TOPICS = re.compile(r"queue|categor|priorit|department|topic|intent|severity|type", re.I)  # of labels, or of what tells them
+# Columns of labels, or of what tells them.
+TOPICS = re.compile(r"queue|categor|priorit|department|rout|team|topic|intent|severity|rating|type", re.I)
 REASONS = re.compile(r"reasons?|why|justification|rationale|原因|理由", re.I)
 MISSIONS = re.compile(r"mission|inspection|programme", re.I)
 GROUPS = re.compile(r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I)
@@ -247,12 +248,11 @@ def guess_group(columns: dict[str, list[str]], labels: Sequence[str]) -> str | N
 def write_config(table: str, columns: ColumnsConfig) -> str:
     """The config as commented YAML: the keys that a table's owner may want to set."""
     seed = defaults(LoopConfig)["seed"]
-    mission = ("mission", columns.mission) if columns.mission_name is None else ("mission_name", columns.mission_name)
+    mission = ("mission", columns.mission, "the column that names the mission")
+    if columns.mission_name is not None:
+        mission = ("mission_name", columns.mission_name, "of all rows; or mission: COLUMN")
     rows = [
-        (
-            *mission,
-            "the column that names the mission" if columns.mission_name is None else "of all rows; or mission: COLUMN",
-        ),
+        mission,
         ("group_id", columns.group_id, "the column that names what was inspected; null: every row is a case of its own"),
         ("together", columns.together, "a column whose equal rows stay in one split, such as a machine's name; or null"),
         ("split", columns.split, "the column that says train, val or test; null: shares of the rows"),

@@ -69,6 +69,7 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "texts", ["x"]),
         ("id,x,on,at,v,Result\n1,u,2024-03-01,1/2/2024 7:30,1.2.3,ok\n2,v,,02.03.24,1.3.1,ng\n", (), "texts", ["x", "v"]),
         ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
+        ("id,x,Ergebnis\n1,u,i.O.\n2,v,n.i.O.\n", (), "fails", ["n.i.O."]),
         ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
         ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),  # it names a machine, not a case
         ("id,x,Result\n1,u,ok\n2,v,ng\n", ("--group", "null"), "group_id", None),
@@ -81,6 +82,7 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         ("x,class\n1,low\n2,high\n3,medium\n", (), "label", "class"),  # labels of their own
         ("x,class\n1,low\n2,high\n3,medium\n", (), "passes", ["pass"]),
         (TOPICS.format("Queue", "Text"), (), "label", "Queue"),  # by its name and its values, which come again
+        (TOPICS.format("Routed To", "Text"), (), "label", "Routed To"),
         (TOPICS.format("Ticket type", "Verdict"), (), "label", "Verdict"),
         (TOPICS.format("Category", "Priority"), ("--label", "Priority"), "label", "Priority"),
         ("x,Severity,Scrapped\n" + "1,low,0\n2,high,1\n" * 3, (), "label", "Scrapped"),
