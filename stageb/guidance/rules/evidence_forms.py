@@ -40,7 +40,9 @@ Kind = Literal[
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
-FINE_LIMITS = 32  # the same where they are fine
+FINE_LIMITS = 32  # the same where they are fine; of many tickets one for ``TICKETS_EACH``, and ``MOST_LIMITS`` at most
+TICKETS_EACH, MOST_LIMITS = 128, 256
+SHARED = 5  # tickets that have a whole number, on average, where it is a name
 WITHIN = 12  # of these on each side between which a number may lie, where they are fine
 TICKETS_PER_LIMIT = 250  # of these, at least: from few tickets, pairs of limits are learnt that chance brings
 TAIL = 1.8  # how much denser fine limits lie at both ends: 1 is not at all
@@ -156,8 +158,9 @@ def _quantities(column: Mapping[int, str]) -> dict[int, Quantity]:
 
 
 def _is_measured(quantities: Mapping[int, Quantity]) -> bool:
-    """Whether some of a column's numbers are no whole ones: it measures, and its values are no names."""
-    return any(not found.number.is_integer() for found in quantities.values())
+    """Whether a column measures, and its values are no names: some are no whole numbers, or many tickets share few."""
+    numbers, many = [found.number for found in quantities.values()], FINE_LIMITS * TICKETS_EACH
+    return not all(map(float.is_integer, numbers)) or many < len(numbers) < SHARED * len(set(numbers))
 
 
 def _units(quantities: Mapping[int, Quantity]) -> set[str]:
@@ -184,7 +187,7 @@ def _limits(
     """Above and below numbers of a column; written as a ticket has them, or where they are fine, as short as they may be."""
     written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
     ordered = sorted(written)
-    limits = _spread_limits(ordered, numbers, wrong, fine)
+    limits = _spread_limits(ordered, numbers, wrong, fine, min(MOST_LIMITS, len(numbers) // TICKETS_EACH) * fine)
     masks = _beyond(limits, numbers)
     found: dict[Condition, int] = {}
     for (kind, limit), mask in zip(limits, masks, strict=True):
@@ -230,11 +233,11 @@ def _shorten(kind: Kind, limit: float, ordered: Sequence[float]) -> str:
 
 
 def _spread_limits(
-    ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool
+    ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool, many: int = 0
 ) -> list[tuple[Kind, float]]:
-    """Some of the ``ordered`` numbers, evenly spread or, where they are fine, denser at both ends; and those just outside
-    ``LIMITS_OF_WRONG`` numbers of wrong tickets: where these are rare, they lie beyond the last of the others."""
-    most = FINE_LIMITS if fine else LIMITS
+    """Some of the ``ordered`` numbers, or ``many``, evenly spread or, where they are fine, denser at both ends; and those
+    just outside ``LIMITS_OF_WRONG`` of wrong tickets: where these are rare, they lie beyond the last of the others."""
+    most = max(many, FINE_LIMITS if fine else LIMITS)
     evenly = ordered if len(ordered) <= most else _spread_to_ends(ordered, most) if fine else _spread(ordered, most)
     limits: list[tuple[Kind, float]] = [(kind, limit) for limit in evenly for kind in ("above", "below")]
     of_wrong = sorted(number for position, number in numbers.items() if position < wrong)

@@ -1,5 +1,5 @@
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -276,6 +276,16 @@ def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_
     above = sorted(int(c.value.removesuffix(" mm")) for c in many if c.kind == "above")
     assert above[1] - above[0] < (above[17] - above[16]) / 2
     assert above[-1] - above[-2] < (above[17] - above[16]) / 2
+
+
+def test_of_many_tickets_limits_are_denser_and_whole_numbers_that_few_share_are_no_names() -> None:
+    def count(values: Iterable[int]) -> tuple[int, int]:
+        found = find_conditions(column([str(value) for value in values]), Forms(wide=True))
+        return len(of_kind(found, "is")), len(of_kind(found, "above"))
+
+    assert count(range(4_000)) == (4_000, 32)
+    assert count(range(8_000)) == (0, 62)
+    assert count(n % 1_000 for n in range(8_000))[0] == 1_000  # names of parts, say
 
 
 def test_of_several_ways_to_write_a_limit_one_is_taken_whatever_the_order() -> None:
