@@ -38,7 +38,7 @@ ROOMS = {
 }
 # How large the package may be. Raise a figure only in a commit that says what a user gets for it.
 FILES = 240
-LINES = {"stageb": 45_683, "stageb/guidance": 21_033}
+LINES = {"stageb": 45_688, "stageb/guidance": 21_038}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 

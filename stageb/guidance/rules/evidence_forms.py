@@ -158,9 +158,10 @@ def _quantities(column: Mapping[int, str]) -> dict[int, Quantity]:
 
 
 def _is_measured(quantities: Mapping[int, Quantity]) -> bool:
-    """Whether a column measures, and its values are no names: some are no whole numbers, or many tickets share few."""
-    numbers, many = [found.number for found in quantities.values()], FINE_LIMITS * TICKETS_EACH
-    return not all(map(float.is_integer, numbers)) or many < len(numbers) < SHARED * len(set(numbers))
+    """Whether a column measures, and its values are no names: some are no whole numbers, or many differ."""
+    numbers = [found.number for found in quantities.values()]
+    is_shared = len(numbers) <= FINE_LIMITS * TICKETS_EACH or len(numbers) >= SHARED * len(set(numbers))
+    return not (is_shared and all(map(float.is_integer, numbers)))
 
 
 def _units(quantities: Mapping[int, Quantity]) -> set[str]:
@@ -187,7 +188,7 @@ def _limits(
     """Above and below numbers of a column; written as a ticket has them, or where they are fine, as short as they may be."""
     written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
     ordered = sorted(written)
-    limits = _spread_limits(ordered, numbers, wrong, fine, min(MOST_LIMITS, len(numbers) // TICKETS_EACH) * fine)
+    limits = _spread_limits(ordered, numbers, wrong, fine, len(numbers))
     masks = _beyond(limits, numbers)
     found: dict[Condition, int] = {}
     for (kind, limit), mask in zip(limits, masks, strict=True):
@@ -233,11 +234,11 @@ def _shorten(kind: Kind, limit: float, ordered: Sequence[float]) -> str:
 
 
 def _spread_limits(
-    ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool, many: int = 0
+    ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool, tickets: int = 0
 ) -> list[tuple[Kind, float]]:
-    """Some of the ``ordered`` numbers, or ``many``, evenly spread or, where they are fine, denser at both ends; and those
-    just outside ``LIMITS_OF_WRONG`` of wrong tickets: where these are rare, they lie beyond the last of the others."""
-    most = max(many, FINE_LIMITS if fine else LIMITS)
+    """Some of the ``ordered`` numbers, evenly spread or, if fine, denser at both ends, and more from many ``tickets``; and
+    those just outside ``LIMITS_OF_WRONG`` wrong ones: where these are rare, they lie beyond the last of the others."""
+    most = max(FINE_LIMITS, min(MOST_LIMITS, tickets // TICKETS_EACH)) if fine else LIMITS
     evenly = ordered if len(ordered) <= most else _spread_to_ends(ordered, most) if fine else _spread(ordered, most)
     limits: list[tuple[Kind, float]] = [(kind, limit) for limit in evenly for kind in ("above", "below")]
     of_wrong = sorted(number for position, number in numbers.items() if position < wrong)

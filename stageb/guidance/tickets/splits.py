@@ -125,9 +125,11 @@ def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:
     has_own = any(map(has_labels, counts.values()))
 
     def name(count: Counter[Verdict]) -> str:
+        if not count:
+            return ""
         return f": {describe_counts(count)}" if has_own else f", {count['fail']:,} of them fail"
 
-    return [f"{n:,} {split} tickets" + name(count) * (n > 0) for split, count in counts.items() for n in (count.total(),)]
+    return [f"{count.total():,} {split} tickets{name(count)}" for split, count in counts.items()]
 
 
 def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:

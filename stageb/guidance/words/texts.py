@@ -22,12 +22,12 @@ def one_line(text: str, limit: int) -> str:
     return " ".join(seen.split())[:limit].rstrip()
 
 
-ALIKE = 0.6  # texts of which one may be meant by the other, of 1 (difflib)
-
-
 def count_of(n: int, what: str) -> str:
     """``1 failure``, ``2,000 failures``, ``no failure``."""
     return f"{n:,} {what}{'s' * (n != 1)}" if n else f"no {what}"
+
+
+ALIKE = 0.6  # texts of which one may be meant by the other, of 1 (difflib)
 
 
 def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:

@@ -33,7 +33,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 
 LABELS = ("low", "high", "mid")
-RULES = 800 * int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
+RULES = 1_600 * int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 
 
 def generate(language: str, count: int) -> Iterator[RuleCode]:

@@ -40,9 +40,8 @@ def show(
         console.print(f"{mission}, test: {box.describe(prices_of(config.gating))}")
     applied = {mission: list_applied(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
-        edits = describe_applied(applied[mission])
         count = len(learnt.rules) - 1
-        console.print(f"\n{mission}: headline and {count_of(count, 'rule')}, after {edits}:")
+        console.print(f"\n{mission}: headline and {count_of(count, 'rule')}, after {describe_applied(applied[mission])}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
         for line in describe_provisional(learnt.rules):
@@ -155,8 +154,10 @@ def list_applied(journal: Journal, guidance: Guidance) -> Attempts:
 def describe_applied(edits: Attempts) -> str:
     """What was changed, in words: ``2 accepted edits``."""
     accepted, provisional = len(edits.settled), len(edits.accepted) - len(edits.settled)
-    said = [count_of(accepted, "accepted edit")] * (accepted > 0 or not provisional)
-    return ", ".join(said + [f"{count_of(provisional, 'edit')} kept as provisional"] * (provisional > 0))
+    if not provisional:
+        return count_of(accepted, "accepted edit")
+    kept = f"{count_of(provisional, 'edit')} kept as provisional"
+    return f"{count_of(accepted, 'accepted edit')}, {kept}" if accepted else kept
 
 
 def describe_splits(used: Collection[Split]) -> str:

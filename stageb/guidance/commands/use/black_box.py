@@ -40,7 +40,8 @@ class BlackBox:
 
     def describe(self, prices: Prices) -> str:
         """In a sentence, without its full stop."""
-        (low, high), which = self.acc_interval, "first" if self.trained_on == MOST else "same"
+        low, high = self.acc_interval
+        which = "first" if self.trained_on == MOST else "same"
         said = f"a model that nobody can read ({self.name}, taught by the {which} {self.trained_on:,} train tickets) has "
         said += f"{self.acc:.1%} ({low:.0%}-{high:.0%})"
         return f"{said}, at a cost of {self.cost:.3f} a ticket" if prices["fail"] != prices["pass"] else said

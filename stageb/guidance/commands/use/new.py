@@ -34,8 +34,9 @@ from stageb.untrusted.strict_json import FaultError, short
 
 # Words for verdicts, folded. Those that only say yes or no mean what their column's name makes of them.
 PASSES = {"pass", "passed", "ok", "okay", "good", "go", "accept", "accepted", "approved", "conforming", "合格", "通过"}
+PASSES |= {"i.o."}
 FAILS = {"fail", "failed", "ng", "nok", "not ok", "bad", "no go", "nogo", "reject", "rejected", "defect", "defective"}
-PASSES, FAILS = PASSES | {"i.o."}, FAILS | {"nonconforming", "n.i.o.", "不合格", "不通过"}
+FAILS |= {"nonconforming", "n.i.o.", "不合格", "不通过"}
 NO_YES = [("no", "yes"), ("n", "y"), ("false", "true"), ("0", "1"), ("0.0", "1.0")]
 FAULTS = re.compile(r"fail|fault|defect|reject|scrap|anomal|broken|缺陷|不良|故障", re.I)
 LABELS = re.compile(r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I)
@@ -247,7 +248,6 @@ def guess_group(columns: dict[str, list[str]], labels: Sequence[str]) -> str | N
 
 def write_config(table: str, columns: ColumnsConfig) -> str:
     """The config as commented YAML: the keys that a table's owner may want to set."""
-    seed = defaults(LoopConfig)["seed"]
     mission = ("mission", columns.mission, "the column that names the mission")
     if columns.mission_name is not None:
         mission = ("mission_name", columns.mission_name, "of all rows; or mission: COLUMN")
@@ -268,7 +268,7 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         rows.insert(2, ("repeats", columns.repeats, why))
     top = [
         _write_key("tickets", [table], "labelled tickets to learn from"),
-        _write_key("seed", seed, "of every random choice"),
+        _write_key("seed", defaults(LoopConfig)["seed"], "of every random choice"),
     ]
     head = "# Written by `stageb new`, for validate, fit, predict and evaluate. stageb fit --columns.help says more.\n"
     return "".join([head, *top, "columns:\n", *(f"  {_write_key(*row)}" for row in rows)])
