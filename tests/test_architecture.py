@@ -36,9 +36,8 @@ ROOMS = {
     "two_channel": ({"types", "config"}, {"boxes"}, {"model"}, {"learning"}, {"commands"}, {"loop"}),
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
-# How large the package may be. Raise a figure only in a commit that says what a user gets for it.
+# How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
 FILES = 240
-LINES = {"stageb": 45_688, "stageb/guidance": 21_038}
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 
@@ -313,11 +312,6 @@ def test_what_stands_in_a_low_room_knows_nothing_of_those_above() -> None:
 def test_the_package_does_not_grow() -> None:
     files = [name for name in MODULES if name.startswith("stageb/")]
     assert len(files) <= FILES, f"stageb/ has {len(files)} files, at most {FILES}: which one can take yours, or go?"
-    for place, most in LINES.items():
-        lines = sum(
-            len(MODULES[name].read_text(encoding="utf-8").splitlines()) for name in files if name.startswith(f"{place}/")
-        )
-        assert lines <= most, f"{place}/ has {lines:,} lines, at most {most:,}: what do yours replace?"
 
 
 def test_random_choices_come_from_seeds_alone() -> None:
