@@ -42,8 +42,9 @@ from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, WrittenRule, find_gain, learn_whole, shorten, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
-from stageb.guidance.rules.evidence_forms import Forms, reading, to_mask
+from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules, speaking_rules
+from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
@@ -100,8 +101,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         excess, verdicts = yield from ask_once(judge.exceeds_limits(edit.guidance, positions), verdicts)
         if not test.accepts:
             left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
-            only_adds = all(operation.op == "add" for proposal in edit.proposals for operation in proposal.operations)
-            if tools.config.gating.provisional == "keep" and is_likely and only_adds:
+            has_rules = speaking_rules(mission.guidance.rules, tools.words)
+            if tools.config.gating.provisional == "keep" and is_likely and not (whole.replaces and has_rules):
                 marked = mark_provisional(edit.guidance, bundle.name, estimate)
                 edit, outcome = replace(edit, guidance=marked), "provisional"
         outcome = "over a limit" if excess and outcome in ("accepted", "provisional") else outcome
@@ -146,7 +147,7 @@ class _Teacher:
         fixed = [rule for rule in self.present.rules if rule.is_fixed]
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
         gaps = find_gaps(masks, readings)
-        masks |= find_guards(gaps, (1 << len(readings)) - 1)
+        masks = masks.plus(find_guards(gaps, (1 << len(readings)) - 1))
         plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
         material = Material(
             masks,
@@ -158,7 +159,7 @@ class _Teacher:
             labelled=labelled if has_labels(labels) else {},
             named=find_named(plain, [case.ticket.reason for case in cases]),
             held=to_mask(self._find_held(fixed)) if has_labels(labels) else 0,
-            keeps=bool(speaking_rules(fixed, words)),
+            keeps=bool(fixed),
             groups=[to_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
         )
         object.__setattr__(self, "_material", material)
@@ -233,9 +234,9 @@ class _Teacher:
                 return None
             spare = [rule for rule in former if whole.lists or rule.text not in kept]
             operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
-            if speaking_rules(free[:1], words) and free[0].key == HEADLINE_KEY:
-                evidence = operations[0].evidence
-                operations.append(Operation("update", HEADLINE_KEY, (), words.neutral_headline, "", evidence))
+            headline = words.failing_headline if whole.verdict == "pass" else words.neutral_headline
+            if free[:1] and free[0].key == HEADLINE_KEY and free[0].text != headline:
+                operations.append(Operation("update", HEADLINE_KEY, (), headline, "", operations[0].evidence))
         edited = apply(self.present, operations, self.bundle.name)
         if edited is self.present:
             return None

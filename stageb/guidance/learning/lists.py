@@ -4,7 +4,8 @@ The next line is sought among the tickets that those before it leave (Fürnkranz
 from each of the ``BEAM`` best parts, the condition that adds most information is joined (FOIL: Quinlan 1990), and of all
 that were met, the line counts that tells most. All conditions are counted at once, as rows of bits. In the end each line is
 sought once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule induction", 1995).
-Each line loses the conditions that mend nothing, or too little to be sure of it.
+Each line loses the conditions that mend nothing, or too little to be sure of it. Its limits, which come from a grid, are
+moved to where the line tells most, and in the end to where the whole list costs least (``scales.py``).
 
 A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
 ``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
@@ -15,19 +16,34 @@ The price of a number that two fields give is higher: it is harder to read, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from math import inf, lgamma, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, Term, hold_any, hold_together, pack, without_guards
+from stageb.guidance.learning.scales import Score
+from stageb.guidance.learning.terms import (
+    FEWEST,
+    Bits,
+    Line,
+    Masks,
+    Term,
+    hold_any,
+    hold_together,
+    pack,
+    side_of,
+    without_guards,
+)
 from stageb.guidance.rules.evidence_forms import Condition
 
 BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line
 LINES = 12  # of a list
 PRICE = 0.25
+ROUNDS = 8  # in which limits are moved one after the other, at most
 LEAST_GAIN = 1e-9  # nats: less is rounding, by which a condition that the line has would count as a gain
 
 Numbers = NDArray[np.float64]
@@ -66,7 +82,13 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
         share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
         left = [pack([side & now, side])[0] for side, now in zip(sides, (wanted, spared), strict=True)]
         line = tuple(live[place][0] for place in _grow(rows[0], rows[1], left[0], left[1], share, prices))
-        return _shorten(line, masks, wanted, spared, alarm, demands.sure)
+
+        def tell(right: Numbers, wrong: Numbers) -> Numbers:
+            return np.where(right >= FEWEST, _exponent(right, wrong, share), -np.inf)
+
+        line = _move_limits(line, masks, wanted, spared, tell)
+        shorter = _shorten(line, masks, wanted, spared, alarm, demands.sure)
+        return line if shorter == line else _move_limits(shorter, masks, wanted, spared, tell)
 
     lines: list[Line] = []
     held = 0
@@ -74,10 +96,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
         lines.append(line)
         held |= hold_together(masks, line)
 
-    def cost(lines: Sequence[Line]) -> float:
-        held = hold_any(masks, lines)
-        return (wanted & ~held).bit_count() + alarm * (spared & held).bit_count()
-
+    cost = partial(_cost, masks, wanted, spared, alarm)
     for place in range(len(lines) if len(lines) > 1 else 0):
         others = hold_any(masks, [*lines[:place], *lines[place + 1 :]])
         line = grow(wanted & ~others, spared & ~others)
@@ -87,7 +106,54 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     return lines
 
 
+def refine(lines: Sequence[Line], masks: Masks, wanted: int, spared: int, least: float) -> list[Line]:
+    """The lines with each limit where all together cost least, without the lines that mend nothing."""
+    alarm = least / (1 - least)
+    cost, kept = partial(_cost, masks, wanted, spared, alarm), list(lines)
+
+    def mend(right: Numbers, wrong: Numbers) -> Numbers:
+        return right - alarm * wrong
+
+    for _ in range(ROUNDS):
+        moved = list(kept)
+        for place, line in enumerate(moved):
+            others = hold_any(masks, [*moved[:place], *moved[place + 1 :]])
+            moved[place] = _move_limits(line, masks, wanted & ~others, spared & ~others, mend)
+        if moved == kept or cost(moved) > cost(kept):
+            break
+        kept = moved
+    for line in kept[::-1]:
+        others_alone = [each for each in kept if each is not line]
+        if others_alone and cost(others_alone) <= cost(kept):
+            kept = others_alone
+    return kept
+
+
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _cost(masks: Masks, wanted: int, spared: int, alarm: float, lines: Sequence[Line]) -> float:
+    """What the tickets cost that lines judge wrong, of which a spared one costs ``alarm`` wanted ones."""
+    held = hold_any(masks, lines)
+    return (wanted & ~held).bit_count() + alarm * (spared & held).bit_count()
+
+
+def _move_limits(line: Line, masks: Masks, wanted: int, spared: int, score: Score) -> Line:
+    """The line with each of its limits where it scores best beside the others, until none moves."""
+    for _ in range(ROUNDS):
+        before = line
+        for place, term in enumerate(line):
+            scale = None if term.is_denied else masks.scales.of(term.condition)
+            if scale is None:
+                continue
+            others = hold_together(masks, tuple(each for each in line if each != term))
+            limit = scale.find_limit(side_of(term.condition), wanted & others, spared & others, score)
+            if limit:
+                moved = Term(replace(term.condition, value=limit))
+                line = (*line[:place], moved, *line[place + 1 :])
+        if line == before:
+            break
+    return line
 
 
 def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: float, prices: Numbers) -> tuple[int, ...]:

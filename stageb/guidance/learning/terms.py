@@ -1,6 +1,7 @@
 """What may be said of a ticket: conditions, their denials and counts of them, each with the tickets for which it holds.
 
-Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows of an array.
+Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows of an array. Terms of
+limits that are in no grid, and counts, get their tickets when they are asked for.
 
 Counts ("at least two of these five") say what neither a line of few conditions nor a sum from some limit says. They are
 found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N concepts", 1991): from the best pairs on, the
@@ -20,8 +21,10 @@ from operator import and_, or_
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions
-from stageb.guidance.rules.value_types import OPERATORS, Reading
+from stageb.guidance.learning.scales import Scale
+from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions, find_numbers
+from stageb.guidance.rules.limits import Side
+from stageb.guidance.rules.value_types import OPERATORS, Reading, parse_quantity
 
 FEWEST = 2  # tickets that a term must hold for
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied
@@ -47,11 +50,79 @@ class Term:
 Line = tuple[Term, ...]
 """Terms that hold together."""
 
-Masks = Mapping[Term, int]
-"""Every term with the bit mask of the tickets for which it is known to hold."""
+
+class Scales:
+    """The numbers of each field that has limits, in order; of two fields, when they are asked for."""
+
+    def __init__(self, numbers: Mapping[str, Mapping[int, tuple[float, str]]]) -> None:
+        self._numbers = numbers
+        self._found: dict[str, Scale] = {}
+        self._beyond: dict[Condition, int] = {}
+
+    def of(self, condition: Condition) -> Scale | None:
+        """The scale on which the limit of a condition lies; None where it has none."""
+        if condition.kind not in ("above", "below"):
+            return None
+        if condition.name not in self._found:
+            numbers, sample = self._compute(condition)
+            if not numbers:
+                return None
+            self._found[condition.name] = Scale.of(numbers, sample)
+        return self._found[condition.name]
+
+    def find_beyond(self, condition: Condition) -> int | None:
+        """The tickets beyond the limit of a condition; None where it has none."""
+        if condition not in self._beyond:
+            scale, limit = self.of(condition), parse_quantity(condition.value)
+            if scale is None or limit is None:
+                return None
+            self._beyond[condition] = scale.find_beyond(side_of(condition), limit.number)
+        return self._beyond[condition]
+
+    def _compute(self, condition: Condition) -> tuple[Mapping[int, float], str]:
+        if not condition.is_computed:
+            found = self._numbers.get(condition.name, {})
+            samples = sorted(text for _, text in found.values())
+            return {place: number for place, (number, _) in found.items()}, samples[0] if samples else ""
+        (name, other), (sign,) = _OPERATOR.split(condition.name), _OPERATOR.findall(condition.name)
+        one, two, compute = self._numbers[name], self._numbers[other], OPERATORS[sign.strip()]
+        both = ((place, one[place][0], two[place][0]) for place in one if place in two)
+        return {place: compute(left, right) for place, left, right in both if right or sign != " / "}, "0"
 
 
-def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
+class Masks(dict[Term, int]):
+    """Terms with the bit mask of the tickets for which each is known to hold: those that rules are made from. Other limits
+    and counts of these terms can be looked up, too."""
+
+    def __init__(self, known: Mapping[Term, int], scales: Scales | None = None) -> None:
+        super().__init__(known)
+        self.scales = scales or Scales({})
+
+    def plus(self, others: Mapping[Term, int]) -> Masks:
+        """With other terms."""
+        return Masks({**self, **others}, self.scales)
+
+    def keep(self, terms: Iterable[Term]) -> Masks:
+        """With these terms alone."""
+        return Masks({term: self[term] for term in terms}, self.scales)
+
+    def __missing__(self, term: Term) -> int:
+        condition = term.condition
+        if condition.kind == "count":
+            held = count_held([self[Term(part)] for part in condition.parts])[int(condition.value) - 1]
+            return ~held if term.is_denied else held
+        beyond = None if term.is_denied else self.scales.find_beyond(condition)
+        if beyond is None:
+            raise KeyError(term)
+        return beyond
+
+
+def side_of(condition: Condition) -> Side:
+    """The side of its limit on which a condition holds."""
+    return "above" if condition.kind == "above" else "below"
+
+
+def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
     """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a field has a value, or that a
     word is mentioned. Of those that say the same of all tickets, the first. A condition on a field that a ticket lacks does
     not hold for it, denied or not."""
@@ -71,40 +142,41 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> dict[Term, int]:
             first.setdefault(having[condition.name] & ~mask, Term(condition, True))
         elif condition.kind == "mentions" and " " not in condition.value:
             first.setdefault(everything & ~mask, Term(condition, True))
-    return {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
+    found = {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
+    return Masks(found, Scales(find_numbers(readings)))
 
 
-def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[Term, int]:
-    """The tickets of which terms do not tell whether they hold, since they lack a field; terms without such tickets are left
-    out."""
-    having: dict[str, int] = {}
+def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[str, int]:
+    """Field -> the tickets that lack it, for the fields of ``terms`` that some lack: of those tickets a term does not tell
+    whether it holds."""
+    having: dict[str, int] = dict.fromkeys((name for term in terms for name in _fields(term.condition) if name), 0)
     for place, each in enumerate(readings):
-        for name in each.pairs:
-            having[name] = having.get(name, 0) | 1 << place
+        for name in each.pairs.keys() & having.keys():
+            having[name] |= 1 << place
     everything = (1 << len(readings)) - 1
-    gaps = {
-        term: everything & ~reduce(and_, (having.get(name, everything) for name in _fields(term.condition)), everything)
-        for term in terms
-    }
-    return {term: mask for term, mask in gaps.items() if mask}
+    return {name: everything & ~mask for name, mask in having.items() if everything & ~mask}
 
 
-def find_guards(gaps: Masks, among: int) -> dict[Term, int]:
+def find_gap(term: Term, gaps: Mapping[str, int]) -> int:
+    """The tickets of which a term does not tell whether it holds."""
+    return reduce(or_, (gaps.get(name, 0) for name in _fields(term.condition)), 0)
+
+
+def find_guards(gaps: Mapping[str, int], among: int) -> dict[Term, int]:
     """That a field is there, for each that some tickets ``among`` these lack."""
-    alone = {term.condition.name: gap for term, gap in gaps.items() if len(_fields(term.condition)) == 1}
-    return {Term(Condition("missing", name, ""), True): among & ~gap for name, gap in alone.items()}
+    return {Term(Condition("missing", name, ""), True): among & ~gap for name, gap in gaps.items()}
 
 
 def without_guards(masks: Masks) -> Masks:
     """Those that may stand in a line for what they tell."""
-    return {term: mask for term, mask in masks.items() if not (term.is_denied and term.condition.kind == "missing")}
+    return masks.keep(term for term in masks if not (term.is_denied and term.condition.kind == "missing"))
 
 
-def guard(line: Line, masks: Masks, gaps: Masks, among: int) -> Line:
+def guard(line: Line, masks: Masks, gaps: Mapping[str, int], among: int) -> Line:
     """The line, and that its fields are there where some tickets ``among`` these lack one: of those, a line without that is
     neither true nor false."""
     others = {term: tuple(each for each in line if each != term) for term in line}
-    unknown = (term for term in line if gaps.get(term, 0) & among & hold_together(masks, others[term]))
+    unknown = (term for term in line if find_gap(term, gaps) & among & hold_together(masks, others[term]))
     names = dict.fromkeys(name for term in unknown for name in _fields(term.condition))
     guards = (Term(Condition("missing", name, ""), True) for name in names)
     return (*(each for each in guards if each in masks and each not in line), *line)
@@ -113,7 +185,7 @@ def guard(line: Line, masks: Masks, gaps: Masks, among: int) -> Line:
 def hold_together(masks: Masks, line: Line) -> int:
     """The tickets for which a line holds; where all of its terms are denied counts, or it has none, all integers beyond
     them, too."""
-    return reduce(and_, (_find_mask(masks, term) for term in line), -1)
+    return reduce(and_, (masks[term] for term in line), -1)
 
 
 def hold_any(masks: Masks, lines: Sequence[Line]) -> int:
@@ -150,12 +222,12 @@ def repack(flags: NDArray[np.bool_], among: int) -> int:
     return int.from_bytes(np.packbits(every, bitorder="little").tobytes(), "little")
 
 
-def find_counts(masks: Masks, gaps: Masks, fails: int, passes: int) -> dict[Term, int]:
+def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) -> dict[Term, int]:
     """The terms "at least so many of these conditions", and their denials, for the conditions of which the count tells most
     whether a ticket is one of ``fails`` or of ``passes``; none where none does. What some tickets do not tell is not
     counted."""
     among = fails | passes
-    plain = [term for term in masks if term.condition.kind in COUNTED and not term.is_denied and term not in gaps]
+    plain = [term for term in masks if term.condition.kind in COUNTED and not term.is_denied and not find_gap(term, gaps)]
     plain = [term for term in plain if not term.condition.is_computed]
     if len(plain) < 3:
         return {}
@@ -188,14 +260,6 @@ def find_counts(masks: Masks, gaps: Masks, fails: int, passes: int) -> dict[Term
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _find_mask(masks: Masks, term: Term) -> int:
-    """The tickets for which a term holds: a count by its parts."""
-    if term.condition.kind != "count":
-        return masks[term]
-    held = count_held([masks[Term(part)] for part in term.condition.parts])[int(term.condition.value) - 1]
-    return ~held if term.is_denied else held
 
 
 def _fields(condition: Condition) -> list[str]:

@@ -19,7 +19,7 @@ from functools import cache, partial, reduce
 from math import inf, sqrt
 from operator import or_
 
-from stageb.guidance.learning.lists import FULL, Demands, cover
+from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.scorecards import (
     MOST_COMPARED,
     PAIRED,
@@ -29,7 +29,17 @@ from stageb.guidance.learning.scorecards import (
     grow_compared,
     judge_compared,
 )
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, guard, hold_any, hold_together, without_guards
+from stageb.guidance.learning.terms import (
+    Line,
+    Masks,
+    Term,
+    find_counts,
+    find_gap,
+    guard,
+    hold_any,
+    hold_together,
+    without_guards,
+)
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.expression import All, Expression, Points, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
@@ -48,7 +58,7 @@ class Material:
     """What is learnt from: tickets as bits of masks."""
 
     masks: Masks
-    gaps: Masks  # of terms that some tickets do not tell: these
+    gaps: Mapping[str, int]  # field -> the tickets that lack it, where some do
     fails: int  # labelled fail
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
@@ -136,15 +146,17 @@ def shorten(whole: Whole, material: Material) -> Whole | None:
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
     """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
     named = {each for line in whole.lines for term in line for each in (term, *map(Term, term.condition.parts))}
-    possible = {term: material.masks[term] | material.gaps.get(term, 0) for term in named if term.condition.kind != "count"}
-    return among & hold_any(possible, whole.lines) & ~hold_any(material.masks, whole.lines)
+    possible = {
+        term: material.masks[term] | find_gap(term, material.gaps) for term in named if term.condition.kind != "count"
+    }
+    return among & hold_any(Masks(possible), whole.lines) & ~hold_any(material.masks, whole.lines)
 
 
 def judge_whole(whole: Whole, material: Material, among: int) -> int:
     """The tickets ``among`` these that fail under it."""
-    if whole.card:
-        return judge_compared(whole.cards, material.masks, among)[whole.verdict]
     held = hold_any(material.masks, whole.lines)
+    if whole.card:
+        held = judge_compared(whole.cards, material.masks, among)[whole.verdict]
     before = 0 if whole.verdict == "fail" else among
     if not whole.replaces:
         before = material.judged_fail
@@ -211,7 +223,7 @@ def _learn_best_list(material: Material, folds: Sequence[int], ways: Sequence[tu
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
 
     # Of so few candidates as reasons of people name, chance brings fewer.
-    named = {term: mask for term, mask in material.masks.items() if term.condition in material.named}
+    named = material.masks.keep(term for term in material.masks if term.condition in material.named)
 
     def list_kinds(sure: float) -> list[_Kind]:
         kinds = [_learn_lists(*way, Demands(1.0, sure), named, lambda *_: {}) for way in ways if named]
@@ -222,8 +234,8 @@ def _learn_best_list(material: Material, folds: Sequence[int], ways: Sequence[tu
 
 def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     """Verdicts of lines, and whether they replace the present rules."""
-    if not material.verdicts:
-        return [("fail", False), ("pass", True)]
+    if not material.verdicts:  # the headline alone: of all tickets it says the same
+        return [("fail", bool(material.judged_fail)), ("pass", not material.judged_fail)]
     # A ticket that one rule passes no other can fail.
     added = [(each, False) for each in ("fail", "pass") if each == "pass" or "pass" not in material.verdicts]
     return added if material.keeps else [*added, ("fail", True), ("pass", True)]
@@ -244,9 +256,11 @@ def _learn_lists(
         wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
         counts = find(fails, passes) if fails and passes else {}
-        lines = cover({**masks, **counts}, wanted, spared, least, demands=demands)
-        lines = [guard(line, material.masks, material.gaps, among) for line in lines]
-        return [Whole(verdict, replaces, tuple(lines[:size])) for size in range(1, len(lines) + 1)]
+        known = masks.plus(counts)
+        lines = cover(known, wanted, spared, least, demands=demands)
+        found = [refine(lines[:size], known, wanted, spared, least) for size in range(1, len(lines) + 1)]
+        guarded = [tuple(guard(line, material.masks, material.gaps, among) for line in lines) for lines in found]
+        return [Whole(verdict, replaces, lines) for lines in guarded]
 
     return learn
 
@@ -254,7 +268,12 @@ def _learn_lists(
 def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
     masks = without_guards(material.masks)
     cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices, longest)
-    return [Whole("fail", True, card=card) for card in cards]
+    return [_pass_by_points(card) if card.least <= 0 else Whole("fail", True, card=card) for card in cards]
+
+
+def _pass_by_points(card: Scorecard) -> Whole:
+    """The same verdicts where a ticket without any point fails: by what it must have to pass."""
+    return Whole("pass", True, card=Scorecard({line: -points for line, points in card.points.items()}, 1 - card.least))
 
 
 def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:
@@ -353,24 +372,14 @@ def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
 
 
 def _card_code(whole: Whole, card: Scorecard, read: Read) -> RuleCode | None:
-    """A card as one rule: where a ticket without any point fails, by what keeps it from failing."""
+    """A card as one rule."""
     parts = [(points, meant) for line, points in card.points.items() if (meant := _meant(line, read))]
-    if not parts:
-        return None
-    if card.least > 0 or whole.verdict != "fail":
-        return RuleCode(whole.verdict, Points(card.least, join_words(parts)))
-    return RuleCode("fail", None, Points(1 - card.least, join_words([(-points, part) for points, part in parts])))
+    return RuleCode(whole.verdict, Points(card.least, join_words(parts))) if parts else None
 
 
 def _line_codes(whole: Whole, read: Read) -> list[tuple[RuleCode | None, Line | None]]:
-    """A rule for each line. Where what has no line fails, the first rule says so: fail unless it holds."""
-    codes: list[tuple[RuleCode | None, Line | None]] = []
-    is_open = whole.replaces and whole.verdict == "pass"
-    for line in whole.lines:
-        if meant := _meant(line, read):
-            codes.append((RuleCode("fail", None, meant) if is_open else RuleCode(whole.verdict, meant), line))
-            is_open = False
-    return codes
+    """A rule for each line."""
+    return [(RuleCode(whole.verdict, meant), line) for line in whole.lines if (meant := _meant(line, read))]
 
 
 def _meant(line: Line, read: Read) -> Expression | None:

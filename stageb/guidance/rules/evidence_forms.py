@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence, Set
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, product
@@ -13,9 +12,17 @@ from operator import or_
 from typing import Literal
 
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
+from stageb.guidance.rules.limits import (
+    FINE_LIMITS,
+    TICKETS_EACH,
+    find_beyond,
+    spread_limits,
+    to_mask,
+    write_computed,
+    write_limit,
+)
 from stageb.guidance.rules.value_types import (
     MOST_CHARS,
-    NUMBER,
     OPERATORS,
     Computed,
     Quantity,
@@ -39,18 +46,12 @@ Kind = Literal[
 
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
-LIMITS = 8  # of one name's numbers
-FINE_LIMITS = 32  # the same where they are fine; of many tickets one for ``TICKETS_EACH``, and ``MOST_LIMITS`` at most
-TICKETS_EACH, MOST_LIMITS = 128, 256
 SHARED = 5  # tickets that have a whole number, on average, where it is a name
 WITHIN = 12  # of these on each side between which a number may lie, where they are fine
 TICKETS_PER_LIMIT = 250  # of these, at least: from few tickets, pairs of limits are learnt that chance brings
-TAIL = 1.8  # how much denser fine limits lie at both ends: 1 is not at all
-LIMITS_OF_WRONG = 16  # more of them, each way, where it is known which tickets are wrong
 MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
 LEAST_PHRASE = 3  # tickets
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
-DIGITS = 4  # of a computed limit that count
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,28 +87,19 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts of them. The first
     ``wrong`` tickets are the ones to set apart from the others: limits lie where they do, too."""
     masks: dict[Condition, int] = {}
-    columns: dict[str, dict[int, str]] = {}
-    for position, each in enumerate(readings):
-        for name, value in each.pairs.items():
-            if not (each.is_counted and OF_ONE_IMAGE.match(name)):  # images come in any order: their sums tell more
-                columns.setdefault(name, {})[position] = value
+    columns, quantities = _find_columns(readings)
     common = sorted(columns, key=lambda name: (-len(columns[name]), name))
-    counted = [position for position, each in enumerate(readings) if each.is_counted]
-    quantities = {name: found for name, column in columns.items() if (found := _quantities(column))}
+    are_counted = any(each.is_counted for each in readings)
     # Each value of a text column, of which some are as short as a name's, is read as free text.
     texts = {name for name in columns if name not in quantities and any(map(is_text, set(columns[name].values())))}
     masks |= _words(readings, texts)
     if forms.wide:
         masks |= _stems(masks)
-    for name, found in quantities.items():  # what was not counted is 0
-        for position in counted:
-            found.setdefault(position, Quantity(0.0, ""))
-            columns[name].setdefault(position, "0")
     for name, column in columns.items():
         several = len(set(column.values())) > MOST_VALUES
         if not several or not (name in texts or (forms.wide and _is_measured(quantities.get(name, {})))):
             masks |= _values(name, column)
-    numeric = {name: numbers for name, found in quantities.items() if (numbers := _numbers(found, bool(counted)))}
+    numeric = _find_numeric(quantities, are_counted)
     for name, numbers in numeric.items():
         masks |= (limits := _limits(name, columns[name], numbers, wrong, forms.wide))
         if forms.wide and len(set(numbers.values())) > MOST_VALUES:
@@ -118,8 +110,8 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     for one, other in combinations(common[:MOST_COMPARED], 2):
         are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
         both = (numeric[one], numeric[other]) if are_numbers else None
-        masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and bool(counted))
-    if forms.wide and not counted:  # of what is counted, nothing is missing
+        masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and are_counted)
+    if forms.wide and not are_counted:  # of what is counted, nothing is missing
         for name in (name for name in common if len(readings) < 2 * len(columns[name]) < 2 * len(readings)):
             masks[Condition("missing", name, "")] = ((1 << len(readings)) - 1) ^ to_mask(columns[name])
     if forms.wide:
@@ -130,7 +122,38 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     return masks
 
 
+def find_numbers(readings: Sequence[Reading]) -> dict[str, dict[int, tuple[float, str]]]:
+    """Field -> the tickets that have a number of it -> that, and how they write it; of fields that ``find_conditions`` gives
+    limits."""
+    columns, quantities = _find_columns(readings)
+    numeric = _find_numeric(quantities, any(each.is_counted for each in readings))
+    return {
+        name: {position: (number, columns[name][position]) for position, number in numbers.items()}
+        for name, numbers in numeric.items()
+    }
+
+
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _find_columns(readings: Sequence[Reading]) -> tuple[dict[str, dict[int, str]], dict[str, dict[int, Quantity]]]:
+    """The values of each field by ticket, and those of fields that have numbers; what was not counted is 0."""
+    columns: dict[str, dict[int, str]] = {}
+    for position, each in enumerate(readings):
+        for name, value in each.pairs.items():
+            if not (each.is_counted and OF_ONE_IMAGE.match(name)):  # images come in any order: their sums tell more
+                columns.setdefault(name, {})[position] = value
+    quantities = {name: found for name, column in columns.items() if (found := _quantities(column))}
+    counted = [position for position, each in enumerate(readings) if each.is_counted]
+    for name, found in quantities.items():
+        for position in counted:
+            found.setdefault(position, Quantity(0.0, ""))
+            columns[name].setdefault(position, "0")
+    return columns, quantities
+
+
+def _find_numeric(quantities: Mapping[str, Mapping[int, Quantity]], are_counts: bool) -> dict[str, dict[int, float]]:
+    return {name: numbers for name, found in quantities.items() if (numbers := _numbers(found, are_counts))}
 
 
 def _is_long(value: str) -> bool:
@@ -188,16 +211,14 @@ def _limits(
     """Above and below numbers of a column; written as a ticket has them, or where they are fine, as short as they may be."""
     written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
     ordered = sorted(written)
-    limits = _spread_limits(ordered, numbers, wrong, fine, len(numbers))
-    masks = _beyond(limits, numbers)
+    limits = spread_limits(ordered, numbers, wrong, fine, len(numbers))
+    masks = find_beyond(limits, numbers)
     found: dict[Condition, int] = {}
     for (kind, limit), mask in zip(limits, masks, strict=True):
         text = written[limit]
-        if fine and (short := _shorten(kind, limit, ordered)):
-            moved = re.sub(NUMBER, short, text, count=1)
-            quantity = parse_quantity(moved)
-            if quantity and quantity == (float(short), (parse_quantity(text) or quantity).unit):
-                text = moved
+        low = bisect_left(ordered, limit) - (kind == "below")
+        if fine and 0 <= low < len(ordered) - 1:
+            text = write_limit(kind, ordered[low], ordered[low + 1], text) or text
         found.setdefault(Condition(kind, name, text), mask)
     return found
 
@@ -214,51 +235,6 @@ def _within(limits: Mapping[Condition, int], tickets: int) -> dict[Condition, in
         for (low, high), mask in pairs.items()
         if 2 * mask.bit_count() > tickets and mask not in (limits[low], limits[high])
     }
-
-
-def _shorten(kind: Kind, limit: float, ordered: Sequence[float]) -> str:
-    """The number of fewest digits that parts ``ordered`` ones as ``limit`` does, the nearest to the middle of the gap; empty
-    where the gap has no other side."""
-    place = bisect_left(ordered, limit)
-    low, high = (place, place + 1) if kind == "above" else (place - 1, place)
-    if low < 0 or high >= len(ordered):
-        return ""
-    under, over = ordered[low], ordered[high]
-    middle = (under + over) / 2
-    for digits in range(-6, 13):
-        nearest = round(middle, digits)
-        for number in (nearest, round(nearest - 10.0**-digits, digits), round(nearest + 10.0**-digits, digits)):
-            if under <= number < over if kind == "above" else under < number <= over:
-                return _plain(f"{number:.{max(0, digits)}f}")
-    return ""
-
-
-def _spread_limits(
-    ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool, tickets: int = 0
-) -> list[tuple[Kind, float]]:
-    """Some of the ``ordered`` numbers, evenly spread or, if fine, denser at both ends, and more from many ``tickets``; and
-    those just outside ``LIMITS_OF_WRONG`` wrong ones: where these are rare, they lie beyond the last of the others."""
-    most = max(FINE_LIMITS, min(MOST_LIMITS, tickets // TICKETS_EACH)) if fine else LIMITS
-    evenly = ordered if len(ordered) <= most else _spread_to_ends(ordered, most) if fine else _spread(ordered, most)
-    limits: list[tuple[Kind, float]] = [(kind, limit) for limit in evenly for kind in ("above", "below")]
-    of_wrong = sorted(number for position, number in numbers.items() if position < wrong)
-    lower = (bisect_left(ordered, number) - 1 for number in _spread(of_wrong, LIMITS_OF_WRONG))
-    higher = (bisect_right(ordered, number) for number in _spread(of_wrong[::-1], LIMITS_OF_WRONG))
-    limits += [("above", ordered[place]) for place in lower if place >= 0]
-    limits += [("below", ordered[place]) for place in higher if place < len(ordered)]
-    return limits
-
-
-def _spread(numbers: Sequence[float], count: int) -> list[float]:
-    """``count`` of the numbers at equal distances, from the first on; some of them again where there are fewer."""
-    return [numbers[len(numbers) * k // count] for k in range(count)] if numbers else []
-
-
-def _spread_to_ends(numbers: Sequence[float], count: int) -> list[float]:
-    """``count`` of the numbers, the nearer to both ends the denser: what is rare lies there."""
-    half = [((2 * k + 1) / count) ** TAIL / 2 for k in range(count // 2)]
-    shares = [*half, *(1 - share for share in reversed(half))]
-    return [numbers[min(len(numbers) - 1, int(len(numbers) * share))] for share in shares]
 
 
 def _compared(
@@ -352,43 +328,6 @@ def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int, fine: bool
 def _computed_limits(name: str, numbers: Mapping[int, float], wrong: int, fine: bool) -> dict[Condition, int]:
     """Above and below round numbers."""
     ordered = sorted(numbers.values())
-    limits = [(kind, _written(limit)) for kind, limit in _spread_limits(ordered, numbers, wrong, fine)]
-    masks = _beyond([(kind, float(text)) for kind, text in limits], numbers)
+    limits = [(kind, write_computed(limit)) for kind, limit in spread_limits(ordered, numbers, wrong, fine)]
+    masks = find_beyond([(kind, float(text)) for kind, text in limits], numbers)
     return {Condition(kind, name, text, is_computed=True): mask for (kind, text), mask in zip(limits, masks, strict=True)}
-
-
-def _written(number: float) -> str:
-    """A number in ``DIGITS`` digits that count, without powers of ten."""
-    return _plain(f"{float(f'{number:.{DIGITS}g}'):.12f}")
-
-
-def _plain(text: str) -> str:
-    """A decimal number without zeros at its end."""
-    text = text.rstrip("0").rstrip(".") if "." in text else text
-    return "0" if text == "-0" else text
-
-
-def _beyond(limits: Sequence[tuple[Kind, float]], numbers: Mapping[int, float]) -> list[int]:
-    """The tickets above or below each of the limits, in one pass over the numbers."""
-    ordered = sorted((value, position) for position, value in numbers.items())
-    bits, place = bytearray(max(numbers, default=0) // 8 + 1), 0
-    masks = [0] * len(limits)
-    # Those below a limit are there before, those not above it behind the numbers that equal it.
-    for number in sorted(range(len(limits)), key=lambda number: (limits[number][1], limits[number][0] == "above")):
-        kind, limit = limits[number]
-        while place < len(ordered) and (ordered[place][0] < limit or (kind == "above" and ordered[place][0] == limit)):
-            bits[ordered[place][1] >> 3] |= 1 << (ordered[place][1] & 7)
-            place += 1
-        masks[number] = int.from_bytes(bits, "little")
-    everything = to_mask(numbers)
-    return [everything ^ mask if kind == "above" else mask for (kind, _), mask in zip(limits, masks, strict=True)]
-
-
-def to_mask(positions: Iterable[int]) -> int:
-    """The tickets at these positions as the bits of one integer."""
-    bits = bytearray()
-    for position in positions:
-        if position >> 3 >= len(bits):
-            bits.extend(bytes((position >> 3) + 1 - len(bits)))
-        bits[position >> 3] |= 1 << (position & 7)
-    return int.from_bytes(bits, "little")

@@ -51,9 +51,11 @@ SHOWN = ("demonstrations", "calibration", "named")
 FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHOWN, "labels")
 
 
-def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL) -> Guidance:
-    """The guidance of a mission that nothing is known of: a headline that favours no rule."""
-    headline = Rule(HEADLINE_KEY, name_labels(words, labels).neutral_headline)
+def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL, default: Verdict = "") -> Guidance:
+    """The guidance of a mission that nothing is known of: a headline that favours no rule. A ticket that no rule speaks of
+    has the first of ``labels``, unless ``default`` is fail."""
+    named = name_labels(words, labels)
+    headline = Rule(HEADLINE_KEY, named.failing_headline if default == "fail" else named.neutral_headline)
     return Guidance(mission, 0, (headline,), 1, labels=labels)
 
 

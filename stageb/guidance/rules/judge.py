@@ -127,7 +127,7 @@ class CodedRules:
     """Those of a mission."""
 
     each: Sequence[CodedRule]
-    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them
+    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them, but fail first where its headline fails
 
     def compile(self) -> Callable[[Reading], Ruling]:
         """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
@@ -151,7 +151,8 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
         CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional)
         for rule in speaking_rules(guidance.rules, words)
     ]
-    return CodedRules(coded, guidance.labels)
+    is_failing = guidance.rules[:1] and guidance.rules[0].text == words.failing_headline
+    return CodedRules(coded, guidance.labels[::-1] if is_failing else guidance.labels)
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:
@@ -169,9 +170,9 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
-    """``rules`` without background and the neutral headline, which says what happens where none of the others speaks."""
-    headline = HEADLINE_KEY, words.neutral_headline
-    return [rule for rule in rules if not rule.is_background and (rule.key, rule.text) != headline]
+    """``rules`` without background and a neutral headline, which says what happens where none of the others speaks."""
+    headlines = (words.neutral_headline, words.failing_headline)
+    return [rule for rule in rules if not rule.is_background and not (rule.key == HEADLINE_KEY and rule.text in headlines)]
 
 
 def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:

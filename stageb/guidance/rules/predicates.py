@@ -190,15 +190,15 @@ class Ruling(NamedTuple):
 
 def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]) -> Callable[[Reading], Ruling]:
     """What gives the verdict on a ticket: that of the first rule that holds, and where none does, the first of ``labels``.
-    Where these are pass and fail, rules that pass stand before those that fail, whatever their numbers. Of other labels,
-    rules with points that stand side by side are compared: of those that hold, the one decides that the ticket is furthest
-    above, the first of equals.
+    Where these are pass and fail, in either order, rules that pass stand before those that fail, whatever their numbers. Of
+    other labels, rules with points that stand side by side are compared: of those that hold, the one decides that the ticket
+    is furthest above, the first of equals.
 
     None where that hangs on a rule that is unreadable, or on what the ticket does not tell.
     """
     rules = tuple(rules)
     tests = [(rule.holds, Ruling(verdict, rule.key)) for rule in rules for verdict in rule.verdicts]
-    if labels == ("pass", "fail"):
+    if {*labels} == {"pass", "fail"}:
         runs = [(False, sorted(tests, key=lambda test: test[1].verdict == "fail"))]
     else:
         runs = [(are_compared, [*run]) for are_compared, run in groupby(tests, key=_may_have_points)]

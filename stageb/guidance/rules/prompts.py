@@ -48,13 +48,15 @@ def _filled(
     texts: dict[str, Any] = {name: put(getattr(words, name)) for name in ("rollout", "reflection")}
     for name in ("counted", "right", "wrong"):
         texts[name] = {verdict: put(text, of.get(verdict, forms)) for verdict, text in getattr(words, name).items()}
-    headline = put(words.neutral_headline, template=False)
-    return replace(words, neutral_headline=headline, **texts, **changed)
+    for name in ("neutral_headline", "failing_headline"):
+        texts[name] = put(getattr(words, name), template=False)
+    return replace(words, **texts, **changed)
 
 
 _FORMS: dict[str, dict[str, str]] = {  # of the verdict words that a language has of itself
     "en": {
         "headline": "A ticket passes unless a rule fails it.",
+        "failing headline": "A ticket fails unless a rule passes it.",
         "Pass": "Pass",
         "Fail": "Fail",
         **{f"{before}{verdict}": f"{before}{verdict}" for before in ("", "to ", "should ") for verdict in ("pass", "fail")},
@@ -111,6 +113,7 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
         passes, fails = own["pass"], own["fail"]
         forms = _name_all(prompt.language, [passes, fails], _FIRST[prompt.language].format(passes))
         forms |= {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
+        forms |= {"failing headline": f"A ticket is {fails} unless a rule says {passes}."}
         for verdict, word in own.items():
             forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
         changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": _find_any([fails, passes])}
@@ -144,6 +147,7 @@ def _with_labels(language: str, has_instruct: bool, begin: str, labels: tuple[Ve
         name: dict.fromkeys(labels, getattr(template, name)["pass"]) for name in ("counted", "right", "wrong")
     }
     texts |= {**(INSTRUCT[language] if has_instruct else {}), "neutral_headline": _LABEL_HEADLINE[language]}
+    texts["failing_headline"] = ""
     wording = _find_any(sorted(labels, key=len, reverse=True))
     changed = {"verdicts": {each: each for each in labels}, "verdict_wording": wording, "begin": begin}
     return _filled(replace(template, **texts), forms, of_label, **changed)

@@ -28,7 +28,8 @@ from stageb.guidance.rules.value_types import (
     parse_number,
     parse_quantity,
 )
-from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
+from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.types import HEADLINE_KEY, Verdict
 
 NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
 NO_LIMIT = OutOfReach("its limit is no number that SQL can hold")
@@ -89,7 +90,7 @@ beginning, or a number in a rare form, the comparison is NULL. CHAR(10) is a lin
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
     conditions = _Conditions(mission)
     tests = [(rule, conditions.name(rule)) for rule in mission.coded.each]
-    choose = _choose_first if mission.coded.labels != PASS_FAIL else _choose_by_side
+    choose = _choose_first if has_labels(mission.coded.labels) else _choose_by_side
     verdicts, keys = choose(tests, mission.coded.labels[0])
     lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}", *(f"-- {note}" for note in mission.notes)]
     texts = {rule.key: rule.text for rule in mission.coded.each}
@@ -129,27 +130,24 @@ def _write_cases(name: str, cases: Sequence[str]) -> str:
 _Test = tuple[CodedRule, str]  # a rule, and what says whether it holds
 
 
-def _choose_by_side(tests: Sequence[_Test], _: Verdict) -> tuple[list[str], list[str]]:
-    """The cases of the verdict, and of its rule: any that passes wins over one that fails."""
+def _choose_by_side(tests: Sequence[_Test], default: Verdict) -> tuple[list[str], list[str]]:
+    """The cases of the verdict, and of its rule: any that passes wins over one that fails, and where none holds, ``default``
+    does."""
     sides: dict[str, list[tuple[str, str]]] = {"pass": [], "fail": []}  # by verdict: keys and conditions
     for rule, test in tests:
         for verdict, side in sides.items():
             if isinstance(rule.code, OutOfReach) or rule.code.verdict == verdict:
                 side.append((rule.key, test))
     passes, fails = ("(" + (" OR ".join(test for _, test in side) or "1 = 0") + ")" for side in sides.values())
-    verdicts = [
-        f"WHEN {passes} THEN 'pass'",
-        f"WHEN NOT {fails} THEN 'pass'",
-        f"WHEN {passes} IS NULL THEN NULL",
-        f"WHEN {fails} THEN 'fail'",
-    ]
-    keys = [
-        *(f"WHEN {test} THEN {_quote(key)}" for key, test in sides["pass"] if test != "NULL"),
-        f"WHEN NOT {fails} THEN {_quote(HEADLINE_KEY)}",
-        f"WHEN {passes} IS NULL THEN NULL",
-        *(f"WHEN {test} THEN {_quote(key)}" for key, test in sides["fail"] if test != "NULL"),
-    ]
-    return verdicts, keys
+    unknown = f"WHEN {passes} IS NULL THEN NULL"
+    by_pass, by_fail = (
+        [f"WHEN {test} THEN {_quote(key)}" for key, test in side if test != "NULL"] for side in sides.values()
+    )
+    if default == "fail":
+        keys = [*by_pass, unknown, *by_fail, f"ELSE {_quote(HEADLINE_KEY)}"]
+        return [f"WHEN {passes} THEN 'pass'", unknown, "ELSE 'fail'"], keys
+    spoken = [f"WHEN {passes} THEN 'pass'", f"WHEN NOT {fails} THEN 'pass'", unknown, f"WHEN {fails} THEN 'fail'"]
+    return spoken, [*by_pass, f"WHEN NOT {fails} THEN {_quote(HEADLINE_KEY)}", unknown, *by_fail]
 
 
 def _choose_first(tests: Sequence[_Test], default: Verdict) -> tuple[list[str], list[str]]:
@@ -204,7 +202,7 @@ class _Conditions:
             return "NULL"
         said = f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}\n    "
         told = rule.code.expression
-        if isinstance(told, Points) and self._mission.coded.labels != PASS_FAIL:
+        if isinstance(told, Points) and has_labels(self._mission.coded.labels):
             return self._add("rules", rule.key, f"{self._sum_up(told)} - ({told.least})", said)
         return self._add("rules", rule.key, self.write(told), said)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
-from stageb.guidance.words.costs import describe_counts, has_labels, prices_of
+from stageb.guidance.words.costs import describe_counts, find_cheapest, has_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform
 from stageb.untrusted.strict_json import short
@@ -117,6 +117,15 @@ def rank_labels(tickets: Sequence[Ticket], splits: Splits) -> tuple[Verdict, ...
     of_train = Counter(tickets[i].label for i in splits.train)
     *others, most = sorted(count, key=lambda label: (of_train[label], label))
     return most, *others
+
+
+def find_default(
+    tickets: Sequence[Ticket], splits: Splits, labels: tuple[Verdict, ...], prices: Mapping[Verdict, float]
+) -> Verdict:
+    """The verdict of tickets that no rule speaks of, where no rule is known: the one that costs least if all train tickets
+    get it."""
+    counts = Counter(tickets[i].label for i in splits.train)
+    return find_cheapest({label: counts[label] for label in labels}, prices)
 
 
 def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:

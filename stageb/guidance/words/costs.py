@@ -68,7 +68,7 @@ def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
     same of the constant answer of least cost, ``always``; of other labels than pass and fail ``macro_f1`` too."""
     of = {label: sum(row.values()) for label, row in confusion.items()}
     n, price = sum(of.values()), {label: prices.get(label, 1.0) for label in of}
-    constant = min(of, key=lambda verdict: sum(price[label] * of[label] for label in of if label != verdict))
+    constant = find_cheapest(of, prices)
     missed = {label: of[label] - confusion[label][label] for label in of}
     classes = {
         label: {
@@ -89,6 +89,12 @@ def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
             "cost": measure_ratio(sum(price[label] * of[label] for label in of if label != constant), n),
         },
     }
+
+
+def find_cheapest(counts: Mapping[Verdict, float], prices: Prices) -> Verdict:
+    """The verdict that costs least where all tickets get it, by how many have each label; the first of equals."""
+    cost = {label: prices.get(label, 1.0) * count for label, count in counts.items()}
+    return max(cost, key=cost.__getitem__)
 
 
 def list_labels(labels: Iterable[Verdict]) -> tuple[Verdict, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
-from stageb.guidance.learning.terms import Line, Term, find_counts, find_gaps, find_guards, find_terms, hold_any
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole, learn_whole, write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
@@ -84,7 +84,7 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     fails = mask([n for n, each in enumerate(readings) if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")])
     masks, everyone = find_terms(readings, Forms()), (1 << rows) - 1
     gaps = find_gaps(masks, readings)
-    of = Material(masks | find_guards(gaps, everyone), gaps, fails, 0, frozenset(), EQUAL)
+    of = Material(masks.plus(find_guards(gaps, everyone)), gaps, fails, 0, frozenset(), EQUAL)
     whole = learn_whole(of, folds(rows))
     assert whole and not whole.card and wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
     (line,) = whole.lines
@@ -276,7 +276,7 @@ def test_a_line_says_nothing_twice(right: int, wrong: int) -> None:
     among, wanted = (1 << 600) - 1, (1 << right) - 1
     marked = (1 << right + wrong) - 1
     line = Term(Condition("is", "mark", "yes")), Term(Condition("differs", "mark", "other"))
-    masks = dict(zip(line, (marked, among ^ marked | wanted), strict=True))
+    masks = Masks(dict(zip(line, (marked, among ^ marked | wanted), strict=True)))
     assert cover(masks, wanted, among & ~wanted, 0.5) == [line]
 
 

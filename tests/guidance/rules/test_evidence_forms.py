@@ -9,8 +9,9 @@ from bending import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.rules.evidence_forms import LIMITS, Condition, Forms, find_conditions, reading
+from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions, reading
 from stageb.guidance.rules.expression import compile_expression
+from stageb.guidance.rules.limits import LIMITS
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, clue_text
 from stageb.guidance.rules.value_types import MOST_CHARS, Reading, fold_value, parse_number, read_summaries

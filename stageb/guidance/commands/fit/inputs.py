@@ -19,9 +19,17 @@ from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import advise_apart, name_content
-from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, leave_out, missions_of, rank_labels, split_tickets
+from stageb.guidance.tickets.splits import (
+    SPLIT_SEED,
+    Splits,
+    find_default,
+    leave_out,
+    missions_of,
+    rank_labels,
+    split_tickets,
+)
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
-from stageb.guidance.words.costs import check_prices, has_labels
+from stageb.guidance.words.costs import check_prices, has_labels, prices_of
 from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits
@@ -83,7 +91,9 @@ def read_inputs(config: LoopConfig) -> Inputs:
             seeds[name] = _match_labels(config, seeds[name], own, words)
     check_sealed(config, tickets, splits, seeds)
     unknown = _find_unknown(config, tickets, seeds)
-    first = {name: seeds.get(name) or make_neutral(name, words, labels[name]) for name in missions}
+    prices = prices_of(config.gating)
+    defaults = {name: find_default(tickets, splits[name], labels[name], prices) for name in missions}
+    first = {name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name]) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
     return Inputs(tickets, digest, set_aside, splits, first, budget, left_out, unknown, selection_rule, choose)

@@ -1,0 +1,74 @@
+"""The numbers of a field in order, and the limit on them that parts tickets best.
+
+Rules begin with limits from a grid. Then each limit is moved: of all gaps between neighbouring numbers of tickets whose
+verdict hangs on it, the one that is best is taken, as in a decision tree (Breiman et al., "Classification and regression
+trees", 1984, section 2.4), and in it the number of fewest digits nearest to the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stageb.guidance.rules.limits import Side, write_limit
+
+TIED = 64  # gaps that are as good, of which the one is taken whose limit has the fewest digits
+
+Numbers = NDArray[np.float64]
+Score = Callable[[Numbers, Numbers], Numbers]
+"""How good it is to hold for so many wanted and so many spared tickets."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scale:
+    """The numbers that tickets have of one field, or that two of its fields give."""
+
+    places: NDArray[np.int64]  # of the tickets that have one, by their numbers
+    numbers: Numbers  # ascending
+    sample: str  # one of them as a ticket writes it
+
+    @classmethod
+    def of(cls, numbers: Mapping[int, float], sample: str) -> Scale:
+        """The scale of numbers by ticket."""
+        places = np.fromiter(numbers, np.int64, len(numbers))
+        found = np.fromiter(numbers.values(), np.float64, len(numbers))
+        order = np.lexsort((places, found))
+        return cls(places[order], found[order], sample)
+
+    def find_beyond(self, side: Side, limit: float) -> int:
+        """The tickets above or below a limit, as bits."""
+        cut = int(np.searchsorted(self.numbers, limit, "right" if side == "above" else "left"))
+        places = self.places[cut:] if side == "above" else self.places[:cut]
+        if not len(places):
+            return 0
+        flags = np.zeros(int(places.max()) + 1, np.uint8)
+        flags[places] = 1
+        return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+
+    def find_limit(self, side: Side, wanted: int, spared: int, score: Score) -> str:
+        """The limit, as a ticket would write it, beyond which the ``wanted`` and the ``spared`` tickets score best; empty
+        where they all have one number, or no limit in the best gap can be written."""
+        is_wanted, is_spared = (_flags(mask, self.places) for mask in (wanted, spared))
+        kept = is_wanted | is_spared
+        numbers, is_wanted, is_spared = self.numbers[kept], is_wanted[kept], is_spared[kept]
+        gaps = np.flatnonzero(numbers[1:] > numbers[:-1])
+        if not len(gaps):
+            return ""
+        sides = [np.cumsum(flags)[gaps].astype(np.float64) for flags in (is_wanted, is_spared)]
+        if side == "above":
+            sides = [flags.sum() - below for flags, below in zip((is_wanted, is_spared), sides, strict=True)]
+        scores = score(*sides).round(9)
+        best = gaps[scores == scores.max()][:TIED]
+        limits = [write_limit(side, numbers[gap], numbers[gap + 1], self.sample) for gap in best.tolist()]
+        return min(filter(None, limits), key=len, default="")
+
+
+def _flags(mask: int, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of the tickets is in a mask."""
+    size = int(places.max(initial=0)) // 8 + 1
+    bits = (mask & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    flags: NDArray[np.bool_] = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[places].astype(bool)
+    return flags
