@@ -39,7 +39,8 @@ from stageb.guidance.learning.steps import (
 )
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_together
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, WrittenRule, find_gain, learn_whole, shorten, write_whole
+from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, find_gain, learn_whole
+from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
 from stageb.guidance.rules.evidence_forms import Forms, reading
@@ -129,7 +130,7 @@ class _Teacher:
 
     def __post_init__(self) -> None:
         config, words = self.tools.config, self.tools.words
-        forms = Forms(config.reflection.arithmetic, wide=True)
+        forms = Forms(config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable))
         cases, prices = self.bundle.judged, prices_of(config.gating)
         chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
@@ -192,16 +193,16 @@ class _Teacher:
         room."""
         parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
         folds = [to_mask(part) for part in parts if part]
-        whole = learn_whole(self._material, folds) if len(folds) > 1 else None
-        while whole:
-            edit = self._edit(whole, sum(folds))
-            if edit is None or (fits(edit.guidance, self.tools) and _has_cards(edit, whole)):
-                return (whole, edit) if edit else None
-            whole = (
-                learn_whole(self._material, folds, max(len(card.points) for card in whole.cards.values()) // 2)
-                if whole.cards
-                else shorten(whole, self._material)
-            )
+        has_own = has_labels(self.present.labels)
+        most = self.tools.config.reflection.size or SIZE[has_own]
+        # Smaller ones where there is no room.
+        for size in (most, *(size for size in SIZES[has_own][::-1] if size < most)) if len(folds) > 1 else ():
+            whole = learn_whole(self._material, folds, [size]).get(size)
+            edit = self._edit(whole, sum(folds)) if whole else None
+            if whole is None or edit is None:
+                break
+            if fits(edit.guidance, self.tools) and _has_cards(edit, whole):
+                return whole, edit
         return None
 
     def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:

@@ -29,14 +29,13 @@ from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logi
 from stageb.guidance.learning.terms import Line, Masks, Term, hold_together, repack, unpack
 from stageb.guidance.words.types import Verdict
 
-MOST_TERMS = 20  # of a card
+MOST_TERMS = 30  # of a card
 MOST_POINTS = 5  # of a condition, more or less
 FEWEST = 3  # tickets for which a condition must hold, and not hold; of a label that has a card
 FEWEST_TOGETHER = 5  # tickets for which two conditions must hold together
 TRIED = 1500  # conditions: those that tell most by themselves
 PENALTY = 0.5  # half of it times the square of each weight is added to the loss
 SCALES = 9  # multipliers that are tried
-MOST_COMPARED = 100  # lines of a card that is compared with others
 MOST_COMPARED_POINTS = 9  # of one of them, more or less
 PAIRED = 100  # conditions that may be joined in pairs: those that tell most by themselves
 OF_FIELD = 4  # of one field, before any other has had its turn
@@ -55,9 +54,7 @@ Cards = Mapping[Verdict, Scorecard]
 """A card for each label, which are compared: of those that a ticket is furthest above the first counts."""
 
 
-def grow_cards(
-    masks: Masks, fails: int, passes: int, prices: tuple[float, float], longest: int = MOST_TERMS
-) -> list[Scorecard]:
+def grow_cards(masks: Masks, fails: int, passes: int, prices: tuple[float, float]) -> list[Scorecard]:
     """Cards of one condition, of two, and so on, for ``fails`` and ``passes``; ``prices`` of one of either judged wrong."""
     among = fails | passes
     terms = _distinct(masks, among)
@@ -75,7 +72,7 @@ def grow_cards(
     tried = np.sort(np.argsort(-gains, kind="stable")[:TRIED])
     rows, cards, chosen = rows[tried], list[Scorecard](), list[int]()
     design = constant
-    while len(chosen) < min(longest, MOST_TERMS, len(tried)):
+    while len(chosen) < min(MOST_TERMS, len(tried)):
         gains = _promise(rows, labels, weights, design @ fitted)
         gains[chosen] = -1
         chosen.append(int(np.argmax(gains)))
@@ -129,13 +126,13 @@ def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]
 
 
 def _distinct(masks: Masks, among: int) -> list[Term]:
-    """What may have points: of terms that say the same of all tickets the first, and nothing denied or computed, since
+    """What may have points: of terms that say the same of all tickets the first, and nothing denied or of two fields, since
     points may be taken, too."""
     found: dict[int, Term] = {}
     for term, mask in masks.items():
         held = mask & among
         few = min(held.bit_count(), (among & ~mask).bit_count())
-        if few >= FEWEST and not term.is_denied and not term.condition.is_computed:
+        if few >= FEWEST and not term.is_denied and not term.condition.is_compared:
             found.setdefault(held, term)
     return [*found.values()]
 

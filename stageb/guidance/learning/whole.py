@@ -1,10 +1,11 @@
 """The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard, its size and its texts.
 
-Candidates are lists of lines, added to the present rules or in their place, for one verdict or the other, with a high or
-a low price of computed conditions or of what people's reasons name alone, and cards. Each is learnt without each of
-``FOLDS`` parts of the tickets, and each size of it judged on that part: the size that costs least is taken, the smallest of
-those that cost the same, and none at all where the present guidance costs as little. What is harder to follow - lines with
-conditions that mend few tickets, a card - is taken if it costs less by more than half a standard error, and than two errors.
+Forms are tried from the plainest on: lists of lines on single fields, added to the present rules or in their place, for one
+verdict or the other; lines with conditions that mend few tickets; counts; cards; lines that compare or compute with two
+fields. Each is learnt without each of ``FOLDS`` parts of the tickets, and each size of it judged on that part. Of the sizes
+that have no more conditions than asked for, the one that costs least is taken, the smallest of those that cost the same; a
+form takes the place of a plainer one if it costs less by ``_Form.enough`` standard errors, and by two errors, or if it says
+as much in half of the conditions. None is taken where the present guidance costs as little.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
 is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
@@ -13,44 +14,28 @@ these are compared; lists that are right nine times in ten give way to cards by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from math import inf, sqrt
 from operator import or_
+from typing import NamedTuple
 
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
-from stageb.guidance.learning.scorecards import (
-    MOST_COMPARED,
-    PAIRED,
-    Cards,
-    Scorecard,
-    grow_cards,
-    grow_compared,
-    judge_compared,
-)
-from stageb.guidance.learning.terms import (
-    Line,
-    Masks,
-    Term,
-    find_counts,
-    find_gap,
-    guard,
-    hold_any,
-    hold_together,
-    without_guards,
-)
+from stageb.guidance.learning.scorecards import PAIRED, Cards, Scorecard, grow_cards, grow_compared, judge_compared
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gap, guard, hold_any, without_guards
 from stageb.guidance.rules.evidence_forms import Condition
-from stageb.guidance.rules.expression import All, Expression, Points, join_words, negate
-from stageb.guidance.rules.judge import begin_rule, write_rule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
-from stageb.guidance.rules.prompts import Words, clue_text
-from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Verdict
 
 FOLDS = 5
-GAIN, ERRORS = 0.5, 2  # by how much what is harder to follow must be better: standard errors, and errors of the dearer kind
+GAIN, UNLIKE = 0.5, 2.0  # standard errors by which what is harder to follow must be better; comparisons of two fields
+ERRORS = 2  # of the dearer kind, by which it must be better as well
+FEWEST = 3  # conditions that a shorter one is hoped to have
+SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
 GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
+OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all
+SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (10, 20, 40, 80, 160)}  # conditions, by whether a
+#   mission has labels of its own: of a guidance, and those of which the accuracy is estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,54 +78,62 @@ class Whole:
         """By label, where there are cards."""
         return {each.verdict: each.card for each in (self, *self.lists) if each.card}
 
+    @property
+    def size(self) -> int:
+        """Its conditions, in all its lines and cards; each that a count counts is one."""
+        lines = [line for each in (self, *self.lists) for line in (*each.lines, *(each.card.points if each.card else ()))]
+        return sum(max(1, len(term.condition.parts)) for line in lines for term in line)
+
 
 _Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
-_Found = tuple[Whole, int]  # a whole guidance, and the tickets that it judges wrong out of fold
 
 
-def learn_whole(material: Material, folds: Sequence[int], longest: int = MOST_COMPARED) -> Whole | None:
-    """The guidance that these tickets teach, each of them in one of the masks ``folds``, cards having ``longest`` lines at
-    most; None where none is estimated to cost less than the present one."""
+class _Form(NamedTuple):
+    """Kinds of guidance that are equally hard to follow."""
+
+    enough: float  # standard errors by which it must be better than what is plainer
+    kinds: Sequence[_Kind]
+
+
+class _Found(NamedTuple):
+    """A whole guidance, and the tickets that it judges wrong out of fold."""
+
+    cost: float  # of these
+    size: int
+    place: int  # of its kind among those of its form
+    whole: Whole
+    wrong: int
+
+
+_FindCounts = Callable[[int, int], dict[Term, int]]
+"""The counts that tell some tickets that fail from some that pass."""
+
+_Chosen = dict[int, _Found]  # the best for each number of conditions that it may have; none where none is so small
+
+
+def learn_whole(material: Material, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, Whole]:
+    """The guidance of each of the ``sizes``, conditions at most, that these tickets teach, each of them in one of the masks
+    ``folds``; without those of which none is estimated to cost less than the present one."""
     among = sum(folds)
-    present = (material.fails ^ material.judged_fail) & among
-    if material.labelled:  # cards of plain conditions where those do
-        cards = [[partial(_learn_compared, longest, paired)] for paired in (0, PAIRED)]
-        lists = _learn_by_label(material, folds)
-        is_good = lists and lists[1].bit_count() < GOOD * among.bit_count()
-        best = _improve(lists, cards, material, folds, FAR if is_good else GAIN)
+    present, count = (material.fails ^ material.judged_fail) & among, among.bit_count()
+    if material.labelled:
+        chosen = _learn_labels(material, folds, sizes)
     else:
-        cards = [] if material.keeps else [[partial(_learn_cards, longest)]]
-        best = _improve(_learn_best_list(material, folds, _ways(material)), cards, material, folds)
-    if not best or _cost(best[1], material) >= _cost(present, material):
-        return None
-    (whole, wrong), count = best, among.bit_count()
-    return replace(
-        whole,
-        cost=_cost(wrong, material) / count,
-        present=_cost(present, material) / count,
-        won=(present & ~wrong).bit_count() / count,
-        lost=(wrong & ~present).bit_count() / count,
-        gain=find_gain(wrong, present, material, among),
-        wrong=wrong,
-    )
-
-
-def shorten(whole: Whole, material: Material) -> Whole | None:
-    """It without its last line, or of several lists the last line that judges fewest tickets right; None where nothing is
-    left then."""
-    if not whole.lists:
-        return replace(whole, lines=whole.lines[:-1]) if len(whole.lines) > 1 else None
-
-    def worth(each: Whole) -> int:
-        *others, last = each.lines
-        alone = hold_together(material.masks, last) & ~hold_any(material.masks, others)
-        right = alone & material.labelled[each.verdict]
-        return 2 * right.bit_count() - alone.bit_count()
-
-    least = min(whole.lists, key=worth)
-    lists = [replace(each, lines=each.lines[:-1]) if each is least else each for each in whole.lists]
-    left = tuple(each for each in lists if each.lines)
-    return replace(whole, lists=left) if left else None
+        cards = [] if material.keeps else [_Form(GAIN, [_learn_cards])]
+        chosen = _choose([*_list_forms(material, _ways(material), cards)], material, folds, sizes)
+    return {
+        size: replace(
+            found.whole,
+            cost=found.cost / count,
+            present=_cost(present, material) / count,
+            won=(present & ~found.wrong).bit_count() / count,
+            lost=(found.wrong & ~present).bit_count() / count,
+            gain=find_gain(found.wrong, present, material, among),
+            wrong=found.wrong,
+        )
+        for size, found in chosen.items()
+        if found.cost < _cost(present, material)
+    }
 
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
@@ -166,28 +159,61 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _improve(
-    best: _Found | None, others: Sequence[Sequence[_Kind]], material: Material, folds: Sequence[int], enough: float = GAIN
-) -> _Found | None:
-    """What is best, or the best of others where that is better by ``enough`` standard errors. The others come by how
-    hard they are to follow."""
-
-    def beats(wrong: int) -> bool:
-        if not best:
-            return True
-        saved = _cost(best[1], material) - _cost(wrong, material)
-        return saved > ERRORS * max(material.prices) and find_gain(wrong, best[1], material, sum(folds)) > enough
-
-    for kinds in others:
-        found = _choose_size(kinds, material, folds) if beats(0) else None
-        best = found if found and beats(found[1]) else best
+def _choose(
+    forms: Iterable[_Form], material: Material, folds: Sequence[int], sizes: Sequence[int], chosen: _Chosen | None = None
+) -> _Chosen:
+    """For each size the best guidance of the first form, or of a later one that is better by enough. ``chosen`` is what
+    plainer forms have come to."""
+    best = dict(chosen or {})
+    for form in forms:
+        perfect = _Found(0.0, FEWEST, 0, Whole("", False), 0)
+        if not any(size not in best or _beats(perfect, best[size], form.enough, material, folds) for size in sizes):
+            continue
+        found = _try_kinds(form.kinds, material, folds)
+        for size in sizes:
+            small = [each for each in found if each.size <= size]
+            if not small:
+                continue
+            least = min(small, key=lambda each: each[:3])
+            if size not in best or _beats(least, best[size], form.enough, material, folds):
+                best[size] = least
     return best
 
 
-def _learn_by_label(material: Material, folds: Sequence[int]) -> _Found | None:
-    """A list for each label but the last, among the tickets that fixed rules and those before it leave, and the tickets that
-    all of these judge wrong out of fold. What no list holds for has the last label. The label comes next that one line tells
-    best."""
+def _beats(one: _Found, other: _Found, enough: float, material: Material, folds: Sequence[int]) -> bool:
+    """Whether it costs less than what is plainer by ``enough`` standard errors, and by ``ERRORS``; or no more, and is
+    ``SHORT``."""
+    saved = other.cost - one.cost
+    if saved >= 0 and one.size <= SHORT * other.size:
+        return True
+    return saved > ERRORS * max(material.prices) and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
+
+
+def _learn_labels(material: Material, folds: Sequence[int], sizes: Sequence[int]) -> _Chosen:
+    """Lists of labels, or cards where these are better."""
+    best: _Chosen = {}
+    for each_label in sorted({_find_share(size) for size in sizes}):
+        lists = _learn_by_label(material, folds, each_label)
+        for size in sizes:
+            if lists and lists.size <= size and (size not in best or lists[:2] < best[size][:2]):
+                best[size] = lists
+    largest = best.get(max(sizes))
+    is_good = largest and largest.wrong.bit_count() < GOOD * sum(folds).bit_count()
+    enough = FAR if is_good else GAIN
+    longest = _find_share(max(sizes))
+    forms = [_Form(enough, [partial(_learn_compared, longest, paired)]) for paired in (0, PAIRED)]
+    return _choose(forms, material, folds, sizes, best)
+
+
+def _find_share(size: int) -> int:
+    """How many conditions each label may have of so many in all."""
+    return -(-OF_LABEL * size // SIZE[True])
+
+
+def _learn_by_label(material: Material, folds: Sequence[int], most: int) -> _Found | None:
+    """A list for each label but the last, of ``most`` conditions, among the tickets that fixed rules and those before it
+    leave, and the tickets that all of these judge wrong out of fold. What no list holds for has the last label. The label
+    comes next that one line tells best."""
     among, claimed = sum(folds), material.held
     right, told = claimed & ~(material.fails ^ material.judged_fail), claimed  # told: what is spoken of out of fold
     lists: list[Whole] = []
@@ -198,15 +224,17 @@ def _learn_by_label(material: Material, folds: Sequence[int]) -> _Found | None:
         others.remove(label)
         wanted = material.labelled[label] & among & ~claimed
         left = replace(material, fails=wanted | claimed, judged_fail=claimed)  # what is claimed plays no part
-        found = _learn_best_list(left, folds, [("fail", False)])
-        if found and found[1].bit_count() < wanted.bit_count():
-            list_, wrong = found
-            lists.append(replace(list_, verdict=label))
-            held = (wrong ^ wanted) & among & ~claimed & ~told
+        found = _choose(_list_forms(left, [("fail", False)]), left, folds, [most]).get(most)
+        if found and found.wrong.bit_count() < wanted.bit_count():
+            lists.append(replace(found.whole, verdict=label))
+            held = (found.wrong ^ wanted) & among & ~claimed & ~told
             right, told = right | held & wanted, told | held
-            claimed |= judge_whole(list_, left, among)
+            claimed |= judge_whole(found.whole, left, among)
     right |= material.labelled[default] & among & ~told
-    return (Whole("", bool(material.verdicts), lists=tuple(lists)), among & ~right) if lists else None
+    if not lists:
+        return None
+    whole, wrong = Whole("", bool(material.verdicts), lists=tuple(lists)), among & ~right
+    return _Found(_cost(wrong, material), whole.size, 0, whole, wrong)
 
 
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
@@ -218,18 +246,23 @@ def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, in
     return ((held & wanted).bit_count() + 1) / (held.bit_count() + 2), -len(lines[0])
 
 
-def _learn_best_list(material: Material, folds: Sequence[int], ways: Sequence[tuple[Verdict, bool]]) -> _Found | None:
-    weights = (FULL.computed, 1.0) if any(term.condition.is_computed for term in material.masks) else (1.0,)
+def _list_forms(material: Material, ways: Sequence[tuple[Verdict, bool]], cards: Sequence[_Form] = ()) -> Iterator[_Form]:
+    """Lists from the plainest on, and ``cards`` before those that compare or compute with two fields."""
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
-
+    plain = material.masks.keep(term for term in material.masks if not term.condition.is_compared)
     # Of so few candidates as reasons of people name, chance brings fewer.
     named = material.masks.keep(term for term in material.masks if term.condition in material.named)
 
-    def list_kinds(sure: float) -> list[_Kind]:
-        kinds = [_learn_lists(*way, Demands(1.0, sure), named, lambda *_: {}) for way in ways if named]
-        return kinds + [_learn_lists(*way, Demands(each, sure), material.masks, counts) for each in weights for way in ways]
+    def kinds(masks: Masks, sure: float, find: _FindCounts | None = None) -> list[_Kind]:
+        return [_learn_lists(*way, Demands(sure=sure), masks, find) for way in ways]
 
-    return _improve(None, [list_kinds(FULL.sure), list_kinds(0.0)], material, folds)
+    yield _Form(0.0, [*(kinds(named, FULL.sure) if named else []), *kinds(plain, FULL.sure)])
+    yield _Form(GAIN, kinds(plain, 0.0))
+    yield _Form(GAIN, [*kinds(plain, FULL.sure, counts), *kinds(plain, 0.0, counts)])
+    yield from cards
+    if len(plain) < len(material.masks):
+        masks = material.masks
+        yield _Form(UNLIKE, [*kinds(masks, FULL.sure), *kinds(masks, 0.0), *kinds(masks, FULL.sure, counts)])
 
 
 def _ways(material: Material) -> list[tuple[Verdict, bool]]:
@@ -241,11 +274,9 @@ def _ways(material: Material) -> list[tuple[Verdict, bool]]:
     return added if material.keeps else [*added, ("fail", True), ("pass", True)]
 
 
-def _learn_lists(
-    verdict: Verdict, replaces: bool, demands: Demands, masks: Masks, find: Callable[[int, int], dict[Term, int]]
-) -> _Kind:
-    """What learns lists of lines with a verdict, beside the present rules or in their place. ``find`` gives the counts that
-    tell some tickets that fail from some that pass."""
+def _learn_lists(verdict: Verdict, replaces: bool, demands: Demands, masks: Masks, find: _FindCounts | None) -> _Kind:
+    """What learns lists of lines with a verdict, beside the present rules or in their place; with the counts that ``find``
+    finds, or else none."""
 
     def learn(material: Material, among: int) -> list[Whole]:
         fails, passes = material.fails & among, among & ~material.fails
@@ -255,7 +286,9 @@ def _learn_lists(
             fails, passes = fails & there, passes & there
         wanted, spared = (fails, passes) if verdict == "fail" else (passes, fails)
         least = (alarm if verdict == "fail" else missed) / (missed + alarm)
-        counts = find(fails, passes) if fails and passes else {}
+        counts = find(fails, passes) if find and fails and passes else {}
+        if find and not counts:
+            return []
         known = masks.plus(counts)
         lines = cover(known, wanted, spared, least, demands=demands)
         found = [refine(lines[:size], known, wanted, spared, least) for size in range(1, len(lines) + 1)]
@@ -265,9 +298,9 @@ def _learn_lists(
     return learn
 
 
-def _learn_cards(longest: int, material: Material, among: int) -> list[Whole]:
+def _learn_cards(material: Material, among: int) -> list[Whole]:
     masks = without_guards(material.masks)
-    cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices, longest)
+    cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices)
     return [_pass_by_points(card) if card.least <= 0 else Whole("fail", True, card=card) for card in cards]
 
 
@@ -283,24 +316,19 @@ def _learn_compared(longest: int, paired: int, material: Material, among: int) -
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
 
 
-def _choose_size(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> _Found | None:
-    """Of these kinds the one and its size that costs least, learnt from all tickets, and which it judges wrong out of fold;
-    a kind that has fewer sizes without some fold is judged there by its largest. None where nothing is found."""
-    among = sum(folds)
-    tried: list[tuple[float, int, int, _Kind, int]] = []
+def _try_kinds(kinds: Sequence[_Kind], material: Material, folds: Sequence[int]) -> list[_Found]:
+    """All sizes of these kinds, learnt from all tickets, and which of them each judges wrong out of fold; one that has fewer
+    sizes without some fold is judged there by its largest."""
+    among, found = sum(folds), list[_Found]()
     for place, kind in enumerate(kinds):
         by_fold = [(fold, kind(material, among & ~fold)) for fold in folds]
-        for size in range(1, max(len(wholes) for _, wholes in by_fold) + 1):
+        for number, whole in enumerate(kind(material, among)):
             wrong = 0
             for fold, wholes in by_fold:
-                whole = wholes[min(size, len(wholes)) - 1] if wholes else Whole("fail", False)
-                wrong |= _find_wrong(whole, material, fold)
-            tried.append((_cost(wrong, material), size, place, kind, wrong))
-    if not tried:
-        return None
-    best = min(tried, key=lambda each: each[:3])
-    wholes = best[3](material, among)
-    return (wholes[min(best[1], len(wholes)) - 1], best[4]) if wholes else None
+                taught = wholes[min(number, len(wholes) - 1)] if wholes else Whole("fail", False)
+                wrong |= _find_wrong(taught, material, fold)
+            found.append(_Found(_cost(wrong, material), whole.size, place, whole, wrong))
+    return found
 
 
 def _find_wrong(whole: Whole, material: Material, among: int) -> int:
@@ -333,61 +361,3 @@ def find_gain(one: int, other: int, material: Material, among: int) -> float:
     single, joined = (less | more) & ~reduce(or_, material.groups, 0), [*map(find_change, material.groups)]
     variance = _cost(single, squares) + sum(each**2 for each in joined) - gained**2 / among.bit_count()
     return gained / sqrt(variance) if variance > 0 else inf if gained > 0 else 0.0
-
-
-Read = Callable[[Condition], Expression | None]
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRule:
-    """The text of one rule, and the line that it says; None for a scorecard."""
-
-    text: str
-    line: Line | None
-    verdict: Verdict  # of the tickets for which the line holds
-
-
-def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
-    """The rules of what was learnt, without those that would not be read back as meant: a value may look like two."""
-
-    if whole.lists:
-        return [rule for each in whole.lists for rule in write_whole(each, vocabulary, words)]
-
-    def read(condition: Condition) -> Expression | None:
-        opening, end = begin_rule([*words.verdicts][-1], words)
-        code = parse_rule(f"{opening}{clue_text((condition,), words)}{end}", vocabulary, words)
-        return None if isinstance(code, OutOfReach) else code.condition
-
-    codes = [(_card_code(whole, whole.card, read), None)] if whole.card else _line_codes(whole, read)
-    texts = [(write_rule(code, words), code, line) for code, line in codes if code]
-    return [
-        WrittenRule(text, line, whole.verdict)
-        for text, code, line in texts
-        if _is_same(parse_rule(text, vocabulary, words), code)
-    ]
-
-
-def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
-    return isinstance(read, RuleCode) and (read.verdict, read.expression) == (code.verdict, code.expression)
-
-
-def _card_code(whole: Whole, card: Scorecard, read: Read) -> RuleCode | None:
-    """A card as one rule."""
-    parts = [(points, meant) for line, points in card.points.items() if (meant := _meant(line, read))]
-    return RuleCode(whole.verdict, Points(card.least, join_words(parts))) if parts else None
-
-
-def _line_codes(whole: Whole, read: Read) -> list[tuple[RuleCode | None, Line | None]]:
-    """A rule for each line."""
-    return [(RuleCode(whole.verdict, meant), line) for line in whole.lines if (meant := _meant(line, read))]
-
-
-def _meant(line: Line, read: Read) -> Expression | None:
-    """What a line says; None where one of its conditions cannot be read."""
-    parts = []
-    for term in line:
-        part = read(term.condition)
-        if part is None:
-            return None
-        parts.append(negate(part) if term.is_denied else part)
-    return parts[0] if len(parts) == 1 else All(tuple(parts))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from stageb.guidance.rules.value_types import (
     find_stems,
     find_words,
     fold_text,
+    fold_unit,
     fold_value,
     is_text,
     parse_quantity,
@@ -65,6 +67,11 @@ class Condition:
     is_computed: bool = False  # whether ``name``, and what it may be compared with, is a number that two names' give
     parts: tuple[Condition, ...] = ()  # of which so many hold
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether it compares two fields, or computes with them."""
+        return self.is_computed or self.kind in ("equals", "differs", "over", "under")
+
 
 @dataclass(frozen=True, slots=True)
 class Forms:
@@ -73,9 +80,11 @@ class Forms:
     arithmetic: bool = False  # limits of what two names' numbers give
     wide: bool = False  # two or three words stand one after the other; a word begins so; a field is not there that most
     #   tickets have; and more limits of one name's numbers, denser at both ends, with the fewest digits, or two at once
+    comparable: frozenset[str] = frozenset()  # names of which any two may be compared, or computed with, whatever they are
 
 
 PLAIN = Forms()
+_UNIT = re.compile(r"[\[(]([^\[\]()\d]+)[\])]$| ([^\W\d_]{1,3}|%|°C|°F)$")  # behind a column's name: Torque [Nm], Air K
 
 
 def reading(ticket: Ticket) -> Reading:
@@ -107,7 +116,12 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     for name, column in columns.items():
         if name not in numeric and name not in texts and not any(map(_is_long, column.values())):
             masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
-    for one, other in combinations(common[:MOST_COMPARED], 2):
+    alike = {
+        (one, other)
+        for one, other in combinations(common[:MOST_COMPARED], 2)
+        if {one, other} <= forms.comparable or _are_alike((one, columns[one]), (other, columns[other]), quantities)
+    }
+    for one, other in (pair for pair in combinations(common[:MOST_COMPARED], 2) if pair in alike):
         are_numbers = one in numeric and other in numeric and len(_units(quantities[one]) | _units(quantities[other])) <= 1
         both = (numeric[one], numeric[other]) if are_numbers else None
         masks |= _compared(one, columns[one], other, columns[other], both, are_numbers and are_counted)
@@ -117,8 +131,8 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     if forms.wide:
         masks |= _phrases(readings, texts, masks)
     if forms.arithmetic:
-        most_common = [name for name in common if name in numeric][:MOST_COMPUTED]
-        masks |= _computed({name: numeric[name] for name in most_common}, wrong, forms.wide)
+        most_common = [name for name in common if name in numeric and any(name in pair for pair in alike)][:MOST_COMPUTED]
+        masks |= _computed({name: numeric[name] for name in most_common}, alike, wrong, forms.wide)
     return masks
 
 
@@ -237,6 +251,25 @@ def _within(limits: Mapping[Condition, int], tickets: int) -> dict[Condition, in
     }
 
 
+def _are_alike(
+    one: tuple[str, Mapping[int, str]],
+    other: tuple[str, Mapping[int, str]],
+    quantities: Mapping[str, Mapping[int, Quantity]],
+) -> bool:
+    """Whether two columns may be compared: they have one unit, or none and mostly the same values."""
+    units = [_find_units(name, quantities.get(name, {})) for name, _ in (one, other)]
+    if any(units):
+        return units[0] == units[1]
+    values, others = (set(column.values()) for _, column in (one, other))
+    return 2 * len(values & others) >= len(values | others)
+
+
+def _find_units(name: str, quantities: Mapping[int, Quantity]) -> set[str]:
+    """The units that a column's numbers have, or its name tells behind it, as in ``Torque [Nm]`` and ``TSH (µU/ml)``."""
+    told = _UNIT.search(name) if quantities else None
+    return _units(quantities) or ({fold_unit(told[1] or told[2])} if told else set())
+
+
 def _compared(
     one: str,
     column: Mapping[int, str],
@@ -304,11 +337,14 @@ def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condit
     return found
 
 
-def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int, fine: bool) -> dict[Condition, int]:
-    """Limits of sums, differences, products and quotients, and how products of different names compare."""
+def _computed(
+    numeric: Mapping[str, Mapping[int, float]], alike: Set[tuple[str, str]], wrong: int, fine: bool
+) -> dict[Condition, int]:
+    """Limits of sums, differences, products and quotients of names that are ``alike``, and how products of different names
+    compare."""
     found: dict[Condition, int] = {}
     products: dict[tuple[str, str], dict[int, float]] = {}
-    for one, other in combinations(numeric, 2):
+    for one, other in (pair for pair in combinations(numeric, 2) if pair in alike):
         sides = [(p, value, numeric[other][p]) for p, value in numeric[one].items() if p in numeric[other]]
         for sign, compute in OPERATORS.items():
             numbers = {p: compute(left, right) for p, left, right in sides if right or sign != "/"}

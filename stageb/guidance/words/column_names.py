@@ -45,6 +45,9 @@ class ColumnsConfig(Section, at="columns"):
     texts: list[str] = setting(list, trust=DATA)
     """The columns that say what is seen, read as "column: text; ..."; those called image_1, image_2, ... are a summary each.
     Empty: all other columns."""
+    comparable: list[str] = setting(list, trust=DATA)
+    """Columns of which rules may compare, and compute with, any two, beside those that have one unit or the same values:
+    torque and speed, say, since what fails is the power."""
     decimal: Decimal = "."
     """The mark before the decimals of numbers in tables; a comma is read as a point: 0,5 as 0.5."""
 

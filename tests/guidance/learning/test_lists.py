@@ -9,10 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
 from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gaps, find_guards, find_terms, hold_any
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole, learn_whole, write_whole
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole
+from stageb.guidance.learning.writing import write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
@@ -37,6 +39,10 @@ def mask(places: list[int]) -> int:
 
 def material(readings: list[Reading], fails: int, prices: tuple[float, float] = EQUAL) -> Material:
     return Material(find_terms(readings, Forms()), {}, fails, 0, frozenset(), prices)
+
+
+def learn_whole(of: Material, folds: list[int], size: int = 160) -> Whole | None:
+    return wholes.learn_whole(of, folds, [size]).get(size)
 
 
 def folds(rows: int) -> list[int]:
