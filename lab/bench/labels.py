@@ -23,7 +23,8 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.tickets.splits import rank_labels, split_tickets
+from stageb.guidance.tickets.splits import find_default, rank_labels, split_tickets
+from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Content, Guidance, Judgement, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
@@ -59,7 +60,8 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     labels, vocabulary = rank_labels(tickets, splits), Vocabulary.of(tickets)
     pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
     tools = Tools(config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
-    mission = MissionState(make_neutral(name, WORDS["en"], labels), budget_per_mission(config.gating, 1))
+    default = find_default(tickets, splits, labels, prices_of(config.gating))
+    mission = MissionState(make_neutral(name, WORDS["en"], labels, default), budget_per_mission(config.gating, 1))
 
     def judge(question: Any) -> list[list[Judgement]]:
         assert isinstance(question, JudgeTickets)  # no model is there

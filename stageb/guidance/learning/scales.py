@@ -62,7 +62,8 @@ class Scale:
             sides = [flags.sum() - below for flags, below in zip((is_wanted, is_spared), sides, strict=True)]
         scores = score(*sides).round(9)
         best = gaps[scores == scores.max()][:TIED]
-        limits = [write_limit(side, numbers[gap], numbers[gap + 1], self.sample) for gap in best.tolist()]
+        ends = zip(numbers[best].tolist(), numbers[best + 1].tolist(), strict=True)
+        limits = [write_limit(side, under, over, self.sample) for under, over in ends]
         return min(filter(None, limits), key=len, default="")
 
 

@@ -5,7 +5,8 @@ verdict or the other; lines with conditions that mend few tickets; counts; cards
 fields. Each is learnt without each of ``FOLDS`` parts of the tickets, and each size of it judged on that part. Of the sizes
 that have no more conditions than asked for, the one that costs least is taken, the smallest of those that cost the same; a
 form takes the place of a plainer one if it costs less by ``_Form.enough`` standard errors, and by two errors, or if it says
-as much in half of the conditions. None is taken where the present guidance costs as little.
+as much in half of the conditions. What judges all tickets that taught it right is taken before what costs as much and does
+not: tables without noise have such rules. None is taken where the present guidance costs as little.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
 is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
@@ -103,6 +104,7 @@ class _Found(NamedTuple):
     place: int  # of its kind among those of its form
     whole: Whole
     wrong: int
+    is_exact: bool = False  # whether it judges all tickets that taught it right
 
 
 _FindCounts = Callable[[int, int], dict[Term, int]]
@@ -166,7 +168,7 @@ def _choose(
     plainer forms have come to."""
     best = dict(chosen or {})
     for form in forms:
-        perfect = _Found(0.0, FEWEST, 0, Whole("", False), 0)
+        perfect = _Found(0.0, FEWEST, 0, Whole("", False), 0, is_exact=True)
         if not any(size not in best or _beats(perfect, best[size], form.enough, material, folds) for size in sizes):
             continue
         found = _try_kinds(form.kinds, material, folds)
@@ -174,16 +176,25 @@ def _choose(
             small = [each for each in found if each.size <= size]
             if not small:
                 continue
-            least = min(small, key=lambda each: each[:3])
+            least = _find_least(small, material)
             if size not in best or _beats(least, best[size], form.enough, material, folds):
                 best[size] = least
     return best
 
 
+def _find_least(found: Sequence[_Found], material: Material) -> _Found:
+    """What costs least, the smallest of equals; of what costs ``ERRORS`` more at most, one that is exact."""
+    best = min(found, key=lambda each: each[:3])
+    most = best.cost + ERRORS * max(material.prices)
+    return min((each for each in found if each.is_exact and each.cost <= most), key=lambda each: each[:3], default=best)
+
+
 def _beats(one: _Found, other: _Found, enough: float, material: Material, folds: Sequence[int]) -> bool:
     """Whether it costs less than what is plainer by ``enough`` standard errors, and by ``ERRORS``; or no more, and is
-    ``SHORT``."""
+    ``SHORT``; or it alone is exact, and costs about as much."""
     saved = other.cost - one.cost
+    if one.is_exact > other.is_exact and saved >= -ERRORS * max(material.prices):
+        return True
     if saved >= 0 and one.size <= SHORT * other.size:
         return True
     return saved > ERRORS * max(material.prices) and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
@@ -327,7 +338,8 @@ def _try_kinds(kinds: Sequence[_Kind], material: Material, folds: Sequence[int])
             for fold, wholes in by_fold:
                 taught = wholes[min(number, len(wholes) - 1)] if wholes else Whole("fail", False)
                 wrong |= _find_wrong(taught, material, fold)
-            found.append(_Found(_cost(wrong, material), whole.size, place, whole, wrong))
+            is_exact = not _find_wrong(whole, material, among)
+            found.append(_Found(_cost(wrong, material), whole.size, place, whole, wrong, is_exact))
     return found
 
 

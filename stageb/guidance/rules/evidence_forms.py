@@ -84,6 +84,15 @@ class Forms:
 
 
 PLAIN = Forms()
+STOP_WORDS = frozenset(  # which no rule names: they hold a sentence together, and say nothing of a case
+    (
+        "a about all also am an and any are aren as at be been being between both but by can could did do does doing don "
+        "each for from get got had has have having he her here hers him his how i if in into is isn it its itself just ll "
+        "me my myself of on or our ours re s she should so some such t than that the their theirs them then there these "
+        "they this those to too until us ve was wasn we were what when where which while who whom why will with would you "
+        "your yours "
+    ).split()
+)
 _UNIT = re.compile(r"[\[(]([^\[\]()\d]+)[\])]$| ([^\W\d_]{1,3}|%|°C|°F)$")  # behind a column's name: Torque [Nm], Air K
 
 
@@ -307,6 +316,7 @@ def _words(readings: Sequence[Reading], texts: Set[str]) -> dict[Condition, int]
     """Words of prose and of the columns ``texts``, wherever a ticket mentions them, as a rule sees it."""
     words = {word for each in readings for word in each.words}
     words |= {word for each in readings for name in texts & each.pairs.keys() for word in find_words(each.pairs[name])}
+    words -= STOP_WORDS
     masks: dict[str, int] = {}
     for position, each in enumerate(readings if words else ()):
         others = (find_mentioned(text) for pair in each.pairs.items() for text in pair)

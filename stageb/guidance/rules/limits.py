@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Literal
 
 from stageb.guidance.rules.value_types import NUMBER, parse_quantity
@@ -91,14 +92,22 @@ def _spread_to_ends(numbers: Sequence[float], count: int) -> list[float]:
 
 
 def _shorten(side: Side, under: float, over: float) -> str:
-    """The number of fewest digits in a gap, the nearest to its middle; empty where it needs more than twelve decimals."""
-    middle = (under + over) / 2
+    """The number of fewest digits in a gap, the nearest to its middle; where numbers as fine as these could lie in between,
+    in the middle half of it. Empty where it needs more than twelve decimals."""
+    middle, step = (under + over) / 2, 10.0 ** -max(map(_count_decimals, (under, over)))
+    margin = (over - under) / 4 if over - under > 1.5 * step else 0.0
     for digits in range(-6, 13):
         nearest = round(middle, digits)
         for number in (nearest, round(nearest - 10.0**-digits, digits), round(nearest + 10.0**-digits, digits)):
-            if under <= number < over if side == "above" else under < number <= over:
+            is_apart = under <= number < over if side == "above" else under < number <= over
+            if is_apart and abs(number - middle) <= (over - under) / 2 - margin:
                 return _plain(f"{number:.{max(0, digits)}f}")
     return ""
+
+
+def _count_decimals(number: float) -> int:
+    exponent = Decimal(repr(number)).normalize().as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
 def _plain(text: str) -> str:

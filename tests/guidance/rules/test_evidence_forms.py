@@ -14,7 +14,7 @@ from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.limits import LIMITS
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, clue_text
-from stageb.guidance.rules.value_types import MOST_CHARS, Reading, fold_value, parse_number, read_summaries
+from stageb.guidance.rules.value_types import MOST_CHARS, OPERATORS, Reading, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Content, Ticket
 from stageb.untrusted.clean_text import text_fault
@@ -77,7 +77,7 @@ def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_we
     known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
     computed = {
         condition: mask
-        for condition, mask in find_conditions(readings, Forms(arithmetic=True)).items()
+        for condition, mask in find_conditions(readings, Forms(arithmetic=True, comparable=frozenset(names))).items()
         if condition.is_computed
     }
     for condition, mask in computed.items():
@@ -92,7 +92,8 @@ def test_limits_lie_where_the_wrong_tickets_do() -> None:
     wrong = [("80", "3"), ("85", "9"), ("90", "-20")]
     rows = [*wrong, *((str(k % 71), str(k % 43)) for k in range(200))]
     readings = [Reading({"torque": one, "wear": other}, frozenset()) for one, other in rows]
-    evenly, nearby = (find_conditions(readings, Forms(arithmetic=True), count) for count in (0, len(wrong)))
+    forms = Forms(arithmetic=True, comparable=frozenset({"torque", "wear"}))
+    evenly, nearby = (find_conditions(readings, forms, count) for count in (0, len(wrong)))
     assert evenly.items() <= nearby.items()
     for condition, met in [
         (Condition("above", "torque", "70"), 0b111),
@@ -111,8 +112,29 @@ def test_products_are_compared_with_products_of_other_names() -> None:
     readings = [Reading({"a": "2", "b": "3", "c": "1", "d": str(d)}, frozenset()) for d in (1, 5, 6, 7)]
     readings += [Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)]
     readings.append(Reading({"a": "9", "b": "1", "c": "7", "d": "1"}, frozenset()))
-    found = find_conditions(readings, Forms(arithmetic=True))
+    found = find_conditions(readings, Forms(arithmetic=True, comparable=frozenset("abcd")))
     assert found[Condition("over", "a × b", "c × d", is_computed=True)] == 0b1000011
+
+
+def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person_allows_it() -> None:
+    rows = [(f"{300 + n % 7}", f"{310 + n % 5}", f"{n % 40}", f"{n % 4}") for n in range(200)]
+    names = ("air [K]", "process [K]", "torque [Nm]", "roles")
+    readings = [Reading(dict(zip(names, row, strict=True)), frozenset()) for row in rows]
+
+    def find_pairs(comparable: frozenset[str]) -> set[frozenset[str]]:
+        found = find_conditions(readings, Forms(arithmetic=True, comparable=comparable))
+        computed = (each.name.split(f" {sign} ") for each in found for sign in OPERATORS if f" {sign} " in each.name)
+        return {frozenset(each) for each in computed}
+
+    kelvin = frozenset({"air [K]", "process [K]"})
+    assert find_pairs(frozenset()) == {kelvin}
+    allowed = frozenset({"torque [Nm]", "air [K]"})
+    assert find_pairs(allowed) == {kelvin, allowed}
+
+
+def test_no_rule_names_a_word_that_only_holds_a_sentence_together() -> None:
+    found = find_conditions([read_summaries((text,)) for text in ("it is the seal", "the seal was not in", "a hose off")])
+    assert {each.value for each in found if each.kind == "mentions"} == {"seal", "not", "hose", "off"}
 
 
 @contextmanager

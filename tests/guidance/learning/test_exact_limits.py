@@ -1,0 +1,139 @@
+"""Limits are found exactly where tables are clean, and nothing is proven where labels are dealt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.bench.labels import are_right, learn
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
+from stageb.guidance.learning.scales import Scale
+from stageb.guidance.rules.limits import write_limit
+from stageb.guidance.rules.value_types import parse_quantity
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.types import Content, Ticket
+
+CONFIG = LoopConfig(
+    tickets=["made"],
+    split=SplitConfig(1.0, 0.0, 0.0),
+    runner=RunnerConfig(judge="both"),
+    reflection=ReflectionConfig(scope="all", arithmetic=True, max_rule_chars=10_000, max_guidance_tokens=100_000),
+)
+Rule = list[tuple[str, str, float]]
+"""Field, above or below, limit: all must hold."""
+
+
+def ticket(number: int, row: dict[str, str], label: str) -> Ticket:
+    return Ticket("parts", f"p{number}", label, (("image_1", "-"),), content=Content(tuple(row.items()), ()))
+
+
+def holds(rule: Rule, row: dict[str, float]) -> bool:
+    return all(row[name] > limit if side == "above" else row[name] < limit for name, side, limit in rule)
+
+
+def draw_table(seed: int, rows: int) -> tuple[list[Ticket], list[Rule]]:
+    """A clean table, and its rules, each of which decides some tickets alone."""
+    draw = Random(seed)
+    makers: list[Callable[[], float]] = [
+        partial(draw.uniform, 0, 20),
+        partial(draw.gauss, 50, 10),
+        partial(draw.randint, 0, 200),
+    ]
+    fields = {name: makers[place % 3] for place, name in enumerate("abcd")}
+    numbers = [{name: round(make(), 2) for name, make in fields.items()} for _ in range(rows)]
+    while True:
+        rules: list[Rule] = []
+        for _ in range(draw.randint(1, 3)):
+            names = draw.sample("abcd", draw.randint(1, 3))
+            limits = [sorted(row[name] for row in numbers)[int(rows * draw.uniform(0.2, 0.8))] for name in names]
+            rule = [(n, draw.choice(("above", "below")), float(f"{x:.3g}")) for n, x in zip(names, limits, strict=True)]
+            rules.append(rule)
+        held = [[holds(rule, row) for rule in rules] for row in numbers]
+        alone = [sum(each == [n == place for n in range(len(rules))] for each in held) for place in range(len(rules))]
+        if min(alone) > 0.03 * rows and sum(map(any, held)) < 0.7 * rows:
+            told = zip(numbers, held, strict=True)
+            rows_told = [({n: f"{x:g}" for n, x in row.items()}, "fail" if any(each) else "pass") for row, each in told]
+            return [ticket(n, row, label) for n, (row, label) in enumerate(rows_told)], rules
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clean_tables_of_three_rules_are_learnt_without_an_error(seed: int) -> None:
+    tickets, rules = draw_table(seed, 600)
+    guidance, is_proven = learn(tickets[:400], CONFIG)
+    assert is_proven
+    assert all(are_right(guidance, Vocabulary.of(tickets), tickets[:400])), (rules, guidance.rules)
+    assert sum(are_right(guidance, Vocabulary.of(tickets), tickets[400:])) >= 196
+
+
+def test_one_limit_is_one_rule_with_the_fewest_digits() -> None:
+    draw = Random(0)
+    rows = [{"a": f"{draw.uniform(0, 20):.2f} mm", "b": f"{draw.uniform(0, 100):.2f}"} for _ in range(2000)]
+    is_fail = [float(row["a"].split()[0]) > 12.3 for row in rows]
+    tickets = [ticket(n, row, "fail" if each else "pass") for n, (row, each) in enumerate(zip(rows, is_fail, strict=True))]
+    guidance, _ = learn(tickets, CONFIG)
+    assert [rule.text for rule in guidance.rules] == [
+        "A ticket passes unless a rule fails it.",
+        "Fail if a is above 12.3 mm.",
+    ]
+
+
+@pytest.mark.parametrize(("share", "price"), [(0.65, 1.0), (0.9, 1.0), (0.35, 10.0), (0.65, 10.0)])
+def test_dealt_labels_prove_nothing_where_failing_all_costs_least(share: float, price: float) -> None:
+    """A start that passed all tickets would let any rule that fails most of them seem proven."""
+    proven = 0
+    for seed in range(3):
+        draw = Random(f"{seed} {share}")
+        rows = [{name: draw.choice("xyz") for name in "abcd"} | {"e": str(draw.randint(0, 9))} for _ in range(300)]
+        tickets = [ticket(n, row, "fail" if draw.random() < share else "pass") for n, row in enumerate(rows)]
+        guidance, is_proven = learn(tickets, replace(CONFIG, gate=GateConfig(fp_weight=price)))
+        proven += is_proven
+        assert guidance.rules[0].text == "A ticket fails unless a rule passes it."
+    assert proven == 0
+
+
+NUMBERS = st.decimals(-1000, 1000, places=2, allow_nan=False).map(float)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=40, unique=True), st.data())
+@settings(max_examples=60)
+def test_the_best_of_all_limits_is_found(numbers: list[float], data: st.DataObject) -> None:
+    wanted = data.draw(st.integers(0, 2 ** len(numbers) - 1))
+    everyone = (1 << len(numbers)) - 1
+    scale = Scale.of(dict(enumerate(numbers)), "1 mm")
+    for side in ("above", "below"):
+        text = scale.find_limit(side, wanted, everyone & ~wanted, lambda right, wrong: right - wrong)
+        limit = parse_quantity(text)
+        assert limit and limit.unit == "mm"
+
+        def score(at: float, side: str = side) -> int:
+            held = [n for n, number in enumerate(numbers) if (number > at if side == "above" else number < at)]
+            return sum(1 if wanted >> n & 1 else -1 for n in held)
+
+        ordered = sorted(numbers)
+        middles = [(one + other) / 2 for one, other in pairwise(ordered)]
+        assert score(limit.number) == max(map(score, middles))
+        held = [
+            n for n, number in enumerate(numbers) if (number > limit.number if side == "above" else number < limit.number)
+        ]
+        assert scale.find_beyond(side, limit.number) == sum(1 << n for n in held)
+
+
+@given(NUMBERS, st.floats(0.01, 500), st.sampled_from(("above", "below")))
+def test_a_limit_lies_in_the_middle_of_a_wide_gap(under: float, gap: float, side: str) -> None:
+    over = round(under + gap, 2)
+    if over <= under:
+        return
+    text = write_limit("above" if side == "above" else "below", under, over, "3.5 mm")
+    found = parse_quantity(text)
+    assert found and found.unit == "mm"
+    assert under <= found.number < over if side == "above" else under < found.number <= over
+    quarter = (over - under) / 4
+    if over - under > 0.1:  # numbers of two decimals fit in between
+        assert under + quarter - 1e-9 <= found.number <= over - quarter + 1e-9
