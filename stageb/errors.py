@@ -6,7 +6,9 @@ any work starts, 1 for a run that broke.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,15 +28,18 @@ FEW = 3  # equal faults that are told one by one
 
 
 def write_option(key: str, value: object = True) -> str:
-    """How the caller gives ``key`` a value, as remedies write it: ``--fresh``, ``--gate.fp_weight 20`` and ``--columns
-    passes=WORD,fails=WORD`` in a shell; ``fresh=True``, ``gate={'fp_weight': 20}``, ... in Python."""
+    """How the caller gives ``key`` a value, as remedies write it: ``--fresh``, ``--gate.fp_weight 20``, ``--columns
+    passes=WORD,fails=WORD`` and ``--columns.rename '{"Part no.": "Part"}'`` in a shell; ``fresh=True``,
+    ``gate={'fp_weight': 20}``, ... in Python."""
     name, *inner = key.split(".")
     if CALLER.get() == IN_PYTHON:
         for part in reversed(inner):
             value = {part: value}
         return f"{name}={value!r}"
     if isinstance(value, dict):
-        value = ",".join(f"{part}={each}" for part, each in value.items())
+        is_plain = all(re.fullmatch(r"[\w.*-]*", str(each)) for each in (*value, *value.values()))
+        listed = ",".join(f"{part}={each}" for part, each in value.items())
+        value = listed if is_plain else shlex.quote(json.dumps(value, ensure_ascii=not f"{value}".isprintable()))
     return f"--{key}" if value is True else f"--{key} {'null' if value is None else value}"
 
 

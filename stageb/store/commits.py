@@ -157,6 +157,9 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+LONGEST = 160  # characters of a value, as it is told
+
+
 def check_config(
     folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], elsewhere: str, limits: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
@@ -168,7 +171,8 @@ def check_config(
     raised = tuple(key for key in differ if key in limits and key in old and _is_higher(old[key], new.get(key)))
     refused = [key for key in differ if key not in raised]
     if refused:
-        listed = [shown(f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now") for key in refused]
+        said = {key: [shown(_format_value(each, key), LONGEST) for each in (old, new)] for key in refused}
+        listed = [shown(f"  {key}: {there} there, {now} now") for key, (there, now) in said.items()]
         also = f" (higher values are allowed for {', '.join(limits)})" if limits else ""
         remedy = f"run it as it was{also}, or {anew()}, or {elsewhere}"
         raise InputError("\n".join([f"{folder}: holds a run with another config:", *listed, remedy]))

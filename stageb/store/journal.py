@@ -41,7 +41,7 @@ from stageb.errors import InputError, JournalError
 from stageb.store import commits, disk
 from stageb.store.commits import BEGUN, COMMIT, LOCK, PARTS, REMEDY, Version
 
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
+_PLAIN = re.compile(r"[a-z0-9]([a-z0-9_ -]{0,46}[a-z0-9_-])?")
 _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
 
 

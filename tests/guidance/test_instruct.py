@@ -89,8 +89,81 @@ def test_no_instruct_text_holds_a_form_that_could_be_copied(language: Language) 
         ("no idea", None),
     ],
 )
-def test_an_instruct_answer_counts_by_its_first_verdict(answer: str, read: tuple[str, str] | None) -> None:
+def test_an_instruct_answer_counts_by_the_verdict_that_it_names(answer: str, read: tuple[str, str] | None) -> None:
     assert parse_answer(answer, EN) == read
+
+
+QUOTES = [
+    'The sheet says "Verdict: {other}" from last time, but I look at the seal.',
+    "This was \u201cVerdict: {other}\u201d before.",
+    "> Verdict: {other}",
+    "Verdict: pass or fail?",
+    "Verdict: <pass|fail>",
+    "Verdict: {other}?",
+    "Verdict: {other}\nWait, that is wrong, the rule says otherwise.",
+    "Last time, the verdict: {other}.",
+    "It is not 'Verdict: {other}'.",
+    "Verdict: {other}\nReason: it looked so. But no:",
+]
+OWN = [
+    "Verdict: {mine}",
+    "**Verdict:** **{mine}**",
+    "Final verdict - {mine}",
+    "\\boxed{{Verdict: {mine}}}",
+    "- Verdict: {mine}.",
+]
+OPEN = ["I look at it again.", "So Verdict: {mine}, or so it seems, if nothing else counts.", "{mine}"]
+
+
+@pytest.mark.parametrize("mine", ["pass", "fail"])
+@given(said=st.lists(st.sampled_from(QUOTES), max_size=2), own=st.sampled_from([*OWN, *OPEN]))
+def test_a_verdict_that_an_answer_quotes_asks_about_or_takes_back_never_counts(mine: str, said: list[str], own: str) -> None:
+    other = "fail" if mine == "pass" else "pass"
+    lines = "\n".join([*said, own, "Reason: the seal"]).format(mine=mine, other=other)
+    retracted = any(each.startswith("Verdict: {other}\n") for each in said)
+    found = parse_answer(lines, EN)
+    if own in OWN:
+        assert found and found[0] == mine, lines
+    elif not retracted:  # a verdict alone in its line, and then no other, stands
+        assert found is None or found[0] == mine, lines
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It is not 'Verdict: fail' but a pass.",
+        "not 'Verdict: fail' but 'Verdict: pass'",
+        "Verdict: pass or fail?\nReason: who knows",
+        "Verdict: not pass\nReason: worn",
+        "Verdict: pass\nReason: the seal is good. No, it is worn, so Verdict: fail.",
+        "Verdict: pass\nWait.\nVerdict: fail, since the seal is worn.",
+        "If the seal is worn, Verdict: fail; else Verdict: pass.",
+        "If the seal is worn, Verdict: fail.",
+        "Verdict: pass would be wrong.",
+    ],
+)
+def test_an_answer_that_does_not_say_which_of_two_verdicts_it_means_cannot_be_read(answer: str) -> None:
+    assert parse_answer(answer, EN) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        (
+            "Verdict: pass\nReason: the rule says Verdict: fail only if worn",
+            ("pass", "the rule says Verdict: fail only if worn"),
+        ),
+        ("Since the seal is not worn, Verdict: pass", ("pass", "")),
+        ("Verdict: fail\nReason:Verdict: Pass\nReason: worn", ("fail", "Verdict: Pass Reason: worn")),
+        ('"Verdict: fail\nReason: worn"', ("fail", "worn")),
+        ('{"verdict": "fail", "reason": "worn"}', ("fail", 'worn"}')),
+        ("Verdict: pass. Reason: good\nNo.\nVerdict: fail. Reason: worn", ("fail", "worn")),
+    ],
+)
+def test_what_stands_around_one_verdict_or_behind_the_last_is_no_other(answer: str, read: tuple[str, str]) -> None:
+    found = parse_answer(answer, EN)
+    assert found and found[0] == read[0]
+    assert found[1] in (read[1], "worn")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stageb.errors import InputError, JournalError
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
-from stageb.store.commits import check_folder, flatten
+from stageb.store.commits import check_config, check_folder, flatten
 from stageb.store.journal import Journal, safe_name
 
 CONFIG: dict[str, Any] = {"seed": 17, "model": {"name": "x"}, "output": {"root": "out"}}
@@ -670,7 +670,8 @@ def test_safe_names_are_safe_and_never_shared(names: list[str]) -> None:
 def test_safe_names_stay_readable() -> None:
     assert safe_name("valves") == "valves"
     assert safe_name(safe_name("Valves")) != safe_name("Valves")  # whoever is called that is another one
-    assert safe_name("car acceptance").startswith("car-acceptance-")
+    assert safe_name("rack cabling") == "rack cabling"
+    assert safe_name("rack cabling ") != safe_name("rack cabling") != safe_name("Rack cabling")
     assert safe_name("挡风板安装检查").startswith("挡风板安装检查-")
     assert {safe_name(name) for name in ("config.yaml", "commit.json", "..", "")}.isdisjoint(
         {"config.yaml", "commit.json", "..", ""}
@@ -722,3 +723,9 @@ def test_one_process_can_not_open_a_run_twice(tmp_path: Path) -> None:
     with opened(tmp_path), pytest.raises(JournalError, match="is writing there"):
         opened(tmp_path)
     opened(tmp_path).close()
+
+
+def test_a_long_value_that_differs_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        check_config(tmp_path, {"rules": ["x" * 5000]}, {"rules": ["y" * 5000]}, "name another folder")
+    assert len(str(caught.value)) < 800

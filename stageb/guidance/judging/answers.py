@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
 from stageb.errors import InputError, shown, write_option
@@ -37,6 +37,25 @@ MOST_REASON = 400  # characters of one that is read leniently
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _KEY = re.compile(r"\bG\d+\b", re.ASCII)  # ASCII: Chinese letters may touch a key
+# How instruct models write around a verdict: others beside it; and what tells that its sentence, or line, is not its own.
+_BESIDE = r"""["'*_]{0,3}(?:[ \t]?[/|\\,&-][ \t]?|,?[ \t]+(?:or|and|vs\.?|oder|und)[ \t]+|[ \t]+)["'*_]{0,3}"""
+_OPENS = re.compile(r"[\"'`>\u2018-\u201f\u00ab\u300c\u300e]\W*$")
+_GIVES = re.compile(r"\W*Reason\W*", re.IGNORECASE)
+_IN_QUOTES = re.compile(r"""(["'`]+|\u201c|\u300c)(.*?)(?:\1|\u201d|\u300d)""", re.DOTALL)
+_LEADS = re.compile(
+    r"(?:\W|_|\b(?:answer|boxed|conclusion|final|is|my|overall|so|text|the|therefore|thus)\b)*", re.IGNORECASE
+)
+_ENDS = re.compile(r"[^\w?\uff1f]*(?:$|Reason(?!\w))", re.IGNORECASE)
+_DENIES = re.compile(
+    r"\b(?:not?|nor|never|than|instead|says?|said|reads?|states?|stated|would|could|might|nicht|keine?)\b|n['\u2019]t\b|\u4e0d",
+    re.IGNORECASE,
+)
+_SETS = re.compile(
+    r"(?<![^\W_])(?:if|unless|whether|last time|yesterday|previous(?:ly)?|earlier|former(?:ly)?|prior|falls|wenn)(?![^\W_])"
+    r"|\u5982\u679c",
+    re.IGNORECASE,
+)
+_TURNS = re.compile(r"\W{0,4}[?\uff1f]|[\W_]{1,4}(?:if|unless|only|is|was|would|could|might|may)\b", re.IGNORECASE)
 _REFUSES = re.compile(
     r"\W*(I('|\u2019)?m sorry|I am sorry|Sorry|I can('|\u2019)?t|I cannot|I('|\u2019)?m unable|I am unable|As an AI|"
     r"抱歉|对不起|很抱歉|我无法|我不能)",
@@ -74,7 +93,7 @@ def read_answer(
     if begin and not text.lstrip().startswith(begin) and (text or not completion.thinking):
         text = begin + text
     parsed = parse_answer(text, words)
-    if alone and not parsed and (verdict := first_verdict(text, words)):
+    if alone and not parsed and not words.instruct and (verdict := first_verdict(text, words)):
         parsed = verdict, ""
     return (text, *parsed, None) if parsed else (text, None, "", _fault(completion, text, prompt))
 
@@ -83,8 +102,9 @@ def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
     """Verdict and reason of a strict two-line answer, or None.
 
     White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
-    verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the first line
-    that names a verdict counts, and what follows it is the reason, if anything does.
+    verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the verdict that
+    it names counts, and what follows is the reason, if anything does. Where it names several, as one that quotes another or
+    corrects itself, the last line counts that is a verdict by itself; there is none where a later sentence contradicts it.
     """
     text = text.strip()
     if words.instruct:
@@ -101,14 +121,40 @@ def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
 
 
 def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
-    either = "|".join(re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True))
-    found = re.search(rf"Verdict\W{{0,8}}({either})(?!\w)", text, re.IGNORECASE)
-    if found is None:
+    text = quoted[2] if (quoted := _IN_QUOTES.fullmatch(text)) else text
+    found = list(_find_statements(text, words))
+    said = [each for each in found if each.is_said]
+    if len({verdict for each in found for verdict in each.verdicts}) > 1:
+        *_, last = [None, *(each for each in said if each.is_alone)]
+        said = [last] if last and all(each.end <= last.end or each.verdicts == last.verdicts for each in said) else []
+    if not said:
         return None
-    verdict = next(verdict for verdict, spelling in words.verdicts.items() if spelling.lower() == found[1].lower())
-    said = _CONTROL.sub(" ", text[found.end() :]).lstrip(" *_.,;:-").rstrip(" *_")
-    reason = re.sub(r"^\W*Reason\W*", "", said, flags=re.IGNORECASE)
-    return verdict, " ".join(reason.split())[:MOST_REASON]
+    reason = _CONTROL.sub(" ", text[said[0].end :]).lstrip(" *_.,;:-").rstrip(" *_")
+    reason = re.sub(r"^\W*Reason\W*", "", reason, flags=re.IGNORECASE)
+    return said[0].verdicts[0], " ".join(reason.split())[:MOST_REASON]
+
+
+class _Statement(NamedTuple):
+    """Where an answer names a verdict, or several side by side, as "pass or fail"."""
+
+    verdicts: list[Verdict]
+    end: int  # in the text
+    is_said: bool  # whether it may be meant: it is no question, nor quoted, denied, or told of another time or case
+    is_alone: bool  # whether its line says nothing else, but a reason
+
+
+def _find_statements(text: str, words: Words) -> Iterator[_Statement]:
+    either = "|".join(re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True))
+    for found in re.finditer(rf"Verdict(\W{{0,8}}?)((?:{either})(?:{_BESIDE}(?:{either}))*)(?!\w)", text, re.IGNORECASE):
+        named = [each.lower() for each in re.findall(either, found[2], re.IGNORECASE)]
+        verdicts = [verdict for verdict, spelling in words.verdicts.items() if spelling.lower() in named]
+        before, after = re.split(r"[\n\r]", text[: found.start()])[-1], re.split(r"[\n\r]", text[found.end() :])[0]
+        is_quoted = (bool(_OPENS.search(before)) and not _OPENS.search(found[1])) or bool(_GIVES.fullmatch(before))
+        is_line = bool(_LEADS.fullmatch(before) and _ENDS.match(after))
+        is_meant = not (
+            _DENIES.search(re.split(r"[.,;!?。，；]", before)[-1]) or _SETS.search(before) or _TURNS.match(after)
+        )
+        yield _Statement(verdicts, found.end(), is_meant and not is_quoted and len(verdicts) == 1, is_line)
 
 
 def first_verdict(text: str, words: Words) -> Verdict | None:

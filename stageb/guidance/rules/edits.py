@@ -199,6 +199,15 @@ def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[Rule, ...
     return tuple(rule for rule, was in pairs if was and was.text == rule.text and was.is_fixed != rule.is_fixed)
 
 
+def compare_order(old: Guidance | None, new: Guidance | None) -> tuple[str, ...]:
+    """The keys of ``new`` in their order, where that decides and the rules of both stand in another one; else none."""
+    if not old or not new or not has_labels(new.labels):
+        return ()
+    one, other = ([rule.key for rule in each.rules] for each in (old, new))
+    is_same = [key for key in one if key in other] == [key for key in other if key in one]
+    return () if is_same else tuple(other)
+
+
 def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:
     """Rules whose text only went to another key: the new key -> the old one, each named once."""
     gone: dict[str, list[str]] = {}

@@ -34,6 +34,7 @@ class Columns(NamedTuple):
     others: tuple[str, ...] = ("mission", "group_id", "label")  # which are no fields
     texts: tuple[str, ...] = ()  # which are; all but ``others`` where none is named
     decimal: str = "."  # the mark before decimals
+    renamed: tuple[tuple[str, str], ...] = ()  # what columns are called, and how rules call them
 
 
 BY_NAMES = Columns()
@@ -62,14 +63,24 @@ class Document(NamedTuple):
 def read_ticket(ticket: Mapping[str, object], columns: Columns = BY_NAMES) -> Reading:
     """A ticket with summaries in ``per_image``, or a row of a table by the names of its columns, read. Raises ``ValueError``
     for an image without a number."""
+    return read_content(read_said(ticket, columns)[1])
+
+
+def read_said(ticket: Mapping[str, object], columns: Columns) -> tuple[bool, Content]:
+    """Whether the same ticket says anything, and what."""
     images = ticket.get("per_image")
     if isinstance(images, Mapping):
-        numbered = sort_summaries((str(key), str(text)) for key, text in images.items())
-        _, content = read_images(numbered, {})
+        shown, content = read_images(sort_summaries((str(key), str(text)) for key, text in images.items()), {})
     else:
-        cells = {name: "" if value is None else str(value) for name, value in ticket.items() if isinstance(name, str)}
-        _, content = read_row(cells, columns)
-    return read_content(content)
+        cells = {name: write_cell(value) for name, value in ticket.items() if isinstance(name, str)}
+        shown, content = read_row(cells, columns)
+    return any(summary.text.strip() for summary in shown), content
+
+
+def write_cell(value: object) -> str:
+    """A value as a table says it: nothing where there is none, be it None, NaN, or a NaT or NA of pandas, which are equal to
+    nothing."""
+    return "" if value is None or str(value == value) in ("False", "<NA>") else str(value)
 
 
 def sort_summaries(images: Iterable[tuple[str, str]]) -> list[Summary]:
@@ -88,6 +99,9 @@ def parse_image(key: str) -> int:
 
 def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary], Content]:
     """The summaries of a row as a model reads them, and what the row says; ``cells`` by their columns' names."""
+    if columns.renamed:
+        known = dict(columns.renamed)
+        cells = {known.get(name, name): cell for name, cell in cells.items()}
     names = columns.texts or tuple(name for name in cells if name and name not in columns.others)
     said = {clean_value(name): read_decimal(cells.get(name, "").strip(), columns.decimal) for name in names}
     said = {name: text for name, text in said.items() if text}
@@ -106,6 +120,12 @@ def is_image_column(name: str) -> bool:
 def read_decimal(cell: str, mark: str) -> str:
     """A cell with a decimal point in the place of another mark."""
     return cell.replace(",", ".", 1) if mark == "," and _DECIMAL_COMMA.fullmatch(cell) else cell
+
+
+def write_decimal(value: str, mark: str) -> str:
+    """The cell that ``read_decimal`` reads as a value."""
+    cell = value.replace(".", mark, 1)
+    return cell if read_decimal(cell, mark) == value else value
 
 
 def read_images(images: Sequence[Summary], cells: Mapping[str, str], number: int = 1) -> tuple[list[Summary], Content]:

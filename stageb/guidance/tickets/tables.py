@@ -24,7 +24,7 @@ from stageb.errors import write_option
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
 from stageb.guidance.rules.value_types import POWER, clean_value, fold_text
 from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
-from stageb.guidance.words.texts import ALIKE, find_nearest
+from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
 from stageb.guidance.words.types import Content
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
@@ -104,7 +104,10 @@ def advise_columns(keys: Sequence[str]) -> str:
 
 def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     """The name that is most like one that is not there, if any is."""
-    near = find_nearest(wrong, filter(None, names), cutoff)
+    return _hint(find_nearest(wrong, filter(None, names), cutoff))
+
+
+def _hint(near: str) -> str:
     return f", did you mean {short(near)}?" if near else ""
 
 
@@ -112,7 +115,8 @@ def list_roles(columns: ColumnsConfig) -> Columns:
     """What the columns of a table say, as rules written as code read its rows."""
     mission = columns.mission if columns.mission_name is None else None
     others = (mission, columns.label, columns.group_id, columns.together, columns.split, columns.reason)
-    return Columns(tuple(name for name in others if name is not None), tuple(columns.texts), columns.decimal)
+    named = tuple(name for name in others if name is not None)
+    return Columns(named, tuple(columns.texts), columns.decimal, tuple(columns.rename.items()))
 
 
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
@@ -150,11 +154,11 @@ class Table:
         header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
-        self.header = [name.strip() for name in header.cells]
+        self.header = [columns.rename.get(name.strip(), name.strip()) for name in header.cells]
         _check_parted(self.header, header.line)
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
         self._together = self.header.index(columns.together) if columns.together in self.header else None
-        self._roles = list_roles(columns)._replace(texts=tuple(self._seen))
+        self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
         self._decimals = Decimals(columns.decimal, self._seen)
 
     def rows(self) -> Iterator[TableRow]:
@@ -238,19 +242,29 @@ class Table:
         named = [*found.items(), *together, *(("texts", name) for name in texts)]
         missing = [(key, name) for key, name in named if name not in header]
         if missing or not texts:
-            told = [f"{short(name)} (columns.{key}){hint_nearest(name, header)}" for key, name in missing]
+            taken = {*found.values(), columns.together, *columns.texts}
+            free = [name for name in header if name and name not in taken]  # one may be what is missing
+            near = {name: find_renamed(name, free) for _, name in missing}
+            told = [f"{short(name)} (columns.{key}){_hint(near[name])}" for key, name in missing]
             what = ", ".join(told) or "for the text"
             keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
-            raise FaultError(f"no column {what}; there are {self._describe_header()}", advise_columns(list(keys)), line)
+            remedy = advise_columns(list(keys))
+            if renamed := {near[name]: name for key, name in missing if near[name] and key == "texts"}:
+                remedy += f"; where it is the same column: {write_option('columns.rename', renamed)}"
+            raise FaultError(f"no column {what}; there are {self._describe_header(free)}", remedy, line)
         _check_apart([name for name in texts if not is_image_column(name)], line)
         return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
 
-    def _describe_header(self) -> str:
-        """The names of the columns; of many, the first and the last, among which people look for a label."""
-        names = [name for name in self.header if name]
+    def _describe_header(self, free: Sequence[str]) -> str:
+        """The names of the columns; of many, those that the config does not name, the first and the last of them, among
+        which people look for a label."""
+        names, more = [name for name in self.header if name], list[str]()
+        if len(names) > 2 * SHOWN + 1 and free:
+            more = [f"{len(names) - len(free)} that the config names"] if len(free) < len(names) else []
+            names = [*free]
         if len(names) > 2 * SHOWN + 1:
             names = [*names[:SHOWN], f"{len(names) - 2 * SHOWN} more", *names[-SHOWN:]]
-        return ", ".join(names)
+        return ", ".join([*names, *more])
 
     def _read_texts(self, cells: Sequence[str]) -> tuple[dict[str, str], Content]:
         """The summaries of a row, and what it says. Raises ``FaultError``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -48,18 +49,26 @@ class ColumnsConfig(Section, at="columns"):
     comparable: list[str] = setting(list, trust=DATA)
     """Columns of which rules may compare, and compute with, any two, beside those that have one unit or the same values:
     torque and speed, say, since what fails is the power."""
+    rename: dict[str, str] = setting(dict, trust=DATA)
+    """Columns of tables that are read under other names, such as those that rules know: ``{TSH: TSH (mU/l)}``. One that a
+    table does not have is nothing."""
     decimal: Decimal = "."
     """The mark before the decimals of numbers in tables; a comma is read as a point: 0,5 as 0.5."""
 
     def check(self) -> None:
         both = {word.casefold() for word in self.passes} & {word.casefold() for word in self.fails}
         self.require(not both, "fails", f"no word that means pass as well: {', '.join(sorted(both))}")
+        twice = sorted(name for name, count in Counter(self.rename.values()).items() if count > 1)
+        self.require(not twice, "rename", f"a name of its own for each column: {', '.join(twice)} stands for several")
 
     def check_files(self, files: Sequence[str]) -> None:
-        """Raise ``ConfigError`` for a decimal mark where none of the ``files`` is a table, and nothing would go by it."""
+        """Raise ``ConfigError`` for a decimal mark, or for names of columns, where none of the ``files`` is a table, and
+        nothing would go by it."""
         is_used = self.decimal == "." or any(map(is_table, files))
         remedy = "leave it out: it is of tables (.csv, .tsv), and in JSON Lines decimals stand behind a point"
         self.require(is_used, "decimal", remedy)
+        remedy = "leave it out: it is of tables (.csv, .tsv, .xlsx, ...); in JSON Lines, call the fields as rules do"
+        self.require(not self.rename or any(map(is_table, files)), "rename", remedy)
 
 
 def is_sheet(path: str) -> bool:

@@ -28,6 +28,8 @@ def count_of(n: int, what: str) -> str:
 
 
 ALIKE = 0.6  # texts of which one may be meant by the other, of 1 (difflib)
+SHORTEST = 3  # letters of a word that may stand for a longer one
+MUCH_ALIKE = 0.85  # of which one is hardly anything else than the other
 
 
 def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
@@ -35,6 +37,25 @@ def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     folded = {each.casefold(): each for each in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
     return folded[near[0]] if near else ""
+
+
+def find_renamed(name: str, names: Iterable[str]) -> str:
+    """Which of ``names`` a column may have now that was called ``name``: the most similar one, or else one whose words all
+    stand in it, as TSH in "TSH (µU/ml)", or the reverse; empty where there is none."""
+    known = [*filter(None, names)]
+    within = [each for each in known if _holds_words(each, name) or _holds_words(name, each)]
+    return find_nearest(name, known, MUCH_ALIKE) or find_nearest(name, within, 0.0) or find_nearest(name, known)
+
+
+def _holds_words(text: str, part: str) -> bool:
+    """Whether the words of ``part`` stand in ``text`` one after the other, cut short at times, as Temp for Temperature."""
+    words, wanted = (re.findall(r"\w+", each.casefold()) for each in (text, part))
+
+    def is_same(one: str, other: str) -> bool:
+        return one == other or (min(len(one), len(other)) >= SHORTEST and (one.startswith(other) or other.startswith(one)))
+
+    starts = range(len(words) - len(wanted) + 1) if wanted else ()
+    return any(all(map(is_same, words[start:], wanted)) for start in starts)
 
 
 def find_copied(text: str, sources: Iterable[str]) -> str:

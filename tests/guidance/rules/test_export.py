@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission, write_json, write_python
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.sql import limit_to_sql
+from stageb.guidance.rules.sql import limit_to_sql, write_sql
 from stageb.guidance.rules.value_types import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket
@@ -221,3 +221,62 @@ def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> N
     cells = st.sampled_from(["1", "-2", "x y", "Fail", None])
     row = {name: data.draw(cells) for name in named.values() if name.casefold() != "mission"}
     judge_by_sql(mission, [row or {"other": "x"}])
+
+
+def test_of_two_cards_that_a_ticket_exceeds_alike_the_first_wins_in_sql_too() -> None:
+    def card(least: int, points: int) -> Points:
+        return Points(least, ((points, Atom("is", "Seal", ("worn",))), (1, Atom("above", "Torque Nm", ("3",)))))
+
+    labels = ("low", "high", "mid")
+    rows: list[Fields] = [
+        {"Seal": seal, "Torque Nm": torque} for seal in ("worn", "new", None) for torque in ("4", "2", None)
+    ]
+    for first, second, wanted in ((2, 2, "high"), (2, 1, "mid"), (1, 2, "high")):
+        codes = [("G1", RuleCode("high", card(first, 2))), ("G2", RuleCode("mid", card(second, 2)))]
+        mission = CodedMission("m", 0, CodedRules([CodedRule(key, "", code) for key, code in codes], labels))
+        judge = mission.coded.compile()
+        said = [(found.verdict, found.rule) for found in (judge(read_ticket(row)) for row in rows)]
+        assert judge_by_sql(mission, rows) == said
+        assert said[1][0] == wanted
+
+
+def test_points_for_what_is_missing_count_in_sql_whatever_else_cannot_be_known() -> None:
+    part = All((Not(Atom("is", "Seal", ("worn",))), Atom("missing", "Tag", ())))
+    counted = AtLeast(1, (Atom("missing", "Tag", ()), Atom("above", "Size", ("3",))))
+    mission = CodedMission("m", 0, CodedRules([CodedRule("G1", "", RuleCode("fail", Points(2, ((1, part), (1, counted)))))]))
+    rows: list[Fields] = [{"Seal": "new", "Tag": None, "Size": None}, {"Seal": "spr\u00f6de", "Tag": None, "Size": None}]
+    assert judge_by_sql(mission, rows) == [("fail", "G1"), (None, None)]
+    assert judge_by_sql(replace(mission, letters="\u00f6"), rows) == [("fail", "G1")] * 2
+
+
+def test_a_query_of_columns_that_are_numbers_is_as_short_as_one_by_hand() -> None:
+    rows: list[Fields] = [{"TSH": "7.5", "FTI": "60"}, {"TSH": "1", "FTI": "60"}, {"TSH": None, "FTI": "70"}, {"TSH": None}]
+    texts = ["Fail if TSH is above 6.3 and FTI is below 64."]
+    mission = replace(coded(texts, list(map(ticket, rows))), numeric=frozenset({"TSH", "FTI"}))
+    query = write_sql([mission]).partition("\n\n")[2]
+    assert query == (
+        '-- mission "m", step 3\n-- G1. "Fail if TSH is above 6.3 and FTI is below 64."\nSELECT t.*,\n'
+        "    CASE\n"
+        """      WHEN NOT ((t."TSH" > 6.3) AND (t."FTI" < 64.0)) THEN 'pass'\n"""
+        """      WHEN ((t."TSH" > 6.3) AND (t."FTI" < 64.0)) THEN 'fail'\n"""
+        "    END AS verdict,\n"
+        "    CASE\n"
+        """      WHEN NOT ((t."TSH" > 6.3) AND (t."FTI" < 64.0)) THEN 'G0'\n"""
+        """      WHEN ((t."TSH" > 6.3) AND (t."FTI" < 64.0)) THEN 'G1'\n"""
+        "    END AS rule\nFROM tickets AS t;\n"
+    )
+
+
+def test_where_rules_judge_what_is_missing_a_row_that_says_nothing_has_no_verdict_anywhere() -> None:
+    mission = replace(coded(["Fail if Seal is missing."], list(map(ticket, ROWS))), columns_all=("Seal", "Size"))
+    rows: list[Fields] = [{"Seal": None, "Size": "3"}, {"Seal": " ", "Size": ""}, {"Seal": "new", "Size": None}]
+    assert judge_by_sql(mission, rows) == [("fail", "G1"), (None, None), ("pass", "G0")]
+    judge = judge_by_python([mission])
+    assert [judge(row)[:2] for row in rows] == [("fail", "G1"), (None, ""), ("pass", "G0")]
+    assert judge({"per_image": {"1": " "}}, "m").verdict is None
+
+
+def test_what_is_no_number_of_python_is_an_empty_cell_of_the_exported_module() -> None:
+    judge = judge_by_python([coded(["Fail if Torque Nm is above 13."], list(map(ticket, ROWS)))])
+    assert judge({"Seal": "new", "Torque Nm": float("nan")}) == judge({"Seal": "new", "Torque Nm": None})
+    assert judge({"Seal": "new", "Torque Nm": 40.0}).verdict == "fail"

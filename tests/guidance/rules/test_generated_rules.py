@@ -164,7 +164,7 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
     noted = [*tickets, *(replace(each, per_image=(*each.per_image, ("image_2", NOTES[language]))) for each in tickets)]
     readings = list(map(reading, noted))
     by_python = judge_by_python(missions)
-    given, undecided = set(), 0
+    given = set()
     for number, mission in enumerate(missions):
         judge = mission.coded.compile()
         rulings = [judge(each) for each in readings]
@@ -172,11 +172,8 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
         assert [by_python({"per_image": dict(each.per_image)}, mission.name) for each in noted] == rulings
         if number % 10 in (0, 1):
             limited = limit_to_sql(replace(mission, letters=find_letters(readings)))
-            judge = limited.coded.compile()
             said = [(ruling.verdict, ruling.rule or None) for ruling in map(judge, readings[: len(rows)])]
-            by_sql = judge_by_sql(limited, rows)  # says nothing where it cannot know that a cell is no number
+            by_sql = judge_by_sql(limited, rows)  # says nothing where it hangs on words
             for row, one, other in zip(rows, by_sql, said, strict=True):
-                assert one[0] in (other[0], None), (row, limited.coded)
-            undecided += sum(one != other for one, other in zip(by_sql, said, strict=True))
+                assert one == other or (limited.unreadable and one[0] in (other[0], None)), (row, limited.coded)
     assert given == {"pass", "fail", *LABELS, None}
-    assert undecided < 0.05 * len(rows) * len(missions) / 5

@@ -164,6 +164,29 @@ def test_all_columns_that_are_missing_are_told_at_once_with_the_keys_that_name_t
     assert [key in remedy for key in ("mission_name TEXT", "group_id null", "label=NAME", "texts=NAME")] == [True] * 4
 
 
+def test_a_column_that_was_renamed_is_told_apart_from_those_that_still_are_what_they_were(tmp_path: Path) -> None:
+    """Another measurement with the same unit has a name that is more alike, but is there under its own."""
+    others = ["T3 (ng/ml)", *(f"value {n}" for n in range(20))]
+    path = write(tmp_path, f"ID,Station,Result,TSH,{','.join(others)}\n1,a,OK,7.5,{','.join('1' for _ in others)}\n")
+    known = replace(OWN, texts=["TSH (µU/ml)", *others])
+    ((_, what, remedy),) = faults(path, known)
+    assert what == ('no column "TSH (µU/ml)" (columns.texts), did you mean "TSH"?; there are TSH, 24 that the config names')
+    assert remedy.endswith("""--columns.rename '{"TSH": "TSH (µU/ml)"}'""")
+    (ticket,), _ = read_tickets([path], "error", replace(known, rename={"TSH": "TSH (µU/ml)"}))
+    assert ticket.content and dict(ticket.content.fields)["TSH (µU/ml)"] == "7.5"
+
+
+def test_columns_may_change_their_names_and_none_may_take_two(tmp_path: Path) -> None:
+    path = write(tmp_path, "ID,Station,Result,a,b\n1,s,OK,1,2\n")
+    (ticket,), _ = read_tickets([path], "error", replace(OWN, rename={"a": "b", "b": "a", "gone": "c"}))
+    assert ticket.content and dict(ticket.content.fields) == {"b": "1", "a": "2"}
+    assert faults(path, replace(OWN, rename={"a": "b"}))[0][1] == 'two columns "b"'
+    with pytest.raises(ConfigError, match=r"columns\.rename: .*b stands for several"):
+        ColumnsConfig(rename={"a": "b", "c": "b"})
+    with pytest.raises(ConfigError, match=r"columns\.rename: .*leave it out"):
+        ColumnsConfig(rename={"a": "b"}).check_files(["t.jsonl"])
+
+
 @pytest.mark.parametrize(("first", "second"), [("Seal", "SEAL"), ("Köln", "Ko\u0308ln"), ("Seal  state", "Seal state")])
 def test_columns_that_rules_cannot_tell_apart_are_refused(tmp_path: Path, first: str, second: str) -> None:
     path = write(tmp_path, f"ID,Station,{first},{second},Result\n1,racks,90,10,NG\n")
@@ -178,9 +201,10 @@ def test_of_many_columns_the_nearest_the_first_and_the_last_are_named(tmp_path: 
     names = [f"mean value of measurement {n}" for n in range(30)]
     path = write(tmp_path, f"id,{','.join(names)},diagnosis\n")
     ((_, what, _),) = faults(path, ColumnsConfig(mission_name="m", group_id="id", label="Diagnose"))
-    assert what.startswith('no column "Diagnose" (columns.label), did you mean "diagnosis"?; there are id, mean value')
+    assert what.startswith('no column "Diagnose" (columns.label), did you mean "diagnosis"?; there are mean value')
     assert what.endswith(
-        "24 more, mean value of measurement 27, mean value of measurement 28, mean value of measurement 29, diagnosis"
+        "23 more, mean value of measurement 27, mean value of measurement 28, mean value of measurement 29, diagnosis, "
+        "1 that the config names"
     )
     assert len(what) < 400
 

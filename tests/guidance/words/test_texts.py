@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.words.texts import find_copied, one_line
+from stageb.guidance.words.texts import find_copied, find_renamed, one_line
 from stageb.untrusted.clean_text import text_fault
 
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
@@ -29,6 +29,22 @@ def test_one_line_is_clean_and_short(text: str, limit: int) -> None:
     assert len(line) <= limit
     assert not line or text_fault(line) == ""
     assert one_line(line, limit) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TSH (µU/ml)", "TSH"),
+        ("Temp °C", "Temperatur °C"),
+        ("Seal", "seal "),
+        ("pressure", "inlet pressure, bar"),
+        ("length", ""),
+        ("Thickness in mm", "thick"),
+    ],
+)
+def test_a_column_has_the_name_that_is_nearest_or_holds_the_same_words(name: str, near: str) -> None:
+    names = ["T3 (ng/ml)", "TSH", "Temperatur °C", "seal ", "inlet pressure, bar", "", "thick"]
+    assert find_renamed(name, names) == near
 
 
 def test_six_words_in_a_row_are_a_copy() -> None:

@@ -224,7 +224,7 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
             f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a missed one costs more than "
             f"a wrong {rare}, say so: {write_option(worth, 20)} (docs/guides/rare.md)."
         )
-    yield from _advise_on_edits(attempts)
+    yield from _advise_on_edits(attempts, config.guidance.path is not None)
     if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.tried):
         yield "The rules seem better without a proof: gate.provisional keep keeps them, marked."
     if config.guidance.path is None:
@@ -234,7 +234,7 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
         )
 
 
-def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
+def _advise_on_edits(attempts: Attempts, has_rules: bool) -> Iterator[str]:
     refused, tried = sum(attempts.refused.values()), len(attempts.tried)
     if refused and refused >= MANY * (refused + tried):
         why = explain_refusals(attempts.refused)[0][0]
@@ -256,7 +256,9 @@ def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
             f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn once: raise gate.race_size, or "
             f"let code judge ({write_option('config', 'frugal')}), where every train ticket teaches and tests."
         )
-    if NO_CANDIDATE in attempts.idle:
+    if NO_CANDIDATE in attempts.idle and has_rules:
+        yield "The rules that it began with stand: nothing better was found."
+    elif NO_CANDIDATE in attempts.idle:
         yield "Nothing in the tickets tells their labels apart: give columns or texts that do, or look for wrong labels."
     elif not refused and not tried and attempts.idle:
         yield "The model was right and sure about the train tickets: look whether val and test are like them."

@@ -20,12 +20,13 @@ from stageb.guidance.commands.use.source import find_tickets, list_read_files
 from stageb.guidance.config import Language, LoopConfig, PromptConfig
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.edits import compare_rules
+from stageb.guidance.rules.edits import compare_order, compare_rules
 from stageb.guidance.rules.edits import number as number_of
 from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_neutral, read_guidance, split_step
 from stageb.guidance.rules.judge import keep_named
 from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process
 from stageb.runs.folder import is_finished
@@ -74,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     exports.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
     exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
+    exports.add_argument("--typed", action="store_true", help=TYPED)
     promotes = command(
         "promote", "Copy guidance into a shared file that many runs can use.", promote, "source", more=PROMOTES
     )
@@ -135,6 +137,7 @@ rules as code"""
 TICKETS = """\
 for code: ticket files with the names and values that the rules mention (default: those of the run, or what a
 promoted file keeps)"""
+TYPED = "of sql: columns of which the known tickets have numbers alone are numbers in the table, so the query is short"
 OF_PROMPT = "of the prompt and a default headline (default: the run's, or en)"
 BASE = """\
 where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as
@@ -263,6 +266,8 @@ def review(args: Any) -> int:
             else:
                 is_accepted = change.key in args.accept
             kept = changed if is_accepted else kept
+        if kept is not start and not compare_rules(kept, learnt) and compare_order(kept, learnt):
+            kept = replace(kept, rules=tuple(rule for each in learnt.rules if (rule := kept.rule(each.key))))
         if kept is start:
             _print([f"{shown(learnt.mission)}: nothing was changed"])
         else:
@@ -272,12 +277,18 @@ def review(args: Any) -> int:
 
 
 def _put_rule(guidance: Guidance, learnt: Guidance, key: str) -> Guidance:
-    """``guidance`` with what ``learnt`` has at ``key``, be it nothing."""
-    rules = {rule.key: rule for rule in guidance.rules if rule.key != key}
+    """``guidance`` with what ``learnt`` has at ``key``, be it nothing. Of labels of one's own, where the order of rules
+    decides, a rule stands behind those that it stands behind in ``learnt``, as far as these are there."""
+    rules = [rule for rule in guidance.rules if rule.key != key]
     if rule := learnt.rule(key):
-        rules[key] = rule
+        order = [each.key for each in learnt.rules]
+        before = set(order[: order.index(key)])
+        place = max((place for place, each in enumerate(rules, 1) if each.key in before), default=0)
+        rules.insert(place, rule)
+    if not has_labels(guidance.labels):
+        rules.sort(key=number_of)
     next_number = max(guidance.next_number, learnt.next_number)
-    return replace(guidance, rules=tuple(sorted(rules.values(), key=number_of)), next_number=next_number)
+    return replace(guidance, rules=tuple(rules), next_number=next_number)
 
 
 def _put_in_use(args: Any, path: Path, in_use: Guidance | None, accepted: Guidance) -> None:

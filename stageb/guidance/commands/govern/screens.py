@@ -12,18 +12,19 @@ from typing import Any
 
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
+from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
-from stageb.guidance.rules.edits import compare_marks, compare_rules, compare_words, find_author, find_moves
+from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules, compare_words, find_author, find_moves
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.rules.fields import write_decimal
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
-from stageb.guidance.rules.value_types import Reading
-from stageb.guidance.rules.vocabulary import find_letters
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -55,6 +56,8 @@ def describe_changes(old: Guidance | None, new: Guidance | None) -> Iterator[str
             yield f"  > {moves[change.key]} -> {change.key}. {change.after}"
     for rule in compare_marks(old, new):
         yield f"  ~ {rule.key}{rule.mark or ' (no longer fixed)'}. {rule.text}"
+    if order := compare_order(old, new):
+        yield f"  ~ the order, in which the first decides: {', '.join(order)}"
 
 
 def mark_words(old: str, new: str) -> str:
@@ -236,8 +239,11 @@ def describe_effect(before: Guidance, after: Guidance, tickets: Sequence[Ticket]
     mended = sum(was != ticket.label == now for ticket, was, now in rulings)
     broken = [(ticket, now) for ticket, was, now in rulings if was == ticket.label != now]
     yield f"      of the run's {count_of(len(mine), 'ticket')} it mends {mended:,} and breaks {len(broken):,}"
+    named = [*find_named_fields(after, Vocabulary.of(mine), words)]
     for ticket, now in broken[:BROKEN]:
-        said = " | ".join(text for _, text in ticket.per_image)
+        pairs = reading(ticket).pairs
+        first = "; ".join(f"{name}: {pairs[name]}" for name in named if name in pairs)  # what the verdict rests on
+        said = " | ".join([*([first] if first else []), *(text for _, text in ticket.per_image)])
         yield f"        {_name_ticket(ticket.key)} -> {now or 'no verdict'}: {shown(said, 200)}"
     if len(broken) > BROKEN:
         yield f"        and {len(broken) - BROKEN:,} more"
@@ -325,20 +331,10 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
     rules = code_rules(guidance, tickets, words, is_whole=not why)
     roles = list_roles(columns or find_columns(args.source))
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
-    readings = {
-        mission: [*map(reading, mine)] or [Reading({value: value for _, value in guidance[mission].named}, frozenset())]
-        for mission, mine in known.items()
-    }
     return [
-        CodedMission(
-            mission,
-            each.step,
-            rules[mission],
-            roles,
-            any(read.is_counted for read in readings[mission]),
-            find_letters(readings[mission]),
-            describe_provisional(each.rules),
-            known[mission],
+        replace(
+            export.code_mission(each, rules[mission], roles, known[mission], args.typed),
+            notes=describe_provisional(each.rules),
         )
         for mission, each in guidance.items()
     ]
@@ -365,6 +361,7 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
     judge, known = mission.coded.compile(), mission.tickets[:TRIED]
     read = [(ticket, reading(ticket)) for ticket in known]
     rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
+    rows = [{name: write_decimal(cell, mission.columns.decimal) for name, cell in row.items()} for row in rows]
     by_sql = sql.judge_rows(written, rows)
     if unreadable := written.unreadable:
         key, why = next(iter(unreadable.items()))
@@ -372,7 +369,9 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
             remedy = "export --format python, which reads what these rules do"
             raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
     untold = [
-        ticket.group_id for (ticket, each), verdict in zip(read, by_sql, strict=True) if judge(each).verdict != verdict
+        ticket.group_id
+        for (ticket, each), verdict in zip(read, by_sql, strict=True)
+        if verdict != (None if ticket.is_blank else judge(each).verdict)
     ]
     first = (
         f"{mission.name}: of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do; the first: "

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stageb.errors import InputError, shown
 from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.edits import compare_marks, compare_rules
+from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules
 from stageb.guidance.rules.guidance_file import carry_seen, load_seed, read_past, to_json
 from stageb.guidance.words.types import Guidance
 from stageb.store import disk
@@ -66,6 +66,7 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
             if (
                 not compare_rules(before, change.guidance)
                 and not compare_marks(before, change.guidance)
+                and not compare_order(before, change.guidance)
                 and before.spent == spent
                 and (change.new or before == change.guidance)
             ):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, TextIO
 from warnings import warn
 
 import numpy as np
 
-from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields
+from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields, find_shares, is_unusual
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.new import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
@@ -23,6 +25,7 @@ from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.texts import labels_fault
 
 try:
@@ -43,6 +46,7 @@ SAYS_NOTHING = (
     "no rule was learnt from {:,} rows, of which {:,} differ; verbose=True shows why. Rows that say the same are one case: "
     'keys={{"columns": {{"repeats": "apart"}}}} makes them cases of their own'
 )
+ONE_BY_ONE = threading.Lock()  # fits of this process, which share its signals, loggers and standard streams
 LEAST = 0.5 + 1e-6  # how probable a verdict is, however many rows of its rule had the other class
 
 
@@ -80,7 +84,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> GuidanceClassifier:  # noqa: N803  # as scikit-learn calls it
-        """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used."""
+        """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used. Threads that fit at the
+        same time wait for each other."""
         rows, classes = self._read(X, reset=True), column_or_1d(y, warn=True)
         check_consistent_length(rows, classes)
         given = np.asarray(y, dtype=object).ravel()  # where NaN stands among texts, classes call it "nan"
@@ -95,7 +100,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         verdicts = [self._labels[each] for each in classes.tolist()]
         with tempfile.TemporaryDirectory() as folder:
             self._learn(rows, verdicts, self.folder or folder)
-        rulings = self._judge(map(read_ticket, rows))
+        rulings = self._judge(self._read_rows(rows))
         rightly = (each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict)
         self._decided, self._right = Counter(rulings), Counter(rightly)
         self._prior = np.array([np.mean(classes == each) for each in self.classes_])
@@ -103,8 +108,11 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """The class of each row; the commoner one where rules cannot tell, since the row lacks a field that they name.
-        Warns of values that no row of ``fit`` had in such fields."""
-        return self.classes_[self._rate(self._read_new(X)).argmax(axis=1)]
+        Warns of values that no row of ``fit`` had in such fields, and of fields that more rows lack than chance explains.
+        Columns are those of ``fit`` by their names, or by their places where either had none. Raises ``ValueError`` for
+        others, ``sklearn.exceptions.NotFittedError`` before ``fit``."""
+        rates = self._rate(self._read_new(X))
+        return self.classes_[rates.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
         """How probable each of ``classes_`` is: its share of the rows of ``fit`` that the same rule decides, with one more
@@ -120,6 +128,9 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             made.append({"class": found, "rule": ruling.rule, "text": explain(ruling, reading)})
         return in_kind(made, X)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_prior")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = True
@@ -128,7 +139,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     # Inside
 
     def _read(self, rows: Any, reset: bool) -> list[dict[str, str]]:
-        """Rows as a table holds them."""
+        """Rows as a table holds them, under the names of columns that ``fit`` had; ``reset``: these are the rows of it."""
         if hasattr(rows, "to_list") and not hasattr(rows, "columns"):  # of datasets, or a Series
             rows = rows.to_list()
         if isinstance(rows, Sequence) and rows and isinstance(rows[0], str):
@@ -137,17 +148,33 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             validate_data(self, rows, reset=reset, skip_check_array=True)
         elif not (isinstance(rows, Sequence) and rows and isinstance(rows[0], Mapping)):
             array = validate_data(self, rows, reset=reset, dtype=None, ensure_all_finite=False)
-            rows = [{f"x{n}": "" if cell != cell else cell for n, cell in enumerate(row)} for row in array]
-        text, _ = write_table(rows)
-        return list(csv.DictReader(io.StringIO(text, newline="")))
+            rows = [{f"x{n}": cell for n, cell in enumerate(row)} for row in array]
+        text, _ = write_table(rows, is_table=True)
+        header, *cells = csv.reader(io.StringIO(text, newline=""))
+        cells = [row for row in cells if row]  # an empty line is no row of one empty cell, which has quotes
+        if reset:
+            self._names = header
+        elif not {*header} & {*self._names}:  # an array, or rows of other names: by their places
+            if len(header) != len(self._names):
+                raise ValueError(
+                    f"X has {len(header)} columns, and none of those that fit had: {', '.join(self._names[:5])}"
+                )
+            header = self._names
+        return [dict(zip(header, row, strict=True)) for row in cells]
+
+    def _read_rows(self, rows: Iterable[Mapping[str, str]]) -> Iterator[Reading]:
+        return (read_ticket(row, self._roles) for row in rows)
 
     def _read_new(self, rows: Any) -> list[Reading]:
         """Rows to judge, as rules see them."""
         check_is_fitted(self)
-        readings, strange = [read_ticket(row) for row in self._read(rows, reset=False)], StrangeValues(self._kinds)
+        readings, strange = list(self._read_rows(self._read(rows, reset=False))), StrangeValues(self._kinds)
         for reading in readings:
             strange.add(reading.pairs)
-        for said in strange.describe(len(readings)):
+        lacking = Counter(name for reading in readings for name in self._shares if name not in reading.pairs)
+        lost = [name for name, count in lacking.items() if is_unusual(count, len(readings), self._shares[name])]
+        told = [f"{lacking[name]:,} of {len(readings):,} rows have no {name!r}, which rules name" for name in lost]
+        for said in (*strange.describe(len(readings)), *told):
             warn(said, stacklevel=3)
         return readings
 
@@ -183,12 +210,9 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             label += "_"
         keys = {**KEYS, "config": self.config, "seed": int(self.seed), "output": {"root": folder}, **(self.keys or {})}
         keys["columns"] = {"mission_name": MISSION, "group_id": None, "label": label, **keys.get("columns", {})}
-        with ExitStack() as quiet:
-            if not self.verbose:
-                quiet.enter_context(redirect_stdout(io.StringIO()))
-                quiet.enter_context(redirect_stderr(io.StringIO()))
-            labelled = [{**row, label: verdict} for row, verdict in zip(rows, verdicts, strict=True)]
-            self.run_ = fit_here(labelled, **keys)
+        labelled = [{**row, label: verdict} for row, verdict in zip(rows, verdicts, strict=True)]
+        with ONE_BY_ONE, nullcontext() if self.verbose else _hush():
+            self.run_ = fit_here(labelled, is_table=True, **keys)
         config, guidance = self.run_.config, self.run_.guidance
         self.guidance_ = guidance[MISSION]
         self.rules_ = {rule.key: rule.text for rule in self.guidance_.rules}
@@ -197,7 +221,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         tickets, _ = find_tickets(str(self.run_.folder), config.tickets, config.columns, "")
         words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
         self._coded = read_rules(self.guidance_, vocabulary, words)
-        self._kinds = StrangeValues.beside(vocabulary, find_named_fields(self.guidance_, vocabulary, words)).kinds
+        self._roles, named = list_roles(config.columns), find_named_fields(self.guidance_, vocabulary, words)
+        self._kinds, self._shares = StrangeValues.beside(vocabulary, named).kinds, find_shares(named, tickets)
         if self.folder is None:
             del self.run_
 
@@ -216,3 +241,34 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         right = max((self._right[ruling] + 1) / (self._decided[ruling] + len(given)), LEAST)
         others = np.where(given, 0, self._prior)
         return np.where(given, right, (1 - right) * others / others.sum())
+
+
+class _Hushed:
+    """A stream that one thread writes nothing to."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.thread = stream, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self.thread else self.stream.write(text)
+
+    def isatty(self) -> bool:
+        return threading.get_ident() != self.thread and self.stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def _hush() -> Iterator[None]:
+    """Nothing that this thread says is shown; what others say is."""
+    hushed = {name: _Hushed(getattr(sys, name)) for name in ("stdout", "stderr")}
+    for name, stream in hushed.items():
+        setattr(sys, name, stream)
+    try:
+        yield
+    finally:
+        for name, stream in hushed.items():
+            stream.thread = -1  # who has taken hold of it meanwhile is heard
+            if getattr(sys, name) is stream:
+                setattr(sys, name, stream.stream)

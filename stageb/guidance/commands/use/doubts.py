@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stageb.errors import InputError
+from stageb.errors import InputError, write_option
 from stageb.guidance.commands.use.record import FEWEST, UNKNOWN, RuleRecord, explain_doubt, name_doubtful, name_unknown
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.evidence_forms import reading
@@ -20,10 +21,12 @@ from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.value_types import fold_value
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.costs import Prices
-from stageb.guidance.words.texts import find_nearest
+from stageb.guidance.words.texts import find_renamed
 from stageb.guidance.words.types import Guidance, Ticket
 
 SEVERAL = 10  # tickets, from which on a field that none of them has is not one that happens to be empty
+SELDOM = 0.01  # share of tickets that may lack a field which none of those lacked that taught a rule
+BY_CHANCE = 0.001  # how probable it is, at the most, that tickets like those that taught lack a field as often as these do
 OFTEN = 0.05  # share of the tickets that taught a rule, from which on a field that they lack is an empty cell like others
 
 FEW = 3  # values, or names, that are told
@@ -50,6 +53,22 @@ def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
     return {name: keys for name, keys in named.items() if not taught or lacking[name] < OFTEN * len(taught)}
 
 
+def find_shares(named: NamedFields, taught: Sequence[Ticket]) -> dict[str, float]:
+    """The share of the tickets that taught which lack each field."""
+    lacking = Counter(name for ticket in taught for name in find_missing(named, ticket))
+    return {name: lacking[name] / len(taught) for name in named}
+
+
+def is_unusual(lacking: int, tickets: int, share: float) -> bool:
+    """Whether so many of ``tickets`` lack what a ``share`` of others do not by chance: by the bound of Chernoff and
+    Hoeffding (1963), which is exact where all lack it."""
+    found, share = lacking / tickets, max(share, SELDOM)
+    if found <= share:
+        return False
+    divergence = found * math.log(found / share) + ((1 - found) * math.log((1 - found) / (1 - share)) if found < 1 else 0)
+    return -tickets * divergence < math.log(BY_CHANCE)
+
+
 def find_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
     """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one that is not there is 0."""
     read = reading(ticket) if named else None
@@ -60,9 +79,9 @@ def find_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> l
     return [name for name in named if fold(name) not in there]
 
 
-def explain_missing(named: NamedFields, ticket: Ticket) -> str:
+def explain_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> str:
     """Why a person should see a ticket that lacks such fields; empty where it has all."""
-    return "; ".join(f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket))
+    return "; ".join(f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket, by_code))
 
 
 def _join(keys: Sequence[str]) -> str:
@@ -89,10 +108,12 @@ class Doubts:
 
     fields: Mapping[str, NamedFields]
     rules: Mapping[str, RuleRecord]
+    unusual: Mapping[str, NamedFields] = field(default_factory=dict)  # that more tickets lack than of those that taught
 
     def explain(self, ticket: Ticket, row: Mapping[str, Any], min_rule_accuracy: float | None) -> str:
         """Why a person should see the verdict of a row of predictions; empty where nothing speaks for it."""
-        missing = explain_missing(self.fields.get(ticket.mission, {}), ticket)
+        of = ticket.mission
+        missing = explain_missing({**self.fields.get(of, {}), **self.unusual.get(of, {})}, ticket)
         if missing or min_rule_accuracy is None or row["verdict"] is None:
             return missing
         return explain_doubt(self.rules.get(ticket.mission, {}), row["reason"], min_rule_accuracy)
@@ -110,11 +131,14 @@ class Doubts:
         probability, agreement = row["probability"], row["agreement"]
         return float(agreement if probability is None else probability)
 
-    def explain_ruling(self, mission: str, ruling: Ruling, min_rule_accuracy: float | None) -> str:
+    def explain_ruling(self, ticket: Ticket, ruling: Ruling, min_rule_accuracy: float | None) -> str:
         """Why a person should see a verdict that rules gave as code; empty where nothing speaks for it."""
-        if min_rule_accuracy is None or ruling.verdict is None:
+        if ruling.verdict is None:
             return ""
-        return explain_doubt(self.rules.get(mission, {}), ruling.rule, min_rule_accuracy)
+        missing = explain_missing(self.unusual.get(ticket.mission, {}), ticket, by_code=True)
+        if missing or min_rule_accuracy is None:
+            return missing
+        return explain_doubt(self.rules.get(ticket.mission, {}), ruling.rule, min_rule_accuracy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +173,23 @@ class StrangeValues:
 class Survey:
     """What tickets lack, counted as they are looked over."""
 
-    doubts: Doubts
+    doubts: Doubts  # without what is unusual
+    named: Mapping[str, NamedFields]  # by mission: all fields that rules name
+    shares: Mapping[
+        str, Mapping[str, float]
+    ]  # mission -> of each, how many tickets lack it, where those that taught are known
     tickets: Counter[str]  # by mission
     lacking: Counter[tuple[str, str]]  # (mission, field) -> tickets
     there: dict[str, dict[str, None]]  # mission -> the fields that tickets have, of a mission with rules that name any
     strange: Mapping[str, StrangeValues]  # by mission
     columns: Mapping[str, Set[str]]  # mission -> all columns of the tickets that taught, where these are known
     by_code: bool  # whether rules judge as code, alone or first
+    are_tables: bool  # whether any of the ticket files is one
 
     def add(self, ticket: Ticket) -> None:
         """One more ticket."""
         self.tickets[ticket.mission] += 1
-        if named := self.doubts.fields.get(ticket.mission):
+        if named := self.named.get(ticket.mission):
             pairs = reading(ticket).pairs
             self.there.setdefault(ticket.mission, {}).update(dict.fromkeys(pairs))
             self.strange[ticket.mission].add(pairs)
@@ -168,31 +197,62 @@ class Survey:
                 self.lacking[ticket.mission, name] += 1
 
     def check(self) -> None:
-        """Raise ``InputError`` where rules name what no ticket has: its column has another name, and judging would be in
-        vain."""
-        for mission, named in self.doubts.fields.items():
+        """Raise ``InputError`` where rules name what no ticket has, though it is no field that is empty at times: its column
+        has another name, or lost its values, and judging would be in vain, or wrong."""
+        for mission, named in self.named.items():
             tickets = self.tickets[mission]
-            gone = next((name for name in named if self.lacking[mission, name] == tickets >= SEVERAL), None)
+            gone = next((name for name in named if self._is_gone(mission, name)), None)
             if gone is None:
                 continue
-            near = find_nearest(gone, self.there.get(mission, {}))
-            hint = f"; the nearest is {near!r}" if near else ""
-            raise InputError(
-                f"{mission}: none of {tickets:,} tickets has {gone!r}, which {_join(named[gone])}{hint}; call the column as "
-                "the rules do, or give guidance without them"
+            known = self.columns.get(mission, named)
+            near = find_renamed(gone, (name for name in self.there.get(mission, {}) if name not in known))
+            remedy = f"; the nearest is {near!r}; call the column as the rules do" if near else "; give its values"
+            if near and self.are_tables:
+                remedy += f" ({write_option('columns.rename', {near: gone})})"
+            what = (
+                f"none of {tickets:,} tickets has {gone!r}, which {_join(named[gone])}{self._compare_share(mission, gone)}"
             )
+            raise InputError(f"{mission}: {what}{remedy}, or give guidance without them")
+
+    def conclude(self) -> Doubts:
+        """What there is to doubt, once all tickets were looked over."""
+        unusual = {
+            mission: {name: named[name] for name, share in shares.items() if self._is_unusual(mission, name, share)}
+            for mission, named in self.named.items()
+            if (shares := self.shares.get(mission))
+        }
+        return replace(self.doubts, unusual={mission: named for mission, named in unusual.items() if named})
+
+    def _is_unusual(self, mission: str, name: str, share: float) -> bool:
+        return bool(self.tickets[mission]) and is_unusual(self.lacking[mission, name], self.tickets[mission], share)
+
+    def _is_gone(self, mission: str, name: str) -> bool:
+        share = self.shares.get(mission, {}).get(name, 0.0)
+        return self.lacking[mission, name] == self.tickets[mission] >= SEVERAL and (
+            not share or self._is_unusual(mission, name, share)
+        )
+
+    def _compare_share(self, mission: str, name: str) -> str:
+        share = self.shares.get(mission, {}).get(name)
+        return f" (of the tickets learnt from {share:.0%} lacked it)" if share else ""
 
     def describe(self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, prices: Prices) -> Iterator[str]:
         """What a person should know before tickets are judged, where errors cost ``prices``."""
         unless = " unless another rule decides them" if self.by_code else ""
-        for mission, named in self.doubts.fields.items():
+        unusual = self.conclude().unusual
+        for mission, named in self.named.items():
             tickets = self.tickets[mission]
             for name in named:
-                if count := self.lacking[mission, name]:
-                    yield (
-                        f"{mission}: {count:,} of {tickets:,} tickets ({count / tickets:.0%}) have no {name!r}, which "
-                        f"{_join(named[name])}: these go to review{unless}"
-                    )
+                count, than = self.lacking[mission, name], self._compare_share(mission, name)
+                if name in unusual.get(mission, {}):
+                    what = f"{than}: these go to review"
+                elif name in self.doubts.fields.get(mission, {}):
+                    what = f": these go to review{unless}"
+                else:
+                    what = than if count == tickets else ""
+                if count and what:
+                    of = f"{count:,} of {tickets:,} tickets ({count / tickets:.0%})"
+                    yield f"{mission}: {of} have no {name!r}, which {_join(named[name])}{what}"
         for mission, strange in self.strange.items():
             yield from (f"{mission}: {said}" for said in strange.describe(self.tickets[mission]))
         for mission, known in self.columns.items():

@@ -33,6 +33,7 @@ from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
 from stageb.guidance.commands.use.predict import predict
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.reflection_file import REFLECTION
+from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.words.types import Guidance
 from stageb.runs.folder import RunFolder, RunRow, is_finished
@@ -142,9 +143,10 @@ def fit(
     return Run(folder)
 
 
-def fit_here(tickets: Any, **keys: Any) -> Run:
-    """The same in this process, always anew, which is quick where a program learns many times. ``keys`` name one device."""
-    draft = _draft(tickets, keys)
+def fit_here(tickets: Any, is_table: bool = False, **keys: Any) -> Run:
+    """The same in this process, always anew, which is quick where a program learns many times. ``keys`` name one device.
+    ``is_table``: rows have columns alone, whatever these are called."""
+    draft = _draft(tickets, keys, is_table)
     config = draft.build()
     folder: Path = config.output.folder
     try:
@@ -241,19 +243,19 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
     lines.put(None)
 
 
-def _draft(tickets: Any, keys: Mapping[str, Any]) -> Draft:
+def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Draft:
     """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
     entry = commands.LOOPS["guidance"]
     root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
-    return draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root))})
+    return draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root), is_table)})
 
 
-def _list_files(tickets: Any, folder: Path) -> list[str]:
+def _list_files(tickets: Any, folder: Path, is_table: bool = False) -> list[str]:
     """The ticket files by name; rows and tables are written into ``folder`` first, under a name that says what they hold.
     Raises ``InputError``."""
     if files := _name_files(tickets):
         return files
-    text, suffix = write_table(tickets)
+    text, suffix = write_table(tickets, is_table)
     data = disk.encode(text)
     path = folder / f"tickets-{disk.digest(data, 6)}.{suffix}"
     disk.write(path, data, "nothing else")
@@ -277,9 +279,9 @@ def _name_files(tickets: Any) -> list[str]:
     return list(map(str, given)) if all(isinstance(each, str | Path) for each in given) else []
 
 
-def write_table(tickets: Any) -> tuple[str, str]:
-    """Tickets as the text of a file, and its suffix: rows with summaries as JSON Lines, all else as a table. Raises
-    ``InputError``."""
+def write_table(tickets: Any, is_table: bool = False) -> tuple[str, str]:
+    """Tickets as the text of a file, and its suffix: rows with summaries as JSON Lines, all else as a table, as always where
+    it ``is_table``. What is not a number is an empty cell. Raises ``InputError``."""
     if hasattr(tickets, "write_csv"):  # polars
         return str(tickets.write_csv()), "csv"
     if hasattr(tickets, "columns"):  # pandas
@@ -288,10 +290,10 @@ def write_table(tickets: Any) -> tuple[str, str]:
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(each, Mapping) for each in rows):
         what = "nothing" if rows == [] else type(tickets).__name__
         raise InputError(f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame")
-    if any("per_image" in row for row in rows):
+    if not is_table and any("per_image" in row for row in rows):
         return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows), "jsonl"
     text = io.StringIO()
     table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
     table.writeheader()
-    table.writerows(rows)
+    table.writerows({name: write_cell(cell) for name, cell in row.items()} for row in rows)
     return text.getvalue(), "csv"

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown, write_option
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig
-from stageb.guidance.commands.use.doubts import Doubts, StrangeValues, Survey, find_named_fields, keep_common, send_to_review
+from stageb.guidance.commands.use.doubts import (
+    Doubts,
+    StrangeValues,
+    Survey,
+    find_named_fields,
+    find_shares,
+    keep_common,
+    send_to_review,
+)
 from stageb.guidance.commands.use.record import read_record
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.source import (
@@ -37,7 +45,7 @@ from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.texts import TAKEN, one_line
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
@@ -135,7 +143,7 @@ class JudgedRounds:
             prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
             for said in found.describe(self.guidance, config.min_rule_accuracy, prices):
                 console().print(shown(said, 400))
-            return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
+            return {"tickets": count, "counts": {}, "doubts": asdict(found.conclude())}
 
         def fingerprint() -> dict[str, Any]:
             if self.by != "model" or any(each.calibration.weighs_rules for each in self.guidance.values()):
@@ -174,7 +182,7 @@ class JudgedRounds:
             else:
                 why = self._code.explain(ruling, line.ticket) if self._code and ruling is not NO_TEXT else BLANK
                 row = make_ruled_row(line, ruling, why, step)
-                doubt, key = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy), ruling.rule
+                doubt, key = doubts.explain_ruling(line.ticket, ruling, config.min_rule_accuracy), ruling.rule
             decided_by = self.guidance[line.ticket.mission].rule(key)
             row["provisional"] = decided_by is not None and decided_by.is_provisional
             made.append(send_to_review(row, doubt))
@@ -202,16 +210,30 @@ class JudgedRounds:
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        fields, strange, columns = {}, {}, {}
+        fields, every, shares, strange, columns = {}, {}, {}, {}, {}
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
             vocabulary = Vocabulary.of(mine)
             named = find_named_fields(each, vocabulary, words)
-            fields[mission] = named if why else keep_common(named, mine)
+            every[mission], fields[mission] = named, named if why else keep_common(named, mine)
+            if mine and not why:
+                shares[mission] = find_shares(named, mine)
             strange[mission] = StrangeValues.beside(Vocabulary.of_named(each.named) if why else vocabulary, named)
             if not why and all(ticket.content and not ticket.content.is_counted for ticket in mine):
                 columns[mission] = vocabulary.values.keys()
-        return Survey(Doubts(fields, records), Counter(), Counter(), {}, strange, columns, self.by != "model")
+        are_tables = any(map(is_table, self._config.tickets))
+        return Survey(
+            Doubts(fields, records),
+            every,
+            shares,
+            Counter(),
+            Counter(),
+            {},
+            strange,
+            columns,
+            self.by != "model",
+            are_tables,
+        )
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
         """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""

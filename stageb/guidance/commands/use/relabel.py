@@ -85,7 +85,8 @@ def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     disk.write(args.output, encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)), "nothing else")
     print(shown(f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest rules first"))
     if rows:
-        print(f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output NEW")
+        suffix = ".csv" if is_sheet(rows[0][0]) else Path(rows[0][0]).suffix
+        print(f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output NEW{suffix}")
     return 0
 
 
@@ -134,9 +135,10 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
     """Write a ticket file anew, with the labels that a person corrected. Raises ``BadInputError`` where one cannot be."""
     path, output, columns = args.tickets, args.output, config.columns
     check_target(output, {**list_read_files(args.run), "tickets": [*config.files, path], "labels": [args.doubts]})
-    suffix = ".tsv" if is_sheet(path) else Path(path).suffix
-    if output.suffix.lower() != suffix.lower():
-        raise InputError(shown(f"{output}: these tickets are written as a {suffix} file; give it a name that ends so"))
+    suffixes = [".tsv", ".csv"] if is_sheet(path) else [Path(path).suffix.lower()]
+    if output.suffix.lower() not in suffixes:
+        kinds = " or ".join(suffixes)
+        raise InputError(shown(f"{output}: these tickets are written as a {kinds} file; give it a name that ends so"))
     if output.exists():
         raise InputError(shown(f"{output}: exists already; name another file with --output, or remove it"))
     with _reporting(args.doubts):
@@ -156,7 +158,12 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
             bad.append(BadLine(args.doubts, made.at, fault.what, fault.remedy))
     if bad:
         raise BadInputError("corrections", bad)
-    disk.write(output, lambda beside: beside.write_bytes(b"".join(_write_lines(path, columns, words))), "nothing else")
+    data = b"".join(_write_lines(path, columns, words))
+    if is_sheet(path) and output.suffix.lower() == ".csv":
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(csv.reader(io.StringIO(data.decode(), newline=""), delimiter="\t"))
+        data = text.getvalue().encode()
+    disk.write(output, lambda beside: beside.write_bytes(data), "nothing else")
     print(shown(f"{output}: {path} with {len(words):,} labels corrected"))
     return 0
 

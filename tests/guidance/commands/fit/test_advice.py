@@ -15,7 +15,7 @@ from stageb.__main__ import main
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
-from stageb.guidance.learning.attempts import Attempts, describe_reflection, explain_refusals, list_attempts
+from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, describe_reflection, explain_refusals, list_attempts
 from stageb.guidance.learning.reflection_file import parse_row
 from stageb.guidance.learning.state import State
 from stageb.guidance.words.types import Guidance, Rule
@@ -56,6 +56,13 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
 def test_a_run_that_began_with_a_rule_by_hand_is_not_told_to_write_one() -> None:
     started = LoopConfig(tickets=["t.jsonl"], guidance=GuidanceConfig(path="rules.json"))
     assert not any("--guidance.path" in line for line in advise(metrics(40, 60), NONE_TRIED, started, ""))
+
+
+def test_where_nothing_better_was_found_the_rules_that_a_run_began_with_stand() -> None:
+    idle = Attempts(1, (), {NO_CANDIDATE: 1}, {}, None)
+    begun = LoopConfig(tickets=["t.jsonl"], guidance=GuidanceConfig(path="rules.json"))
+    assert "The rules that it began with stand: nothing better was found." in list(advise(metrics(40, 60), idle, begun, ""))
+    assert not any("began with" in line for line in advise(metrics(40, 60), idle, config(), ""))
 
 
 def reflection(number: int, accepted: bool = False, race: int = 0) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(here: Pat
         judged = list(found)
     assert names == ["state", "verdict", "rule"]  # what a table says, and then what is made of it
     assert judged == [("torn", "fail", "G1"), ("new", "pass", "G0"), (None, None, None)]
-    assert query.count(json.dumps(G1)) == 1 and "WHEN (t.\"G1\") THEN 'fail'\n" in query
+    assert query.count(json.dumps(G1)) == 1 and "WHEN t.\"G1\" = 1 THEN 'fail'\n" in query
     assert asked("promote", "out/run", "--to", "shared.json", "--yes")[0] == 0
     Path("tickets.jsonl").rename("gone.jsonl")
     assert asked("export", "shared.json", "--format", "sql")[::2] == (0, "")  # it tells itself what its rules speak of
@@ -300,6 +300,47 @@ def test_nothing_is_changed_without_a_yes(here: Path, asked: Asked, monkeypatch:
     ):
         code, _, err = asked("promote", "out/run", "--to", to, "--yes")
         assert (code, told in err) == (2, True)
+
+
+def test_where_the_order_of_rules_decides_review_and_promote_keep_it(here: Path, asked: Asked) -> None:
+    """Of labels of one's own the first rule wins: sorted by number, G1 would be judged before what stands before it."""
+
+    def write(name: str, *keys: str) -> None:
+        texts = {"G0": "A ticket is fine unless a rule says otherwise.", "G1": "Repair if state is torn."}
+        texts |= {"G2": "Urgent if size is 3.", "G3": "Repair if size is 4.", "G4": "Urgent if state is bent."}
+        rules = {key: texts[key] for key in ("G0", *keys)}
+        content = {"valves": {"step": 1, "experiences": rules, "labels": ["fine", "repair", "urgent"]}}
+        Path(name).write_text(json.dumps(content))
+
+    def keys() -> list[str]:
+        return [rule.key for rule in load_seed("shared.json")["valves"].rules]
+
+    write("learnt.json", "G3", "G2", "G1")
+    assert asked("review", "learnt.json", "--to", "shared.json", "--accept", "G1", "G3")[0] == 0
+    assert keys() == ["G0", "G3", "G1"]
+    assert asked("review", "learnt.json", "--to", "shared.json", "--accept", "G2")[0] == 0
+    assert keys() == ["G0", "G3", "G2", "G1"]
+    write("other.json", "G4", "G1", "G3", "G2")
+    assert asked("promote", "other.json", "--to", "shared.json", "--yes")[0] == 0
+    assert keys() == ["G0", "G4", "G1", "G3", "G2"]
+    write("turned.json", "G1", "G4", "G2", "G3")
+    code, out, _ = asked("promote", "turned.json", "--to", "shared.json", "--yes")
+    assert code == 0 and "~ the order, in which the first decides: G0, G1, G4, G2, G3\n" in out
+    assert keys() == ["G0", "G1", "G4", "G2", "G3"]
+    assert asked("review", "other.json", "--to", "shared.json", "--accept")[0] == 1  # nothing was said yes to
+    assert keys() == ["G0", "G1", "G4", "G2", "G3"]
+
+
+def test_review_shows_first_what_the_rule_names(here: Path, asked: Asked) -> None:
+    long = "; ".join(f"note {n}: nothing to see here at all" for n in range(12))
+    lines = [
+        {"mission": "valves", "group_id": f"v{n}", "label": "pass", "per_image": {"1": f"{long}; TSH: 7.5"}}
+        for n in range(3)
+    ]
+    Path("long.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    Path("tsh.txt").write_text("[valves]\nG1. Fail if TSH is above 6.3.\n")
+    out = asked("review", "tsh.txt", "--to", "shared.json", "--tickets", "long.jsonl", "--accept")[1]
+    assert "v0 (pass) -> fail: TSH: 7.5 | note 0: nothing" in out
 
 
 def test_each_rule_is_reviewed_with_what_it_breaks(here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

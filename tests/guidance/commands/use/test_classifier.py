@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from stageb.guidance.judging.selection import majority
 pytest.importorskip("sklearn", reason="the extra baselines is not installed")
 
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -189,6 +192,85 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "stageb.guidance.commands.use.classifier", raising=False)
     with pytest.raises(ImportError, match=r"stageb\[baselines\]"):
         importlib.import_module("stageb.guidance.commands.use.classifier")
+
+
+STRANGE = ["label", "mission", "group_id", "label_", "per_image", "image_1", "split", "reason", "together", " x0 ", "Label"]
+
+
+@pytest.mark.parametrize("kind", [list, frame])
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_column_may_be_called_anything(kind: Any, name: str) -> None:
+    rows = [{name: row["seal"], "length": row["length"]} for row in ROWS]
+    learnt = stageb.GuidanceClassifier().fit(kind(rows), CLASSES)
+    assert learnt.predict(kind(rows)).tolist() == CLASSES
+    assert {row["rule"] for row in learnt.explain(rows)} == {"G0", "G1"}
+
+
+@pytest.mark.parametrize(("taught", "asked"), [(frame, array), (array, frame), (array, list), (list, array)])
+@pytest.mark.filterwarnings("ignore:X (has|does not have) (valid )?feature names")
+def test_rows_without_names_are_read_by_their_places(taught: Any, asked: Any) -> None:
+    rows = [{"is worn": int(row["seal"] == "worn"), "length": row["length"]} for row in ROWS]
+
+    def write(kind: Any) -> Any:
+        return array(ROWS) if kind is array else kind(rows)
+
+    learnt = stageb.GuidanceClassifier().fit(write(taught), CLASSES)
+    assert learnt.predict(write(asked)).tolist() == CLASSES
+    few = array(ROWS)[:, :1] if asked is array else [{"other": 1}]
+    with pytest.raises(ValueError, match=r"1 (columns|features)"):
+        learnt.predict(few)
+
+
+def test_columns_that_are_not_those_of_fit_are_refused_and_values_that_are_gone_warned_of() -> None:
+    learnt = stageb.GuidanceClassifier().fit(ROWS, CLASSES)
+    with pytest.raises(ValueError, match="3 columns, and none of those that fit had: seal, length"):
+        learnt.predict([{"a": 1, "b": 2, "c": 3}])
+    with pytest.warns(UserWarning, match="^30 of 30 rows have no 'seal', which rules name$"):
+        learnt.predict([{"Seal": row["seal"], "length": row["length"]} for row in ROWS[:30]])
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), np.nan, "NaT", "NA"])
+def test_what_is_no_number_is_an_empty_cell_in_any_kind_of_rows(nothing: object) -> None:
+    pandas = pytest.importorskip("pandas")
+    nothing = getattr(pandas, nothing) if isinstance(nothing, str) else nothing
+    rows = [{"seal": nothing if n % 4 == 0 else row["seal"], "length": row["length"]} for n, row in enumerate(ROWS)]
+    classes = ["NG" if n % 4 == 0 else "OK" for n, _ in enumerate(rows)]
+    learnt = stageb.GuidanceClassifier().fit(rows, classes)
+    assert "missing" in learnt.rules_["G1"]
+    for kind in (list, frame):
+        assert learnt.predict(kind(rows)).tolist() == classes
+    cells = np.array([[*row.values()] for row in rows], dtype=object)
+    assert stageb.GuidanceClassifier().fit(cells, classes).predict(cells).tolist() == classes
+
+
+def test_before_fit_and_after_one_that_failed_it_says_that_it_is_not_fitted() -> None:
+    untaught = stageb.GuidanceClassifier()
+    with pytest.raises(ValueError, match="one class"):
+        untaught.fit(ROWS, ["OK"] * len(ROWS))
+    for ask in (untaught.predict, untaught.predict_proba, untaught.explain):
+        with pytest.raises(NotFittedError):
+            ask(ROWS)
+
+
+def test_threads_that_fit_leave_the_standard_streams_as_they_were_and_hide_nothing_of_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, done = (sys.stdout, sys.stderr), threading.Event()
+
+    def speak() -> None:
+        while not done.wait(0.01):
+            print("x", end="")
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    with ThreadPoolExecutor(3) as pool:
+        fits = [pool.submit(stageb.GuidanceClassifier(seed=seed).fit, ROWS, CLASSES) for seed in range(3)]
+        assert [each.result().rules_["G1"] for each in fits] == ["Fail if seal is worn."] * 3
+    done.set()
+    speaker.join()
+    assert (sys.stdout, sys.stderr) == before
+    said = capsys.readouterr()
+    assert set(said.out) == {"x"} and len(said.out) > 10 and said.err == ""
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import small
@@ -14,7 +15,7 @@ from stageb.guidance.commands.use.fit import fit_here
 
 WRONG = (3, 31)  # rows whose labels are turned round
 WORDS = {"pass": "OK", "fail": "NG"}
-KEYS = {
+KEYS: dict[str, Any] = {
     "config": ["tickets", "frugal"],
     "fabric": {"accelerator": "cpu", "devices": 1},
     "model": {"engine": "scripted"},
