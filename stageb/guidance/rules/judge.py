@@ -147,12 +147,16 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
         read = parse_rule(text, vocabulary if is_whole else own, words)
         return read if is_whole or isinstance(read, RuleCode) else _parse_openly(text, vocabulary, words)
 
-    coded = [
-        CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional)
-        for rule in speaking_rules(guidance.rules, words)
-    ]
-    is_failing = guidance.rules[:1] and guidance.rules[0].text == words.failing_headline
-    return CodedRules(coded, guidance.labels[::-1] if is_failing else guidance.labels)
+    return code_rules(guidance.rules, guidance.labels, words, parse)
+
+
+def code_rules(
+    rules: Sequence[Rule], labels: tuple[Verdict, ...], words: Words, parse: Callable[[str], RuleCode | OutOfReach]
+) -> CodedRules:
+    """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets that none speaks of."""
+    coded = [CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional) for rule in speaking_rules(rules, words)]
+    is_failing = rules[:1] and rules[0].text == words.failing_headline
+    return CodedRules(coded, labels[::-1] if is_failing else labels)
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:
