@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     table = capsys.readouterr().out.splitlines()[1:-1]
     said = card.read_text()
     assert f"Plays `CartPole-v1`, learnt by PPO: `VectorAgent`, 755 parameters; best agent, of update {best} of 8." in said
-    assert "\n".join(table) in said and (whole / "config.yaml").read_text() in said and f"torch {torch.__version__}" in said
+    assert "\n".join(table) in said and (whole / "config.yaml").read_text() in said
+    assert f"torch {version('torch')}" in said  # a build of PyPI calls itself 2.13.0+cu130, its package 2.13.0
     assert main(["evaluate", str(whole), "--accelerator=cpu", f"--card={whole / 'config.yaml'}"]) == 2
 
 

@@ -33,7 +33,7 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
     tickets = task.folder / "tickets.jsonl"
     data.write(task.tickets, tickets)
     first = task.folder / "first.json"
-    first.write_text(json.dumps(to_json({task.first.mission: task.first})), encoding="utf-8")
+    first.write_text(json.dumps(to_json(task.first)), encoding="utf-8")
     options: dict[str, object] = {
         "tickets": json.dumps([str(tickets)]),
         "guidance.path": first,  # as the other methods start, whatever verdict is the cheaper one
