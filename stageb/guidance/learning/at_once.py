@@ -23,6 +23,7 @@ from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.scorecards import judge_compared
 from stageb.guidance.learning.stacking import Stacker, follow_rules
 from stageb.guidance.learning.state import MissionState
@@ -76,7 +77,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     if found is None:
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit = found
-    reflection = Reflection(proposals=edit.proposals)
+    reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes())
     left, share = mission.left, STRONG if stacker else 1.0  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
         deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
@@ -91,9 +92,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         if stacker:
             (guidance, stacker), verdicts = yield from ask_once(stacker.prepare(edit.guidance, positions), verdicts)
             edit = replace(edit, guidance=guidance or edit.guidance)
-        right = sum(case.right for case in cases) / len(cases)
-        figures = right, right + whole.won - whole.lost, whole.present, whole.cost
-        estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
+        estimate = _estimate(whole, cases)
         is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
         if stacker and not (test.accepts or is_likely):
             relying, verdicts = yield from ask_once(teacher.rely_on_rules(whole, edit, judge), verdicts)
@@ -188,12 +187,27 @@ class _Teacher:
             known = stacker.merits(judged)
         return (Taught(guidance, whole.won, whole.lost, known) if guidance else None), stacker
 
+    def list_sizes(self) -> tuple[SizeEntry, ...]:
+        """What all groups teach in each of ``SIZES``, each with what is hoped of it, and the same one once."""
+        folds, sizes = self._cut(self.groups), SIZES[has_labels(self.present.labels)]
+        listed: dict[int, SizeEntry] = {}
+        for most, whole in sorted(learn_whole(self._material, folds, sizes).items()) if len(folds) > 1 else ():
+            edit = self._edit(whole, sum(folds))
+            if edit and fits(edit.guidance, self.tools) and _has_cards(edit, whole):
+                (proposal,) = edit.proposals
+                entry = SizeEntry(most, whole.size, _estimate(whole, self.bundle.judged), proposal.operations)
+                listed.setdefault(whole.size, entry)
+        return tuple(listed.values())
+
+    def _cut(self, groups: Sequence[Group]) -> list[int]:
+        """The masks of the folds of ``groups``."""
+        parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
+        return [to_mask(part) for part in parts if part]
+
     def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
         """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
         room."""
-        parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
-        folds = [to_mask(part) for part in parts if part]
-        has_own = has_labels(self.present.labels)
+        folds, has_own = self._cut(groups), has_labels(self.present.labels)
         most = self.tools.config.reflection.size or SIZE[has_own]
         # Smaller ones where there is no room.
         for size in (most, *(size for size in SIZES[has_own][::-1] if size < most)) if len(folds) > 1 else ():
@@ -254,6 +268,13 @@ class _Teacher:
         held = held & among or among
         places = (place for place, bit in enumerate(reversed(f"{held:b}")) if bit == "1")
         return tuple(self.bundle.judged[place].ticket.key for place in islice(places, NAMED))
+
+
+def _estimate(whole: Whole, cases: Sequence[Case]) -> Estimate:
+    """What is hoped of it on tickets like the ``cases``, each judged by what others taught."""
+    right = sum(case.right for case in cases) / len(cases)
+    figures = right, right + whole.won - whole.lost, whole.present, whole.cost
+    return Estimate(len(cases), *(round(figure, 6) for figure in figures))
 
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:

@@ -194,7 +194,7 @@ def _beats(one: _Found, other: _Found, enough: float, material: Material, folds:
     """Whether it costs less than what is plainer by ``enough`` standard errors, and by ``ERRORS``; or no more, and is
     ``SHORT``; or it alone is exact, and costs about as much. What is exact gives way to what is longer by more errors."""
     saved = other.cost - one.cost
-    if _is_exact(one, other, material) or saved >= 0 and one.size <= SHORT * other.size:
+    if _is_exact(one, other, material) or (saved >= 0 and one.size <= SHORT * other.size):
         return True
     if not other.misfits and one.size > other.size:
         enough = max(enough, UNLIKE)
@@ -202,8 +202,8 @@ def _beats(one: _Found, other: _Found, enough: float, material: Material, folds:
 
 
 def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
-    """Whether ``one`` judges all tickets that taught it right, and ``other`` does not; estimated, it costs ``ERRORS`` more at
-    most, and each condition that it has more sets ``RIGHTED`` tickets right: of wrong labels, each would take one."""
+    """Whether ``one`` judges all tickets that taught it right, and ``other`` does not. By the estimate, it costs ``ERRORS``
+    more at most, and each condition that it has more sets ``RIGHTED`` tickets right; wrong labels would take one each."""
     if one.misfits or not other.misfits or one.cost > other.cost + ERRORS * max(material.prices):
         return False
     return RIGHTED * (one.size - other.size) <= other.misfits
