@@ -38,7 +38,7 @@ from stageb.guidance.learning.steps import (
     make_judge,
     rule_on,
 )
-from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_together
+from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, find_gain, learn_whole
 from stageb.guidance.learning.writing import WrittenRule, write_whole
@@ -261,8 +261,8 @@ class _Teacher:
         """The first tickets that a rule judges rightly, of those that it speaks of."""
         fails = self._material.fails
         of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
-        if rule.line:
-            held = hold_together(self._material.masks, rule.line) & of_verdict
+        if rule.lines:
+            held = hold_any(self._material.masks, rule.lines) & of_verdict
         else:
             held = judge_compared(whole.cards, self._material.masks, among)[rule.verdict] & of_verdict
         held = held & among or among

@@ -64,6 +64,9 @@ def write_rule(code: RuleCode, words: Words) -> str:
 def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
     if isinstance(expression, Not):
         return _write(expression.part, grammar, not is_denied)
+    if counted := find_exact_count(expression):
+        parts = grammar.part.join(_write(part, grammar) for part in counted.parts)
+        return grammar.exactly.format(count=counted.count, parts=parts)
     if within := _find_limits(expression):
         return f"{within[0]}{grammar.within[0]}{within[1]}{grammar.within[1]}{within[2]}"
     if isinstance(expression, All | Some):
@@ -74,7 +77,8 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         parts = grammar.part.join(_write(part, grammar) for part in expression.parts)
         return form.format(count=expression.count - is_denied, parts=parts)
     if isinstance(expression, Points):  # never denied: a rule says "unless"
-        return grammar.points.format(least=expression.least) + grammar.part.join(_write_scored(expression, grammar))
+        opening = grammar.points.format(least=expression.least, s="s" * (expression.least != 1))
+        return opening + grammar.part.join(_write_scored(expression, grammar))
     if isinstance(expression, Arithmetic):
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
     if expression.relation == "missing":
@@ -101,6 +105,14 @@ def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
     """What stands between the two sides of a comparison."""
     said = {"over": "above", "under": "below"}.get(relation, relation)
     return next(mark for mark, found in grammar.relations.items() if found == (said, is_denied))
+
+
+def find_exact_count(expression: Expression) -> AtLeast | None:
+    """The count of which so many hold, and no more; None where something else is said."""
+    parts = expression.parts if isinstance(expression, All) else ()
+    if len(parts) != 2 or not isinstance(least := parts[0], AtLeast):
+        return None
+    return least if parts[1] == Not(replace(least, count=least.count + 1)) else None
 
 
 def _find_limits(expression: Expression) -> tuple[str, str, str] | None:

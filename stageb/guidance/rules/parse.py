@@ -145,7 +145,8 @@ class _RuleReader:
         longest_first = sorted(grammar.relations.items(), key=lambda item: -len(item[0]))
         self._relations = [(re.compile(re.escape(mark)), *said) for mark, said in longest_first]
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
-        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(-?\d{1,3})")
+        self._exactly = _counting(grammar.exactly, grammar.part)
+        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(-?\d{1,3})").replace(re.escape("{s}"), "s?")
         self._points = re.compile(f"{opening}(.+)")
         self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
         each_word = "{}(?P<words>.+?){}".format(*map(re.escape, grammar.each_word))
@@ -232,6 +233,8 @@ class _RuleReader:
         for form, is_denied in self._counts.items():
             if counted := form.fullmatch(text):
                 return self._read_count(int(counted["count"]), counted["parts"], is_denied)
+        if counted := self._exactly.fullmatch(text):
+            return self._read_exactly(int(counted["count"]), counted["parts"])
         tried = [
             self._compare(text[: found.start()], relation, is_denied, text[found.end() :])
             for mark, relation, is_denied in self._relations
@@ -261,6 +264,11 @@ class _RuleReader:
             return OutOfReach(f"it counts {count} of {len(right)} conditions")
         found = AtLeast(least, tuple(right))
         return negate(found) if is_denied else found
+
+    def _read_exactly(self, count: int, text: str) -> _Atom:
+        sides = [self._read_count(count, text, is_denied) for is_denied in (False, True)]
+        right = tuple(side for side in sides if not isinstance(side, OutOfReach))
+        return All(right) if right == tuple(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
 
     def _read_points(self, least: int, text: str) -> _Atom:
         parts: list[tuple[int, Expression]] = []
