@@ -9,8 +9,8 @@ from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Line
 from stageb.guidance.learning.whole import Whole
 from stageb.guidance.rules.evidence_forms import Condition
-from stageb.guidance.rules.expression import All, Atom, Expression, Points, join_words, negate
-from stageb.guidance.rules.judge import begin_rule, find_exact_count, write_rule
+from stageb.guidance.rules.expression import All, Atom, Expression, Points, find_exact_count, join_words, negate
+from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Words, clue_text
 from stageb.guidance.rules.value_types import ANY

@@ -20,6 +20,8 @@ from stageb.guidance.rules.expression import (
     Some,
     atoms,
     compile_expression,
+    find_exact_count,
+    find_limits,
     is_word,
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
@@ -67,7 +69,7 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
     if counted := find_exact_count(expression):
         parts = grammar.part.join(_write(part, grammar) for part in counted.parts)
         return grammar.exactly.format(count=counted.count, parts=parts)
-    if within := _find_limits(expression):
+    if within := find_limits(expression):
         return f"{within[0]}{grammar.within[0]}{within[1]}{grammar.within[1]}{within[2]}"
     if isinstance(expression, All | Some):
         mark = grammar.and_ if isinstance(expression, All) else grammar.or_
@@ -105,23 +107,6 @@ def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
     """What stands between the two sides of a comparison."""
     said = {"over": "above", "under": "below"}.get(relation, relation)
     return next(mark for mark, found in grammar.relations.items() if found == (said, is_denied))
-
-
-def find_exact_count(expression: Expression) -> AtLeast | None:
-    """The count of which so many hold, and no more; None where something else is said."""
-    parts = expression.parts if isinstance(expression, All) else ()
-    if len(parts) != 2 or not isinstance(least := parts[0], AtLeast):
-        return None
-    return least if parts[1] == Not(replace(least, count=least.count + 1)) else None
-
-
-def _find_limits(expression: Expression) -> tuple[str, str, str] | None:
-    """The field that is above one limit and below another, and these; None where something else is said."""
-    parts = expression.parts if isinstance(expression, All) else ()
-    sides = [part for part in parts if isinstance(part, Atom)]
-    if [side.relation for side in sides] != ["above", "below"] or len(parts) > 2 or sides[0].name != sides[1].name:
-        return None
-    return sides[0].name, sides[0].values[0], sides[1].values[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ class _RuleReader:
             if counted := form.fullmatch(text):
                 return self._read_count(int(counted["count"]), counted["parts"], is_denied)
         if counted := self._exactly.fullmatch(text):
-            return self._read_exactly(int(counted["count"]), counted["parts"])
+            return _both([self._read_count(int(counted["count"]), counted["parts"], denied) for denied in (False, True)])
         tried = [
             self._compare(text[: found.start()], relation, is_denied, text[found.end() :])
             for mark, relation, is_denied in self._relations
@@ -265,11 +265,6 @@ class _RuleReader:
         found = AtLeast(least, tuple(right))
         return negate(found) if is_denied else found
 
-    def _read_exactly(self, count: int, text: str) -> _Atom:
-        sides = [self._read_count(count, text, is_denied) for is_denied in (False, True)]
-        right = tuple(side for side in sides if not isinstance(side, OutOfReach))
-        return All(right) if right == tuple(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
-
     def _read_points(self, least: int, text: str) -> _Atom:
         parts: list[tuple[int, Expression]] = []
         for piece in text.split(self._grammar.part):
@@ -285,7 +280,7 @@ class _RuleReader:
         return Points(least, tuple(parts))
 
     def _mention(self, listed: str) -> _Atom:
-        known, words = self._vocabulary, [fold_text(word) for word in self._items(listed)]
+        known, words = self._vocabulary, [fold_text(word) for word in self._separator.split(listed)]
         for word in words:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
                 lacks = f"no ticket mentions {word!r}"
@@ -306,7 +301,9 @@ class _RuleReader:
             if len(lists) > 1:
                 return TWO_WAYS
             if not lists:
-                wrong = next((each for each in self._items(value) if fold_value(each) not in known.values[field]), value)
+                wrong = next(
+                    (each for each in self._separator.split(value) if fold_value(each) not in known.values[field]), value
+                )
                 if field in known.units and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 nearest = partial(known.nearest_value, field, wrong)
@@ -329,9 +326,7 @@ class _RuleReader:
         return negate(found) if is_denied else found
 
     def _within(self, name: str, low: str, high: str) -> _Atom:
-        sides = [self._compare(name, "above", False, low), self._compare(name, "below", False, high)]
-        right = tuple(side for side in sides if not isinstance(side, OutOfReach))
-        return All(right) if right == tuple(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
+        return _both([self._compare(name, "above", False, low), self._compare(name, "below", False, high)])
 
     def _limit_fault(self, field: str, value: str) -> OutOfReach | None:
         """Why a field cannot be compared with a limit; None where it can."""
@@ -391,16 +386,18 @@ class _RuleReader:
                 ways += [(first, *rest) for rest in self._lists(field, listed[mark.end() :])]
         return ways[:2]
 
-    def _items(self, listed: str) -> list[str]:
-        """The parts of "a, b or c"."""
-        return self._separator.split(listed)
-
 
 @cache
 def _counting(form: str, part: str) -> re.Pattern[str]:
     """What finds the parts of ``form``: two or more."""
     escaped = re.escape(form).replace(re.escape("{count}"), r"(?P<count>\d{1,2})")
     return re.compile(escaped.replace(re.escape("{parts}"), f"(?P<parts>.+{re.escape(part)}.+)"))
+
+
+def _both(sides: Sequence[_Atom]) -> _Atom:
+    """What holds where all sides do; or what to tell where some cannot be read."""
+    right = tuple(side for side in sides if not isinstance(side, OutOfReach))
+    return All(right) if len(right) == len(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
 
 
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:
