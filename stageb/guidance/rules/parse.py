@@ -137,7 +137,9 @@ class _RuleReader:
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
-        self._atom, self._lists, self._subject = cache(self._read_atom), cache(self._read_lists), cache(self._read_subject)
+        self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
+        # What is compared: a field, or a number that two give.
+        self._subject = cache(lambda text: vocabulary.field(text) or self._read_computed(text))
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
@@ -262,8 +264,7 @@ class _RuleReader:
             return OutOfReach("it counts a condition twice")
         if not 1 <= least <= len(right):
             return OutOfReach(f"it counts {count} of {len(right)} conditions")
-        found = AtLeast(least, tuple(right))
-        return negate(found) if is_denied else found
+        return negate(AtLeast(least, tuple(right))) if is_denied else AtLeast(least, tuple(right))
 
     def _read_points(self, least: int, text: str) -> _Atom:
         parts: list[tuple[int, Expression]] = []
@@ -301,9 +302,7 @@ class _RuleReader:
             if len(lists) > 1:
                 return TWO_WAYS
             if not lists:
-                wrong = next(
-                    (each for each in self._separator.split(value) if fold_value(each) not in known.values[field]), value
-                )
+                wrong = next((e for e in self._separator.split(value) if fold_value(e) not in known.values[field]), value)
                 if field in known.units and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 nearest = partial(known.nearest_value, field, wrong)
@@ -351,10 +350,6 @@ class _RuleReader:
             return OutOfReach(f"no ticket can have {field!r} {'above' if is_above else 'below'} {value!r}")
         self.is_loose = True
         return Atom("is", field, held)
-
-    def _read_subject(self, text: str) -> str | Computed | None:
-        """What is compared: a field, or a number that two give."""
-        return self._vocabulary.field(text) or self._read_computed(text)
 
     def _read_computed(self, text: str) -> Computed | None:
         """``A × B``, where both are fields that have numbers; None where it is not, or may be cut in two ways."""
