@@ -37,7 +37,7 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 243
+FILES = 246
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 
@@ -84,8 +84,9 @@ THIRD_PARTY = {
     "stageb/ppo/__init__": set[str](),
     "stageb/ppo/config": set[str](),
     "stageb/ppo/schedule": set[str](),
-    "stageb/ppo/make": {"gymnasium", "torch"},
+    "stageb/ppo/make": {"torch"},
     "stageb/ppo/envs/gym": {"PIL", "gymnasium", "numpy", "torch"},
+    "stageb/ppo/envs/gym_*": {"gymnasium", "numpy"},
     "stageb/ppo/envs/snake_gym": {"gymnasium", "numpy", "torch"},
     "stageb/ppo/envs/snake": {"PIL", "torch"},
     "stageb/ppo/play": {"PIL", "torch"},

@@ -36,6 +36,8 @@ class EnvConfig(Section, at="env"):
     docs/guides/own-environment.md."""
     options: dict[str, Any] = setting(dict, OPTIONS, trust=DATA)
     """What it is made with, besides; Snake has its own section, game."""
+    workers: int = setting(0, at_least(0, 1024))
+    """Processes of each rank among which its games are dealt, for games of Gymnasium's that are slow; 0: its own alone."""
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of discounted returns."""
 
@@ -134,6 +136,8 @@ class EvaluationConfig(Section, at="evaluation"):
     """Updates between two evaluations; 0: only at the end."""
     episodes: int = setting(512, at_least(1))
     """Episodes of an evaluation, over all ranks."""
+    limit: int | None = setting(None, at_least(1).or_null())
+    """Steps after which an episode of an evaluation is cut off; null: its environment's own limit."""
 
 
 @dataclass(frozen=True)

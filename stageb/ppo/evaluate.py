@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,12 +16,13 @@ from torch import Tensor
 from stageb import seeds
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
+from stageb.job import heartbeat
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import SNAKE, PpoLoopConfig
-from stageb.ppo.environment import mask
-from stageb.ppo.make import make_agent, make_environment
+from stageb.ppo.environment import Environment, mask
+from stageb.ppo.make import count_side_by_side, make_agent, make_environment
 from stageb.ppo.rollout import Autocast
 from stageb.runs.figures import short, wilson
 from stageb.runs.folder import RunFolder
@@ -31,6 +34,7 @@ from stageb.store.trust import file_of, refuse
 from stageb.training.run import load_weights
 
 WEIGHTS = "weights/agent.safetensors"
+CUT = "cut_rate"  # the measure that tells of an episode whether it was cut off
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
     last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
-    sample = make_environment(config, config.seed, [0], "cpu")
-    agent = make_agent(config, sample)
+    with closing(make_environment(config, config.seed, [0], "cpu")) as sample:
+        agent = make_agent(config, sample)
     load_weights(folder, last["versions"][WEIGHTS].name, "agent", agent.load_state_dict)
     updates, best = last["state"]["update"], last["state"]["best"]
     told = f"best agent, of update {best['update']} of {updates}" if best else f"agent after {updates} updates"
@@ -169,20 +173,45 @@ def format_table(rows: Rows, measures: Iterable[str]) -> list[str]:
 
 @torch.no_grad()
 def play_out(agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
-    """The first episode of each of those that ``numbers`` name: float64 (episodes, 1 + measures), a 1 and its measures."""
-    device = next(agent.parameters()).device
-    environment = make_environment(config, seed, numbers or [0], str(device))
-    over = torch.zeros(max(1, len(numbers)), dtype=torch.bool, device=device)
-    found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=device)
-    memory, step = torch.zeros((len(over), agent.memory), device=device), 0
+    """The first episode of each of those that ``numbers`` name: float64 (episodes, 1 + measures), a 1 and its measures.
+
+    One that goes on is cut off after ``evaluation.limit`` steps, and all are once as much time has passed as the whole run
+    may take (``budget.seconds``): an evaluation ends, whatever its games do.
+    """
+    device, until = next(agent.parameters()).device, time.monotonic() + (config.budget.seconds or math.inf)
+    most = count_side_by_side(config) or max(1, len(numbers))
+    waves = [list(numbers[first : first + most]) for first in range(0, len(numbers), most)] or [[]]
+    fill = [(numbers or [0])[0]] * (max(1, min(most, len(numbers))) - len(waves[-1]))  # games that nobody asks about
+    waves[-1] += fill
+    with closing(make_environment(config, seed, waves[0], str(device))) as environment:
+        found = []
+        for place, wave in enumerate(waves):
+            if place:
+                environment.renumber(wave)
+            found.append(_play_wave(agent, environment, config.evaluation.limit, until, autocast))
+    return torch.cat(found)[: len(numbers)]
+
+
+def _play_wave(agent: ActorCritic, environment: Environment, limit: int | None, until: float, autocast: Autocast) -> Tensor:
+    """The episodes that an environment is at the start of, to their end, or as they stand after ``limit`` steps, or when the
+    clock says ``until``."""
+    over = torch.zeros(len(environment.observe()), dtype=torch.bool, device=environment.device)
+    found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=over.device)
+    memory, step = torch.zeros((len(over), agent.memory), device=over.device), 0
     while step % LOOK or not bool(over.all()):
         with autocast():
             outputs, _, memory = agent.advance(environment.observe(), memory)
         outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
         done = outcome.terminated | outcome.truncated
-        came_to = torch.stack([each.double() for each in (done, *outcome.measures)], dim=1)
-        found = torch.where((done & ~over)[:, None], came_to, found)
+        step += 1
+        ends = step == limit or time.monotonic() >= until
+        came_to = torch.stack([each.double() for each in (torch.ones_like(done), *outcome.measures)], dim=1)
+        if ends and CUT in environment.measures:
+            came_to[:, 1 + list(environment.measures).index(CUT)].masked_fill_(~done, 1.0)
+        found = torch.where(((done | ends) & ~over)[:, None], came_to, found)
+        if ends:
+            break
         over |= done
         environment.restart(done)
-        step += 1
-    return found[: len(numbers)]
+        heartbeat.tick()
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     check_target(place, {})
     stored = load_agent(folder, replace_authority(config, folder, given))
     network = ExportedAgent(stored.agent).eval()
-    environment = make_environment(stored.config, 0, range(GAMES), "cpu")
-    examples = (environment.observe(), torch.zeros((GAMES, stored.agent.memory)))[: len(network.reads)]
+    with closing(make_environment(stored.config, 0, range(GAMES), "cpu")) as environment:
+        examples = (environment.observe(), torch.zeros((GAMES, stored.agent.memory)))[: len(network.reads)]
     _write(network, examples, place)
     print(f"{place}: {folder}, {stored.told}; {', '.join(network.reads)} to {', '.join(network.answers)}")
     print(f"answers are those of the agent to {compare(network, _read(place), stored.config):.1e}, of {STEPS} steps")
@@ -66,21 +67,21 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 def compare(network: ExportedAgent, file: Any, config: PpoLoopConfig) -> float:
     """By how much the answers of ``file`` differ at most in games of the agent. Raises ``ExportError`` where it is not
     rounding alone."""
-    environment = make_environment(config, 0, range(GAMES), "cpu")
-    memory, most = torch.zeros((GAMES, network.agent.memory)), 0.0
-    for _ in range(STEPS):
-        inputs = (environment.observe(), memory)[: len(network.reads)]
-        wanted = network(*inputs)
-        found = file.run(None, {name: each.numpy() for name, each in zip(network.reads, inputs, strict=True)})
-        apart = [
-            (torch.from_numpy(one) - other).abs() / other.abs().clamp(min=1)
-            for one, other in zip(found, wanted, strict=True)
-        ]
-        most = max(most, *(float(each.max()) for each in apart))
-        outcome = environment.step(network.agent.actions.best(mask(wanted[0], environment.masks())))
-        done = outcome.terminated | outcome.truncated
-        environment.restart(done)
-        memory = wanted[-1].masked_fill(done[:, None], 0.0) if network.agent.memory else memory
+    with closing(make_environment(config, 0, range(GAMES), "cpu")) as environment:
+        memory, most = torch.zeros((GAMES, network.agent.memory)), 0.0
+        for _ in range(STEPS):
+            inputs = (environment.observe(), memory)[: len(network.reads)]
+            wanted = network(*inputs)
+            found = file.run(None, {name: each.numpy() for name, each in zip(network.reads, inputs, strict=True)})
+            apart = [
+                (torch.from_numpy(one) - other).abs() / other.abs().clamp(min=1)
+                for one, other in zip(found, wanted, strict=True)
+            ]
+            most = max(most, *(float(each.max()) for each in apart))
+            outcome = environment.step(network.agent.actions.best(mask(wanted[0], environment.masks())))
+            done = outcome.terminated | outcome.truncated
+            environment.restart(done)
+            memory = wanted[-1].masked_fill(done[:, None], 0.0) if network.agent.memory else memory
     if not most <= CLOSE:
         raise ExportError(f"the answers of the file differ from those of the agent by {most:.1e}")
     return most

@@ -61,7 +61,7 @@ def last_row(root: Path) -> dict[str, Any]:
     ("name", "ranks", "units"), [("CartPole-v1", 1, 0), ("CartPole-v1", 2, 4), ("2048", 2, 0), ("2048", 1, 4)]
 )
 def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int, units: int) -> None:
-    """What it remembers of games, which outlast commits but for Gymnasium's, included."""
+    """What it remembers of games, which outlast commits, included."""
 
     def line_of(part: str, size: int) -> list[str]:
         return line(tmp_path / part, size, env__name=name, agent__recurrent=units)
@@ -75,8 +75,7 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks
     assert "resuming after" in resumed.err
     if units:
         games = torch.load(next(tmp_path.glob("*/run/checkpoint-*.pt")), weights_only=True)["games"]
-        assert bool((games["memory"] == 0).all()) == (name == "CartPole-v1")
-        assert bool((games["returns"] == 0).all()) == (name == "CartPole-v1")
+        assert bool((games["memory"] != 0).any()) and bool((games["returns"] != 0).any())
 
 
 def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
@@ -364,8 +363,11 @@ def test_play_shows_a_game_of_any_environment_that_can_be_looked_at(
         ({"env__name": "snake", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name snake"),
         ({"env__name": "snake", "agent__recurrent": 8}, "agent.recurrent: 8: 0 for Snake"),
         ({"env__name": "2048", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name 2048"),
-        ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
-        ({"env__make": "programs.toys:Listed"}, "env.make: 'action_mask': as a mask an array"),
+        ({"env__make": "programs.toys:Pictures"}, "the observation does not fit Dict("),
+        (
+            {"env__make": "programs.toys:Listed"},
+            "action_mask has 3 numbers; give 0 or 1 for each of 4 choices (tests/programs/toys.py:",
+        ),
         ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
         ({"env__name": "CartPole-v1", "agent__make": "programs.toys:Doors"}, "agent.make: 'programs.toys:Doors': "),
     ],

@@ -1,0 +1,185 @@
+"""Games that users bring: what they return is copied and read strictly, what they hold is closed, all kinds are learnt."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conformance import check_equal_bytes, content, differing
+from programs.processes import Job
+
+from stageb.__main__ import main
+from stageb.job import heartbeat
+from stageb.ppo.config import AgentConfig, EnvConfig, EvaluationConfig, PpoLoopConfig, PpoRunnerConfig
+from stageb.ppo.environment import Joint
+from stageb.ppo.evaluate import play_out
+from stageb.ppo.make import make_agent, make_environment
+from stageb.ppo.rollout import Player
+
+LEARNS = {
+    "runner.envs": 16,
+    "runner.rollout_steps": 32,
+    "runner.global_batch": 128,
+    "runner.total_steps": 30_720,
+    "evaluation.episodes": 64,
+    "agent.hidden": 32,
+    "ppo.learning_rate": 0.003,
+    "ppo.gamma": 0.5,
+    "fabric.accelerator": "cpu",
+    "fabric.devices": 1,
+    "curves": False,
+}
+SHORT = {"runner.envs": 8, "runner.total_steps": 2048, "evaluation.episodes": 12, "runner.global_batch": 64}
+
+
+def line(root: Path, make: str, **keys: Any) -> list[str]:
+    """What follows ``stageb`` for a small run."""
+    named = {name.replace("__", "."): value for name, value in keys.items()}
+    given = {**LEARNS, "env.make": f"programs.games:{make}", "output.root": str(root), **named}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    return ["fit", "--loop=ppo", *(f"--{key}={text}" for key, text in texts.items())]
+
+
+def short(root: Path, make: str, **keys: Any) -> list[str]:
+    """A run that learns nothing yet."""
+    return line(root, make, **{name.replace(".", "__"): value for name, value in SHORT.items()} | keys)
+
+
+def last_row(root: Path) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads((root / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    return row
+
+
+def config_of(make: str, **sections: Any) -> PpoLoopConfig:
+    return PpoLoopConfig(env=EnvConfig(make=f"programs.games:{make}"), agent=AgentConfig(hidden=8), **sections)
+
+
+def start(arguments: list[str], folder: Path) -> Job:
+    """A whole command line in a process of its own."""
+    path = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    return Job.start([sys.executable, "-m", "stageb", *arguments], folder, path)
+
+
+def test_a_vector_that_hands_out_its_own_buffer_is_learnt(tmp_path: Path) -> None:
+    assert main(line(tmp_path, "Guess")) == 0
+    assert last_row(tmp_path)["eval/return"] == 20  # chance: 10
+
+
+@pytest.mark.parametrize(("make", "workers"), [("async_cartpoles", 0), ("Plain", 3)])
+def test_processes_of_games_end_with_the_run_and_none_of_their_signals_reaches_it(
+    tmp_path: Path, make: str, workers: int
+) -> None:
+    job = start(short(tmp_path, make, env__workers=workers), tmp_path / "job")
+    try:
+        assert job.wait(200), job.err
+    finally:
+        left = job.clear()
+    assert (job.code, left) == (0, 0), job.err
+    assert "games with the most probable actions" in job.err and "Warning" not in job.err
+
+
+@pytest.mark.parametrize("signal", ["KILL", "TERM"])
+def test_processes_of_games_end_with_a_run_that_is_ended(tmp_path: Path, signal: str) -> None:
+    job = start(short(tmp_path, "async_cartpoles", runner__total_steps=1 << 30), tmp_path / "job")
+    try:
+        commits = tmp_path / "run" / "metrics.jsonl"
+        while not commits.exists():
+            assert job.parent.poll() is None, job.err
+        job.parent.kill() if signal == "KILL" else job.parent.terminate()
+        assert job.wait(60), job.processes()
+    finally:
+        left = job.clear()
+    assert (job.code, left) == (137 if signal == "KILL" else 143, 0), job.err
+
+
+def test_games_in_processes_are_the_games_of_one(tmp_path: Path) -> None:
+    for workers in (0, 3):
+        assert main(short(tmp_path / str(workers), "Plain", env__workers=workers)) == 0
+    one, several = (content(tmp_path / str(workers) / "run") for workers in (0, 3))
+    assert differing(one, several) == []
+
+
+def test_a_process_of_games_that_is_gone_ends_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(short(tmp_path, "Crashing", env__workers=2)) == 1
+    assert "its process ended, exit code 7" in capsys.readouterr().err
+
+
+def test_a_vector_and_games_in_processes_go_on_after_a_kill_to_the_very_bytes(tmp_path: Path) -> None:
+    """Amid episodes, which are played again from their seeds and actions."""
+    for make, workers in (("Guess", 0), ("Mixed", 2)):
+
+        def line_of(part: str, size: int, make: str = make, workers: int = workers) -> list[str]:
+            root = tmp_path / make / part
+            return short(root, make, env__workers=workers, fabric__devices=size, runner__commit_every=1, loggers=[])
+
+        def read(part: str, make: str = make) -> dict[str, bytes]:
+            return content(tmp_path / make / part / "run")
+
+        check_equal_bytes(tmp_path / make, line_of, read, (1,), [(0.5, 1, 1)])
+
+
+def test_episodes_outlast_commits(tmp_path: Path) -> None:
+    """Though two rollouts are shorter than one."""
+    assert main(short(tmp_path, "Plain", runner__commit_every=1, runner__rollout_steps=8)) == 0
+    rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(row["length"] or 0 for row in rows) == 20
+
+
+def test_every_step_of_a_rollout_and_of_an_evaluation_is_a_sign_of_life() -> None:
+    config = config_of("Plain")
+    environment = make_environment(config, 0, range(3), "cpu")
+    agent = make_agent(config, environment)
+    before = heartbeat.now().count
+    Player(agent, environment, 16, range(3), 0, nullcontext).play(0)
+    played = heartbeat.now().count
+    assert played - before >= 3 * 16  # of every game, since a single one may be slow
+    play_out(agent, config, 0, range(3), nullcontext)
+    assert heartbeat.now().count - played >= 3 * 20
+
+
+def test_an_evaluation_of_games_that_never_end_ends(tmp_path: Path) -> None:
+    """By its limit, or when the run's time has passed."""
+    for name, keys in (("steps", {"evaluation__limit": 50}), ("seconds", {"budget__seconds": 2})):
+        assert main(short(tmp_path / name, "Endless", **keys)) == 0
+        row = last_row(tmp_path / name)
+        assert (row["eval/games"], row["eval/cut_rate"]) == (12, 1)
+        assert row["eval/length"] == 50 or name == "seconds"
+
+
+def test_an_evaluation_makes_no_more_games_than_a_rollout_and_plays_the_same_episodes() -> None:
+    found = []
+    for envs in (2, 5, 64):
+        config = config_of("Scaled", runner=PpoRunnerConfig(envs=envs), evaluation=EvaluationConfig(episodes=5))
+        agent = make_agent(config, make_environment(config, 0, [0], "cpu"))
+        found.append(play_out(agent, config, 7, range(5), nullcontext))
+    assert all(torch.allclose(each, found[0]) for each in found)
+
+
+@pytest.mark.parametrize(("make", "wanted", "keys"), [("Scaled", -8.0, {}), ("Pictures", 19.5, {}), ("Mixed", 19.0, {})])
+def test_numbers_of_any_scale_pictures_and_choices_of_many_parts_are_learnt(
+    tmp_path: Path, make: str, wanted: float, keys: dict[str, Any]
+) -> None:
+    """By chance they are worth -29, 10 and 9.3."""
+    assert main(line(tmp_path, make, **keys)) == 0
+    assert last_row(tmp_path)["eval/return"] > wanted
+
+
+def test_a_joint_action_is_as_probable_as_its_parts_together() -> None:
+    joint, generator = Joint((3, 2), 2), torch.Generator().manual_seed(0)
+    outputs = torch.randn((64, 9), generator=generator)
+    actions, log_probs = joint.draw(outputs, torch.arange(64), torch.zeros(1, dtype=torch.int64))
+    judged, entropies = joint.judge(outputs, actions)
+    torch.testing.assert_close(judged, log_probs)
+    three, two = outputs[:, :3].log_softmax(1), outputs[:, 3:5].log_softmax(1)
+    normal = torch.distributions.Normal(outputs[:, 5:7], outputs[:, 7:].exp())
+    picked = three.gather(1, actions[:, :1].long()) + two.gather(1, actions[:, 1:2].long())
+    torch.testing.assert_close(judged, picked[:, 0] + normal.log_prob(actions[:, 2:]).sum(1))
+    parts = [-(each.exp() * each).sum(1) for each in (three, two)]
+    torch.testing.assert_close(entropies, sum(parts) + normal.entropy().sum(1))
+    assert len({tuple(row) for row in actions[:, :2].tolist()}) == 6
+    assert torch.equal(joint.best(outputs)[:, 0], three.argmax(1).float())
