@@ -211,6 +211,10 @@ class Environment(ABC):
         """Play other episodes in place of all, each from its start; only what Gymnasium's are played by does."""
         raise NotImplementedError
 
+    def find_strays(self) -> str:
+        """What lies outside of the bounds that the environment says it keeps, in a few words; empty: nothing."""
+        return ""
+
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """End what the environment holds: processes, windows."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from stageb.job.world import World
+from stageb.ppo.check import play_some
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import Ranks, count_games
@@ -25,7 +26,7 @@ def fit(config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
 def main(world: World, config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
     with closing(make_environment(config, config.seed, [0], "cpu")) as sample:
-        make_agent(config, sample)  # what cannot be is refused before anything is written
+        play_some(config, sample, make_agent(config, sample), 1)  # what cannot be is refused before anything is written
         games = count_games(config, sample, world)
     with PpoRun(config, resolved_yaml, world.facts(), sample) as run:
         start = world.lead(run.begin, fresh, games, world.world_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -183,3 +184,50 @@ def test_a_joint_action_is_as_probable_as_its_parts_together() -> None:
     torch.testing.assert_close(entropies, sum(parts) + normal.entropy().sum(1))
     assert len({tuple(row) for row in actions[:, :2].tolist()}) == 6
     assert torch.equal(joint.best(outputs)[:, 0], three.argmax(1).float())
+
+
+FAULTS = [
+    ("OldReset", "reset returned ndarray alone; return observation, info (as Gymnasium has it)", True),
+    ("NoSeed", "reset: TypeError: ", True),
+    ("OldStep", "step returned 4 values; return observation, reward, terminated, truncated, info", True),
+    ("WrongShape", "its shape is (5,), and observation_space says (3,)", True),
+    ("NoSpaces", "it has no observation_space and action_space", True),
+    ("nothing", "it has no observation_space and action_space", True),
+    ("ListReward", "the reward is array([1.]); return one number", True),
+    ("LateMask", "info of step has action_mask, that of reset has none; tell it in both", True),
+    ("NoChoice", "step 3 of its episode 1: action_mask allows no action", False),
+    ("NanReward", "game 0, step 8 of its episode 1: the reward is nan; return a finite number", False),
+    ("NanShown", "game 0, step 8 of its episode 1: the observation holds nan", False),
+    ("Raising", "game 0, step 12 of its episode 1: step: ValueError: sensor offline", False),
+]
+
+
+@pytest.mark.parametrize(("make", "told", "at_once"), FAULTS)
+def test_faults_of_games_are_told_in_a_line_with_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: str, told: str, at_once: bool
+) -> None:
+    """By validate, and by a run: before anything is written, or at its step."""
+    source = (Path(__file__).parents[1] / "programs" / "games.py").read_text().splitlines()
+    assert main(["validate", *short(tmp_path, make)[1:]]) == 2
+    said = capsys.readouterr().err
+    place = re.search(r"\((?:\S*/)?programs/games\.py:(\d+)\)$", said.strip())
+    assert told in said and said.count("\n") == 1 and said.startswith(f"stageb: config: env.make: 'programs.games:{make}': ")
+    assert place and re.search(r"def (reset|step|nothing)|class NoS|raise|super\(\)", source[int(place[1]) - 1]), said
+    assert main(short(tmp_path, make)) == (2 if at_once else 1)
+    said = capsys.readouterr().err
+    assert told.replace("game 0, ", "") in said.splitlines()[-1] and "Traceback" not in said
+    assert (tmp_path / "run").exists() != at_once
+
+
+def test_validate_says_what_it_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for make, told in (
+        ("Plain", ["observations (3,) of float32", "took 20 steps"]),
+        ("Endless", ["No episode ended in 10,000 steps: wrap it in gymnasium.wrappers.TimeLimit"]),
+        ("Pictures", ["(36, 36, 1) of uint8"]),
+        ("Stray", ["an observation holds 5, beyond Box("]),
+    ):
+        assert main(["validate", *short(tmp_path, make)[1:]]) == 0
+        said = capsys.readouterr().out
+        assert all(each in said for each in told), said
+    assert main(["validate", *short(tmp_path, "Plain", runner__global_batch=63)[1:]]) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -241,3 +241,10 @@ class Raising(Plain):
 
 def nothing() -> None:
     """It forgets to return what it made."""
+
+
+class Stray(Plain):
+    """It shows what its Box does not hold."""
+
+    def show(self) -> Any:
+        return np.full(3, 5, np.float32)

@@ -125,6 +125,15 @@ class GymEnvironment(Environment):
         height, width = (side // 2 * 2 for side in shown.shape[:2])  # even, as films want their sides
         return Frame("", partial(Image.fromarray, shown[:height, :width].copy()))
 
+    def find_strays(self) -> str:
+        """See ``Environment``: of the observations that it shows now."""
+        box = self.spaces.seen
+        if not isinstance(box, spaces.Box):
+            return ""
+        low, high = (bound.reshape(self.spaces.shape) for bound in (box.low, box.high))
+        beyond = self._seen[(self._seen < low) | (self._seen > high)]
+        return f"an observation holds {beyond.flat[0]:g}, beyond {box}" if beyond.size else ""
+
     def close(self) -> None:
         """See ``Environment``."""
         self._games.close()

@@ -25,7 +25,7 @@ from stageb.job import heartbeat
 from stageb.ppo.envs.gym_spaces import MASK, Bools, Spaces, read_reward
 
 LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-HERE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[2]
 
 
 class GameError(Exception):
@@ -184,12 +184,12 @@ def place_of(thing: Any) -> str:
         file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
     except (TypeError, OSError):
         return ""
-    return "" if file is None or Path(file).parent == HERE else f"{_near(file)}:{line}"
+    return "" if file is None or Path(file).is_relative_to(PACKAGE) else f"{_near(file)}:{line}"
 
 
 def place_raised(error: BaseException) -> str:
     """Where the user's own code raised an error: its innermost frame that is in no library; empty where there is none."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename).parent != HERE]
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not Path(each.filename).is_relative_to(PACKAGE)]
     own = [each for each in frames if not each.filename.startswith(LIBRARIES)]
     return f"{_near(own[-1].filename)}:{own[-1].lineno}" if own else ""
 
