@@ -115,11 +115,11 @@ class PpoConfig(Section, at="ppo"):
     entropy_weight: float = setting(0.01, at_least(0))
     """Of the entropy at the first update."""
     entropy_weight_end: float = setting(0.001, at_least(0))
-    """Of the entropy at the last update; linear in between."""
+    """Of the entropy at the end of the run; linear in between."""
     learning_rate: float = setting(0.0005, ABOVE_0)
     """Adam's at the first update, whatever the world size and the batch."""
     learning_rate_end: float = setting(0.00005, at_least(0))
-    """Adam's at the last update; linear in between."""
+    """Adam's at the end of the run; linear in between."""
     max_grad_norm: float = setting(0.5, ABOVE_0)
     """Gradients longer than this are made as long."""
     target_kl: float | None = setting(None, ABOVE_0.or_null())

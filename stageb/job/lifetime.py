@@ -279,7 +279,8 @@ def _watch_parent(parent: int) -> None:
 
 
 class watch_signals:  # noqa: N801 - reads as a function
-    """From ``start`` on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
+    """From ``start`` on SIGINT, SIGTERM and what else asks a job to end (a closed terminal, SLURM before its time limit) end
+    it with one line and exit code 128 + the signal's number; ``stop`` gives them back.
 
     With ``raises`` the first one raises ``KeyboardInterrupt`` in the main thread; the process is ended by a second one, or
     where it still runs after ``grace_s``.
@@ -289,7 +290,7 @@ class watch_signals:  # noqa: N801 - reads as a function
     what must be named.
     """
 
-    caught = (signal.SIGINT, signal.SIGTERM)
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # SLURM sends any of these
     grace_s = 5.0  # for a KeyboardInterrupt to come out at the command line
 
     def __init__(self, raises: bool = False) -> None:

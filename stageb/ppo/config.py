@@ -17,8 +17,8 @@ MOST_STEPS = 4096  # of a rollout
 SNAKE, TWENTY48 = "snake", "2048"
 GYM_ID = Check(lambda name: ":" not in name, "snake, 2048, or an id of Gymnasium's; name code of your own in env.make")
 OPTIONS = Check(
-    lambda options: all(value is None or isinstance(value, bool | int | float) for value in options.values()),
-    "numbers, booleans and nulls by name; what else an environment needs, a function of your own in env.make can give it",
+    lambda options: all(value is None or isinstance(value, bool | int | float | str) for value in options.values()),
+    "numbers, booleans, texts and nulls by name; what else it needs, a function of your own in env.make can give it",
 )
 GAMES = Check(lambda games: games == "auto" or (isinstance(games, int) and games >= 1), "a number of environments, or auto")
 ACCELERATORS = "cpu or cuda for this loop, which needs float64"
@@ -35,7 +35,7 @@ class EnvConfig(Section, at="env"):
     if it takes num_envs, or a stageb.ppo.environment.Environment if it takes seed, numbers and device; see
     docs/guides/own-environment.md."""
     options: dict[str, Any] = setting(dict, OPTIONS, trust=DATA)
-    """What it is made with, besides; Snake has its own section, game."""
+    """What it is made with, besides: numbers, booleans, texts; Snake has its own section, game."""
     workers: int = setting(0, at_least(0, 1024))
     """Processes of each rank among which its games are dealt, for games of Gymnasium's that are slow; 0: its own alone."""
     normalize_rewards: bool = False
@@ -44,6 +44,11 @@ class EnvConfig(Section, at="env"):
     def check(self) -> None:
         takes = bool(self.make) or self.name not in (SNAKE, TWENTY48)
         self.require(takes or not self.options, "options", f"none for env.name {self.name}; Snake has the section game")
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The options that may name something: a file, a model."""
+        return {name: value for name, value in self.options.items() if isinstance(value, str)}
 
     @property
     def title(self) -> str:

@@ -26,7 +26,7 @@ from stageb.ppo.make import count_side_by_side, make_agent, make_environment
 from stageb.ppo.rollout import Autocast
 from stageb.runs.figures import short, wilson
 from stageb.runs.folder import RunFolder
-from stageb.settings import CODE
+from stageb.settings import CODE, READ
 from stageb.store import disk
 from stageb.store.commits import read_commit
 from stageb.store.output import check_target
@@ -95,6 +95,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 def add_authority(parser: argparse.ArgumentParser) -> None:
     """The options by which a user names what the folder of a run may not."""
     parser.add_argument("--make", metavar="FUNCTION", help="the run's env.make, if it has one")
+    parser.add_argument("--options", metavar="TEXTS", help="the texts among the run's env.options, as NAME=TEXT,NAME=TEXT")
     parser.add_argument("--agent", metavar="CLASS", help="the run's agent.make, if it has one")
 
 
@@ -103,8 +104,14 @@ def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Names
     names it."""
     asked = [("env.make", CODE, "--make", config.env.make)] if given.make is None else []
     asked += [("agent.make", CODE, "--agent", config.agent.make)] if given.agent is None else []
+    texts = ",".join(f"{name}={text}" for name, text in config.env.texts.items())
+    asked += [("env.options", READ, "--options", texts or None)] if given.options is None else []
     refuse(folder, [each for each in asked if each[-1] is not None])
-    return replace(config, env=replace(config.env, make=given.make), agent=replace(config.agent, make=given.agent))
+    pairs = [pair.partition("=") for pair in (given.options or "").split(",") if pair]
+    options = {name: value for name, value in config.env.options.items() if name not in config.env.texts}
+    options |= {name: text for name, _, text in pairs}
+    env = replace(config.env, make=given.make, options=options)
+    return replace(config, env=env, agent=replace(config.agent, make=given.agent))
 
 
 def _on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace) -> int:

@@ -274,6 +274,9 @@ def test_several_seeds_are_a_table_and_a_picture(
         values = [row[column] for row in best]
         figures = (np.mean(values), np.std(values, ddof=1), min(values), max(values))
         assert re.search(rf"^{name} +" + " +".join(format(each, style) for each in figures) + "$", said, re.M), said
+    ended = [json.loads(rows[-1])["eval/return"] for rows in found]
+    figures = (np.mean(ended), np.std(ended, ddof=1), min(ended), max(ended))
+    assert re.search("^return at the end +" + " +".join(format(each, ".4g") for each in figures) + "$", said, re.M), said
     with Image.open(tmp_path / "run-seeds.png") as picture:
         assert picture.size == (1200, 325)
     assert main(line(tmp_path / "alone", seed=4, **keys)) == 0
@@ -358,7 +361,7 @@ def test_play_shows_a_game_of_any_environment_that_can_be_looked_at(
     [
         ({"env__name": "CartPole-v99"}, "env.name: 'CartPole-v99': "),
         ({"env__name": "os:CartPole-v1"}, "name code of your own in env.make"),
-        ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": "yes"}}, "env.options: "),
+        ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": [1]}}, "env.options: "),
         ({"env__name": "CartPole-v1", "env__options": {"wheels": 4}}, "env.name: 'CartPole-v1': "),
         ({"env__name": "snake", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name snake"),
         ({"env__name": "snake", "agent__recurrent": 8}, "agent.recurrent: 8: 0 for Snake"),

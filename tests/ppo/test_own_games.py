@@ -231,3 +231,22 @@ def test_validate_says_what_it_found(capsys: pytest.CaptureFixture[str], tmp_pat
         assert all(each in said for each in told), said
     assert main(["validate", *short(tmp_path, "Plain", runner__global_batch=63)[1:]]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_among_options_are_taken_and_given_again_for_the_folder_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder may be somebody else's, and a text may name a file."""
+    keys: dict[str, Any] = {"env__make": None, "env__name": "FrozenLake-v1", "evaluation__episodes": 4}
+    keys |= {"env__options": {"map_name": "4x4", "is_slippery": False}}
+    assert main(short(tmp_path, "", **keys)) == 0
+    words = ["evaluate", str(tmp_path / "run"), "--episodes=2", "--accelerator=cpu"]
+    assert main(words) == 2
+    assert "add: --options map_name=4x4" in capsys.readouterr().err
+    assert main([*words, "--options", "map_name=4x4"]) == 0
+
+
+def test_the_last_update_learns_where_rates_end_at_0(tmp_path: Path) -> None:
+    assert main(short(tmp_path, "Plain", ppo__learning_rate_end=0)) == 0
+    row = last_row(tmp_path)
+    assert row["learning_rate"] == pytest.approx(0.003 / 8) and row["approx_kl"] != 0
