@@ -127,7 +127,7 @@ class Joint:
 
     def best(self, outputs: Tensor) -> Tensor:
         """The most probable actions."""
-        return torch.cat([part.best(each).float().view(len(each), -1) for part, each in self._parts(outputs)], 1)
+        return torch.cat([part.best(each).float().view(each.shape[0], -1) for part, each in self._parts(outputs)], 1)
 
     def judge(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """As for discrete actions: densities, where there are numbers."""
@@ -147,6 +147,27 @@ class Joint:
 
 
 Actions = Discrete | Box | Joint
+
+
+@dataclass(frozen=True)
+class Units:
+    """How actions of an agent become those of a game: choices count from a ``start``, numbers are scaled from -1 to 1 to
+    finite bounds, and clipped to any."""
+
+    starts: tuple[int, ...]  # of each choice
+    low: tuple[float, ...]  # of each number
+    high: tuple[float, ...]
+
+    def convert(self, actions: Tensor) -> Tensor:
+        """Actions as a game counts them: int64 (N,) of one choice, else float32 (N, choices + numbers)."""
+        if actions.dim() == 1:
+            return actions + self.starts[0]
+        picked, numbers = actions.split([len(self.starts), len(self.low)], dim=1)
+        low, high = torch.tensor(self.low), torch.tensor(self.high)
+        bounded = low.isfinite() & high.isfinite()
+        least, most = low.where(bounded, torch.tensor(-1.0)), high.where(bounded, torch.tensor(1.0))
+        scaled = least + (numbers + 1) * (most - least) / 2
+        return torch.cat([picked + torch.tensor(self.starts), scaled.clamp(low, high)], dim=1).float()
 
 
 def mask(outputs: Tensor, allowed: Tensor | None) -> Tensor:
@@ -210,6 +231,12 @@ class Environment(ABC):
     def renumber(self, numbers: Sequence[int]) -> None:
         """Play other episodes in place of all, each from its start; only what Gymnasium's are played by does."""
         raise NotImplementedError
+
+    def units(self) -> Units:
+        """How actions of an agent become the game's, for what is exported."""
+        counts = self.actions.counts if isinstance(self.actions, Joint) else (1,) * isinstance(self.actions, Discrete)
+        size = 0 if isinstance(self.actions, Discrete) else self.actions.size
+        return Units((0,) * len(counts), (-math.inf,) * size, (math.inf,) * size)
 
     def find_strays(self) -> str:
         """What lies outside of the bounds that the environment says it keeps, in a few words; empty: nothing."""

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
+from stageb.ppo.environment import mask
 from stageb.ppo.evaluate import load_agent
 from stageb.ppo.export import ExportedAgent, ExportError, compare
 from stageb.ppo.make import make_agent, make_environment
@@ -235,16 +236,18 @@ def test_the_agent_answers_the_same_as_onnx(
     assert "best agent, of update 8 of 8" in said and "answers are those of the agent to" in said
     file, config = runtime.InferenceSession(place), parse_run(tmp_path / "run").config
     environment, agent = make_environment(config, 3, range(3), "cpu"), load_agent(tmp_path / "run", config).agent
-    names, memory = [each.name for each in file.get_inputs()], torch.rand((3, units))
-    assert names == ["observations", "memory"][: 1 + bool(units)]
-    found = file.run(None, {name: each.numpy() for name, each in zip(names, (environment.observe(), memory), strict=False)})
+    names, memory, masks = [each.name for each in file.get_inputs()], torch.rand((3, units)), environment.masks()
+    assert names == ["observations", *["memory"] * bool(units), *["masks"] * (masks is not None)]
+    inputs = {"observations": environment.observe(), "memory": memory, "masks": masks}
+    *found, actions = file.run(None, {each: inputs[each].numpy() for each in names})  # type: ignore[union-attr]
     wanted = agent.advance(environment.observe(), memory)[: len(found)]
+    assert actions.tolist() == agent.actions.best(mask(wanted[0], masks)).tolist()
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(torch.from_numpy(one), other.detach(), atol=1e-5, rtol=1e-5)
     with torch.no_grad():
         next(agent.parameters()).add_(1e-2)
     with pytest.raises(ExportError, match="differ from those of the agent by"):
-        compare(ExportedAgent(agent), file, config)
+        compare(ExportedAgent(agent, environment), file, config)
 
 
 def test_without_its_extra_nothing_is_exported(

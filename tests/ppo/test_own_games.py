@@ -18,6 +18,7 @@ from stageb.__main__ import main
 from stageb.job import heartbeat
 from stageb.ppo.config import AgentConfig, EnvConfig, EvaluationConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.environment import Joint
+from stageb.ppo.envs.gym import GymEnvironment
 from stageb.ppo.evaluate import play_out
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.rollout import Player
@@ -250,3 +251,28 @@ def test_the_last_update_learns_where_rates_end_at_0(tmp_path: Path) -> None:
     assert main(short(tmp_path, "Plain", ppo__learning_rate_end=0)) == 0
     row = last_row(tmp_path)
     assert row["learning_rate"] == pytest.approx(0.003 / 8) and row["approx_kl"] != 0
+
+
+@pytest.mark.parametrize("make", ["Scaled", "Mixed", "Pictures"])
+def test_an_exported_agent_names_actions_as_the_game_counts_them_and_says_what_its_outputs_are(
+    tmp_path: Path, make: str
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    assert main(short(tmp_path, make)) == 0
+    assert main(["export", str(tmp_path / "run"), "--make", f"programs.games:{make}"]) == 0
+    file = runtime.InferenceSession(tmp_path / "run" / "agent.onnx")
+    told = json.loads(file.get_modelmeta().custom_metadata_map["stageb"])
+    config = config_of(make)
+    environment = make_environment(config, 0, range(4), "cpu")
+    outputs, _, actions = file.run(None, {"observations": environment.observe().numpy()})
+    best = environment.actions.best(torch.from_numpy(outputs))
+    assert isinstance(environment, GymEnvironment)
+    wanted = environment.spaces.native(best.numpy())
+    if make == "Pictures":
+        assert told["outputs"] == "logits of 2 choices" and actions.tolist() == wanted
+    elif make == "Mixed":
+        assert told["starts"] == [5, 0, 10, 0, 0]
+        assert actions.tolist() == [[kind, *levels, *lamps] for kind, levels, lamps in wanted]
+    else:
+        assert (told["low"], told["high"]) == ([0, 10], [1000, 20])
+        assert actions[:, 0].tolist() == pytest.approx([float(each["far"][0]) for each in wanted], rel=1e-5)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import ConfigError, InputError
-from stageb.ppo.environment import Actions, Box, Discrete, Environment, Frame, Joint, Transition
+from stageb.ppo.environment import Actions, Box, Discrete, Environment, Frame, Joint, Transition, Units
 from stageb.ppo.envs.gym_games import GameError, Games
 from stageb.ppo.envs.gym_spaces import Spaces
 
@@ -124,6 +124,10 @@ class GymEnvironment(Environment):
             raise InputError(f"stageb play: {error}") from error
         height, width = (side // 2 * 2 for side in shown.shape[:2])  # even, as films want their sides
         return Frame("", partial(Image.fromarray, shown[:height, :width].copy()))
+
+    def units(self) -> Units:
+        """See ``Environment``."""
+        return Units(*(tuple(each.tolist()) for each in self.spaces.list_units()))
 
     def find_strays(self) -> str:
         """See ``Environment``: of the observations that it shows now."""

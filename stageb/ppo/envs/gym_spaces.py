@@ -83,9 +83,13 @@ class Spaces:
             return np.asarray(picked[0])
         return np.stack([*picked, *[np.zeros(count)] * self.numbers], axis=1).astype(np.float32)
 
-    def bounds(self) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """The bounds of the actions' numbers, Box after Box."""
-        return [(leaf.low.ravel(), leaf.high.ravel()) for leaf in self._leaves if isinstance(leaf, spaces.Box)]
+    def list_units(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """From which number each choice counts, and the lower and upper bounds of the numbers."""
+        chosen = [leaf for leaf in self._leaves if not isinstance(leaf, spaces.Box)]
+        starts = [np.broadcast_to(getattr(leaf, "start", 0), leaf.shape or ()).ravel() for leaf in chosen]
+        boxes = [(leaf.low.ravel(), leaf.high.ravel()) for leaf in self._leaves if isinstance(leaf, spaces.Box)]
+        low, high = (np.concatenate([np.zeros(0), *(box[end] for box in boxes)]) for end in (0, 1))
+        return np.concatenate([np.zeros(0, np.int64), *starts]), low, high
 
 
 def _leaves(space: Space[Any]) -> Iterator[Space[Any]]:
