@@ -54,7 +54,7 @@ THIRD_PARTY = {
     "stageb/untrusted/strict_yaml": {"yaml"},
     "stageb/job/world": {"torch"},
     "stageb/untrusted/pictures": {"PIL"},
-    "stageb/runs/loggers": {"lightning"},
+    "stageb/runs/loggers": {"lightning", "lightning_fabric"},
     "stageb/runs/progress": {"rich"},
     "stageb/runs/figures": {"matplotlib", "rich"},
     "stageb/job/placement": {"lightning_fabric", "torch"},

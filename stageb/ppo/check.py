@@ -22,8 +22,7 @@ WRAPPER = "gymnasium.wrappers.TimeLimit"
 
 def main(config: PpoLoopConfig) -> int:
     """Check all that a fit asks of its environment, short of playing many. Raises ``ConfigError``."""
-    envs = config.runner.envs
-    if isinstance(envs, int):
+    if (envs := config.runner.count_envs(1)) is not None:
         Schedule.of(config, 1, envs)
     with closing(make_environment(config, config.seed, [0], "cpu")) as environment:
         agent = make_agent(config, environment)

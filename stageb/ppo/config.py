@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stageb.config import LearningConfig, PpoConfig, require
+from stageb.config import AUTO_LOGGERS, LearningConfig, LoggerConfig, PpoConfig, require
 from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 30  # sides of a board
@@ -118,6 +118,8 @@ class PpoRunnerConfig(Section, at="runner"):
     """Most steps of all environments together; a run makes whole updates."""
     envs: int | str = setting("auto", GAMES, trust=DATA)
     """Environments that run at a time, divided evenly among ranks; auto: as many as a device holds with ease."""
+    envs_per_rank: int | None = setting(None, at_least(1).or_null())
+    """In place of envs, the environments of each rank: more devices play more. Results then depend on how many there are."""
     rollout_steps: int = setting(64, at_least(1, MOST_STEPS))
     """Steps of every environment per update."""
     global_batch: int = setting(16_384, at_least(1))
@@ -131,6 +133,16 @@ class PpoRunnerConfig(Section, at="runner"):
     runs faster; needs a C compiler."""
     divergence_every: int = setting(50, at_least(1))
     """Updates between two checks that all ranks hold the same weights, besides the check before every commit."""
+
+    def check(self) -> None:
+        one = self.envs_per_rank is None or self.envs == "auto"
+        self.require(one, "envs_per_rank", "leave out runner.envs, which counts those of all ranks, or this key")
+
+    def count_envs(self, world_size: int) -> int | None:
+        """Environments of so many ranks together; None: as many as a device holds with ease."""
+        if self.envs_per_rank is not None:
+            return self.envs_per_rank * world_size
+        return self.envs if isinstance(self.envs, int) else None
 
 
 @dataclass(frozen=True)
@@ -150,6 +162,9 @@ class PpoLoopConfig(LearningConfig):
     """One agent that learns by PPO, in Snake or any environment."""
 
     loop: Literal["ppo"] = "ppo"
+    loggers: list[str | LoggerConfig] = setting(lambda: [AUTO_LOGGERS])
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args; auto, the default: CSV, and
+    TensorBoard where its package is installed."""
     env: EnvConfig = field(default_factory=EnvConfig)
     game: GameConfig = field(default_factory=GameConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)

@@ -69,8 +69,7 @@ def count_side_by_side(config: PpoLoopConfig) -> int | None:
     function = function_named("env.make", config.env.make) if config.env.make else None
     if config.env.title in (SNAKE, TWENTY48) or (function and _takes(function, "numbers")):
         return None
-    envs = config.runner.envs
-    return min(envs, SIDE_BY_SIDE) if isinstance(envs, int) else SIDE_BY_SIDE
+    return min(config.runner.count_envs(1) or SIDE_BY_SIDE, SIDE_BY_SIDE)
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

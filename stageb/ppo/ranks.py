@@ -124,8 +124,8 @@ def count_games(config: PpoLoopConfig, sample: Environment, world: World) -> int
     """How many episodes all ranks together are to have under way. Auto is what the smallest memory would hold with ease;
     ``sample`` is an environment of one."""
     kind = find_device_kind(world.device)
-    if isinstance(config.runner.envs, int):
-        return config.runner.envs
+    if (asked := config.runner.count_envs(world.world_size)) is not None:
+        return asked
     if kind == "cuda":
         memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
     else:

@@ -41,6 +41,7 @@ SMALL = {
     "evaluation.every": 3,
     "evaluation.episodes": 5,
     "curves": False,
+    "loggers": [],
     "fabric.accelerator": "cpu",
 }
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 from conformance import check_equal_bytes, content, differing
+from programs import forks
 from programs.processes import Job
 
 from stageb.__main__ import main
+from stageb.cli.parsing import parse
 from stageb.job import heartbeat
 from stageb.ppo.config import AgentConfig, EnvConfig, EvaluationConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.environment import Joint
@@ -35,6 +37,7 @@ LEARNS = {
     "fabric.accelerator": "cpu",
     "fabric.devices": 1,
     "curves": False,
+    "loggers": [],
 }
 SHORT = {"runner.envs": 8, "runner.total_steps": 2048, "evaluation.episodes": 12, "runner.global_batch": 64}
 
@@ -117,7 +120,7 @@ def test_a_vector_and_games_in_processes_go_on_after_a_kill_to_the_very_bytes(tm
 
         def line_of(part: str, size: int, make: str = make, workers: int = workers) -> list[str]:
             root = tmp_path / make / part
-            return short(root, make, env__workers=workers, fabric__devices=size, runner__commit_every=1, loggers=[])
+            return short(root, make, env__workers=workers, fabric__devices=size, runner__commit_every=1)
 
         def read(part: str, make: str = make) -> dict[str, bytes]:
             return content(tmp_path / make / part / "run")
@@ -276,3 +279,55 @@ def test_an_exported_agent_names_actions_as_the_game_counts_them_and_says_what_i
     else:
         assert (told["low"], told["high"]) == ([0, 10], [1000, 20])
         assert actions[:, 0].tolist() == pytest.approx([float(each["far"][0]) for each in wanted], rel=1e-5)
+
+
+def test_envs_per_rank_play_more_games_on_more_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys: dict[str, Any] = {"runner__envs": "auto", "runner__envs_per_rank": 3, "runner__global_batch": 96}
+    for ranks in (1, 2):
+        root = tmp_path / str(ranks)
+        ended = forks.run(short(root, "Plain", **keys, fabric__devices=ranks), ranks, root / "job")
+        assert set(ended.codes) == {0}, ended.err
+        assert json.loads((root / "run" / "run.json").read_text())["games"] == 3 * ranks
+    assert main(short(tmp_path, "Plain", runner__envs=6, runner__envs_per_rank=3)) == 2
+    assert "runner.envs_per_rank: 3: leave out runner.envs" in capsys.readouterr().err
+
+
+def test_every_row_goes_to_csv_and_tensorboard_where_nothing_else_is_said(tmp_path: Path) -> None:
+    assert main(short(tmp_path, "Plain", loggers=["auto"])) == 0
+    (table,) = (tmp_path / "run" / "logs.d").glob("csv/version_0/metrics.csv")
+    assert len(table.read_text().splitlines()) == 1 + 8
+    assert list((tmp_path / "run" / "logs.d").glob("tensorboard/version_0/events.*"))
+    assert PpoLoopConfig().loggers == ["auto"]
+
+
+def test_the_precision_of_fabric_run_is_the_runs_and_another_cannot_resume_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LT_CLI_USED", "LT_PRECISION"):
+        monkeypatch.setenv(name, "1")
+    for asked, told in (("bf16-mixed", "bf16-mixed"), ("32", "32-true")):
+        monkeypatch.setenv("LT_PRECISION", asked)
+        parsed = parse(short(tmp_path, "Plain")[1:])
+        assert parsed.config.fabric.precision == told and f"precision: {told}" in parsed.resolved_yaml
+    assert main(short(tmp_path, "Plain", fabric__precision="bf16-mixed")) == 2
+    assert "fabric run was given --precision 32-true: leave one of them out" in capsys.readouterr().err
+    monkeypatch.setenv("LT_PRECISION", "64")
+    assert main(short(tmp_path, "Plain")) == 2
+    assert "fabric.precision: '64-true': 32-true or bf16-mixed for this loop" in capsys.readouterr().err
+
+
+def test_a_run_under_fabric_run_tells_its_precision_and_one_in_another_is_refused(tmp_path: Path) -> None:
+    fabric, program = Path(sys.executable).with_name("fabric"), Path(__file__).parents[2] / "bin" / "fit.py"
+    path = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    words = short(tmp_path, "Plain")[1:]
+    for place, (precision, code) in enumerate((("bf16-mixed", 0), ("32-true", 1))):
+        line = [str(fabric), "run", f"--precision={precision}", "--accelerator=cpu", "--devices=1", str(program), *words]
+        job = Job.start(line, tmp_path / f"job-{place}", path)
+        assert job.wait(200) and job.code == code, job.err
+        assert "precision: bf16-mixed" in (tmp_path / "run" / "config.yaml").read_text()
+    assert "fabric.precision" in job.err or "precision" in job.err
+
+
+def test_devices_that_are_no_indices_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(short(tmp_path, "Plain", fabric__devices="cuda:0")) == 2
+    assert "fabric.devices: 'cuda:0': a count, a list of indices such as [0, 1], or auto" in capsys.readouterr().err
