@@ -146,7 +146,7 @@ def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> It
         for number, raw in filled_lines(path, KIND):
             yield Entry(number, raw, partial(_parse_json, raw, columns))
         return
-    table = Table(table_lines(path, KIND), columns, path, labelled)
+    table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled)
     empty = True
     for row in table.rows():
         empty = False

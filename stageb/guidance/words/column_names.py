@@ -52,6 +52,8 @@ class ColumnsConfig(Section, at="columns"):
     rename: dict[str, str] = setting(dict, trust=DATA)
     """Columns of tables that are read under other names, such as those that rules know: ``{TSH: TSH (mU/l)}``. One that a
     table does not have is nothing."""
+    sheet: str | None = setting(None, trust=DATA)
+    """The sheet of a workbook that holds the table; null: the only one with something in it that is not hidden."""
     decimal: Decimal = "."
     """The mark before the decimals of numbers in tables; a comma is read as a point: 0,5 as 0.5."""
 

@@ -67,6 +67,11 @@ def test_a_table_as_a_spreadsheet_writes_it(tmp_path: Path) -> None:
         ("t.csv", "mission;group_id;label;part\nm;1;pass;a,b\n"),
         ("t.TSV", "mission\tgroup_id\tlabel\tpart\nm\t1\tpass\ta,b\n"),
         ("t.csv", 'mission,group_id,label,part\nm,1,PASS,"a,b"'),
+        ("t.csv", "mission|group_id|label|part\nm|1|pass|a,b\n"),
+        ("t.csv", "mission\tgroup_id\tlabel\tpart\nm\t1\tpass\ta,b\n"),
+        ("t.csv", '"mission"\t"group_id"\t"label"\t"part"\n"m"\t"1"\t"pass"\t"a,b"\n'),
+        ("t.csv", 'mission;group_id;label;part;"b,c,d,e,f"\nm;1;pass;a,b;\n'),
+        ("t.csv", "mission;group_id;label;part;Torque, Nm\nm;1;pass;a,b;\n"),
     ],
 )
 def test_what_parts_cells_is_told_by_the_header(tmp_path: Path, name: str, text: str) -> None:
@@ -122,7 +127,8 @@ QUOTE, BREAKS = "close every quote", "line breaks"
         ("ID,Part\n1,a\n", 1, 'no column "Station" (columns.mission), "Result" (columns.label); there are ID, Part', ""),
         ("ID,Station,Result\n1,a,OK\n", 1, "no column for the text; there are ID, Station, Result", ""),
         ("ID,Station,Result,Part,Part\n", 1, 'two columns "Part"', ""),
-        ("ID\tStation\tResult\tPart\n1\ta\tOK\tx\n", 1, "tabs between the cells", ""),
+        ("Racks of 2025\n\nID;Station;Result;Part\n1;a;OK;x\n", 1, 'row 1 is a title, "Racks of 2025"; the header', "above"),
+        ("Racks,,,\n,,,\nID,Station,Result,Part\n1,a,OK,x\n", 1, 'row 1 is a title, "Racks"; the header seems', "above"),
         ("sep=;\nID;Station;Result;Part\n1;a;OK;x\n", 1, '"sep=", a line for a spreadsheet alone', ""),
         ('ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,"never\nclosed\n', 3, "no row of a table begins here", QUOTE),
         ('ID,Station,Result,Part\n1,a,OK,"x"y\n', 2, "no row of a table begins here", QUOTE),
@@ -345,9 +351,21 @@ def test_a_fault_names_the_row_of_the_sheet(tmp_path: Path) -> None:
 
 def test_of_several_sheets_none_is_guessed(tmp_path: Path) -> None:
     path = write_xlsx(tmp_path / "t.xlsx", [HEADER, *SHEET], [["notes"]])
-    with pytest.raises(BadInputError, match='2 sheets with something in them: "S1", "S2"'):
+    with pytest.raises(BadInputError, match=r'2 sheets with something in them: "S1", "S2"; name one by columns\.sheet'):
         read_tickets([path], "error", COLUMNS)
+    assert len(read_tickets([path], "error", replace(COLUMNS, sheet="S1"))[0]) == 3
+    with pytest.raises(BadInputError, match='no sheet "S3"; there are "S1", "S2"'):
+        read_tickets([path], "error", replace(COLUMNS, sheet="S3"))
     assert len(read_tickets([write_xlsx(path, [HEADER, *SHEET], [])], "error", COLUMNS)[0]) == 3
+
+
+def test_a_cell_that_cannot_be_read_is_a_fault_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = {"id": [1, 2], "label": ["pass", "fail"], "seal": ["new", "worn"], "boxes": [[1, 2], None]}
+    parquet.write_table(pyarrow.table(table), path)
+    with pytest.raises(BadInputError, match=r't.parquet:2: column "boxes": a list: "\[1, 2\]"; .* or leave the column out'):
+        read_tickets([path], "error", COLUMNS)
+    assert len(read_tickets([path], "error", replace(COLUMNS, texts=["seal"]))[0]) == 2
 
 
 def test_what_its_reader_stumbles_over_is_refused(tmp_path: Path) -> None:

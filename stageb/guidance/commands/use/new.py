@@ -93,6 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--mission", metavar="COLUMN", help="the column that names the mission; by default all rows are of one"
     )
     parser.add_argument("--group", metavar="COLUMN", help="the column that names what was inspected; null: there is none")
+    parser.add_argument("--sheet", metavar="NAME", help="the sheet of a workbook (default: the only one with rows)")
     parser.add_argument("--to", metavar="FILE", help="the config to write (default: the table's name with .yaml)")
     return parser
 
@@ -100,7 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
 def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
     """What the columns of a table say. Raises ``InputError`` for what cannot be guessed."""
     try:
-        cells = read_cells(table)
+        cells = read_cells(table, args.sheet)
     except FaultError as fault:
         raise BadInputError("ticket files", [BadLine(table, fault.line, fault.what, fault.remedy)]) from None
     names = list(cells.columns)
@@ -127,27 +128,28 @@ def guess_columns(table: str, args: argparse.Namespace) -> ColumnsConfig:
         passes=passes,
         fails=fails,
         texts=[name for name in others if name != group and not holds_dates(cells.columns[name])],
+        sheet=args.sheet,
         decimal=cells.decimal,
     )
 
 
-def read_cells(table: str) -> Cells:
+def read_cells(table: str, sheet: str | None = None) -> Cells:
     """The cells of a table, read by whichever decimal mark its numbers allow. Raises ``FaultError``."""
     if not is_table(table):
         other = "JSON Lines need no such config: stageb validate --config tickets --tickets FILE"
         raise FaultError("no table by its name", f"name a table (.csv, .tsv, .xlsx, .parquet); {other}")
     try:
-        return _read_cells(table, ".")
+        return _read_cells(table, sheet, ".")
     except FaultError as fault:
         try:
-            return _read_cells(table, ",")
+            return _read_cells(table, sheet, ",")
         except FaultError:
             raise fault from None
 
 
-def _read_cells(table: str, decimal: Decimal) -> Cells:
+def _read_cells(table: str, sheet: str | None, decimal: Decimal) -> Cells:
     roles = ColumnsConfig(mission_name="any", group_id=None, label="\0", decimal=decimal)  # so that none need be there
-    opened = Table(table_lines(table, KIND), roles, table, labelled=False)
+    opened = Table(table_lines(table, KIND, sheet), roles, table, labelled=False)
     rows = [row.cells for row in opened.rows() if len(row.cells) == len(opened.header)]
     if not rows:
         raise FaultError("no rows below the header", "write a ticket per row")
@@ -263,6 +265,8 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         ("texts", columns.texts, "the columns to judge by, without dates: take out those that a verdict must not rest on"),
         ("decimal", columns.decimal, "the mark before the decimals of numbers"),
     ]
+    if columns.sheet is not None:
+        rows.append(("sheet", columns.sheet, "of the workbook"))
     if columns.repeats == "apart":
         why = "rows say but few different things: equal ones are cases of their own; of copies write together"
         rows.insert(2, ("repeats", columns.repeats, why))

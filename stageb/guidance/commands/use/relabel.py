@@ -222,9 +222,13 @@ def _correct(
 
 def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> Iterator[bytes]:
     """The lines of a ticket file, with other words for the labels of those that begin at some lines."""
-    lines = [raw for _, raw in table_lines(path, KIND)] if is_sheet(path) else [*io.BytesIO(Path(path).read_bytes())]
+    lines = (
+        [raw for _, raw in table_lines(path, KIND, columns.sheet)]
+        if is_sheet(path)
+        else [*io.BytesIO(Path(path).read_bytes())]
+    )
     if is_table(path):
-        table = Table(table_lines(path, KIND), columns, path, labelled=True)
+        table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled=True)
         for row in table.rows():
             if row.line in words:
                 text, cells = io.StringIO(newline=""), [*row.cells]
