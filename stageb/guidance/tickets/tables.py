@@ -48,6 +48,8 @@ class Decimals:
         self._grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?(?:{UNIT}|-)")
         # Columns of numbers alone, with the line and the cell in which the other mark stands first.
         self._numeric: dict[str, tuple[int, str] | None] = dict.fromkeys(columns)
+        # with the own mark between thousands, and the other one before decimals
+        self._mixed = re.compile(rf"-?[1-9]\d{{0,2}}(?:{own}\d{{3}})+{other}\d+(?:{UNIT}|-)")
 
     def watch(self, line: int, cells: Mapping[str, str]) -> None:
         """Look at a row's cells, by column."""
@@ -55,7 +57,7 @@ class Decimals:
             cell = cells[name].strip()
             if not cell or self._plain.fullmatch(cell):
                 continue
-            if not self._other.fullmatch(cell) and not self._grouped.fullmatch(cell):
+            if not any(form.fullmatch(cell) for form in (self._other, self._grouped, self._mixed)):
                 del self._numeric[name]
             elif doubt is None:
                 self._numeric[name] = line, cell
@@ -63,6 +65,7 @@ class Decimals:
     def check(self) -> None:
         """Raise ``FaultError``, once all rows were watched, where numbers may be others."""
         doubts = [(name, doubt) for name, doubt in self._numeric.items() if doubt]
+        doubts.sort(key=lambda each: not self._mixed.fullmatch(each[1][1]))  # first what no key mends
         if doubts:
             name, (line, cell) = doubts[0]
             more = f", as in {len(doubts) - 1} more columns" if doubts[1:] else ""
@@ -72,6 +75,8 @@ class Decimals:
     def _explain(self, cell: str) -> tuple[str, str]:
         """What a doubtful cell may say, and the remedy."""
         mark, other = NAMES[self._mark], _OTHER[self._mark]
+        if self._mixed.fullmatch(cell):
+            return f"has a {mark} between thousands", "export the table without such marks"
         strange, bare = NAMES[other], cell.replace(other, "")
         if not self._other.fullmatch(cell):
             return f"has a {strange} between thousands", "export the table without such marks"
@@ -219,7 +224,7 @@ class Table:
         said["together"] = cells[self._together].strip() if self._together is not None else ""
         said["per_image"], said["content"] = self._read_texts(cells)
         used = {*self._whole.values(), *self._seen.values()}
-        rest = {name: cells[place] for place, name in enumerate(self.header) if cells[place] and place not in used}
+        rest = {name: cells[place] for place, name in enumerate(self.header) if (name or cells[place]) and place not in used}
         return {**rest, **said}
 
     def _check_readable(self, cells: Sequence[str]) -> None:

@@ -178,10 +178,12 @@ def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) 
 
 
 def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
-    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail, numbers and true and false
-    as they are written."""
+    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail, true and false as they are
+    written; numbers are labels like others."""
     row = object_on(raw, SHAPE)
     label = row.get("label")
+    if isinstance(label, int | float) and not isinstance(label, bool):
+        label = row["label"] = json.dumps(int(label) if label == int(label) else label)
     if _has_own_words(columns) and not isinstance(label, dict | list):
         row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
     return _make_ticket(row, labelled, None, apart=columns.repeats == "apart")

@@ -257,6 +257,9 @@ NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
         (["1,234"], 2, '"1,234" is 1.234 if the comma stands before decimals, 1234 if between thousands'),
         (["1.5", "1,234,567"], 3, '"1,234,567" has a comma between thousands'),
         (["1,234.5"], 2, '"1,234.5" has a comma between thousands'),
+        (["7", "6.037,39"], 3, '"6.037,39" has a point between thousands'),
+        (["0,5", "6.037,39-"], 2, '"0,5" has a decimal comma'),
+        (["12,50-"], 2, '"12,50-" has a decimal comma'),
     ],
 )
 def test_a_column_of_numbers_with_commas_is_refused(tmp_path: Path, cells: list[str], line: int, what: str) -> None:
@@ -264,7 +267,7 @@ def test_a_column_of_numbers_with_commas_is_refused(tmp_path: Path, cells: list[
     path = write(tmp_path, f"label;seal;mean\n{rows}")
     ((found, said, remedy),) = faults(path, NUMBERS)
     assert (found, said) == (line, f'column "mean": {what}')
-    assert what.endswith("has a comma between thousands") or 'columns.decimal: ","' in remedy
+    assert what.endswith("between thousands") or 'columns.decimal: ","' in remedy
     with pytest.raises(BadInputError):
         read_tickets([path], "skip", NUMBERS)
 
@@ -288,6 +291,16 @@ def test_a_decimal_comma_is_read_as_a_point_where_the_config_says_so(tmp_path: P
         'column "mean": "1.234" is 1.234 if the point stands before decimals, 1234 if between thousands',
     )
     assert remedy.startswith("export the table with a decimal comma")
+
+
+def test_a_minus_behind_a_number_with_a_decimal_comma_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "label;mean;part\npass;12,50-;3-\nfail;7,5;a,5-\n")
+    tickets, _ = read_tickets([path], "error", replace(NUMBERS, decimal=","))
+    assert [each.per_image[0][1] for each in tickets] == ["mean: -12.50; part: 3-", "mean: 7.5; part: a,5-"]
+    path = write(tmp_path, "label;rate;mean\npass;0,5;6.037,39\n", "sap.csv")
+    assert faults(path, NUMBERS)[0][1].startswith(
+        'column "mean": "6.037,39" has a point between thousands'
+    )  # no key mends it
 
 
 def test_a_decimal_comma_is_of_tables_alone() -> None:

@@ -43,6 +43,8 @@ FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit r
     ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
     ("dates: give a number, such as days since a date", DATES),
     ("numbers with thousands apart: export them without", re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*")),
+    ("numbers with the minus behind them: write it before", re.compile(r"\d+([.,]\d+)?-")),
+    ("lengths of time: give hours as a number", re.compile(r"-?\d+ days?,?( [+-]?\d\d?:\d\d(:\d\d\S*)?)?|P[\dDTHMS.]+")),
     ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
 )
 NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes
@@ -56,7 +58,8 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
     for mission in inputs.splits:
         own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
         yield from (
-            f"{mission}: {line}" for line in (*warn_of_labels(own, config), *warn_of_fields(own), *warn_of_numbers(own))
+            f"{mission}: {line}"
+            for line in (*warn_of_labels(own, config), *warn_of_names(own), *warn_of_fields(own), *warn_of_numbers(own))
         )
     yield from warn_of_few(inputs, config)
 
@@ -82,6 +85,13 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
             f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: "
             f"{write_option(f'gate.{worth}', 20)}"
         )
+
+
+def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Values of tables in columns that have no name."""
+    if nameless := [ticket for ticket in tickets if ticket.extra.get("")]:
+        first, what = nameless[0], "a column without a name: name it in the header where it is to be read"
+        yield f"{len(nameless):,} rows hold something, such as {first.extra['']!r}{_place(first)}, in {what}"
 
 
 def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:

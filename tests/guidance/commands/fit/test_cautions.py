@@ -6,11 +6,14 @@ from typing import Literal
 
 import pytest
 
-from stageb.guidance.commands.fit.advice import list_cautions, warn_of_fields, warn_of_labels, warn_of_numbers
+from stageb.guidance.commands.fit.advice import list_cautions, warn_of_fields, warn_of_labels, warn_of_names, warn_of_numbers
 from stageb.guidance.commands.fit.inputs import read_inputs
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket, Verdict
 
+COLUMNS = ColumnsConfig(mission_name="m", group_id="id", passes=["OK"], fails=["NG"])
 CONFIG = LoopConfig(tickets=["t.jsonl"])
 
 
@@ -76,6 +79,23 @@ def test_broken_values_among_numbers_are_named_with_their_place() -> None:
     assert [line.split(":")[0] for line in found] == ["'size'", "'perimeter'"]
     assert "1 of 80 values is no number, such as 'n/a' (my.csv:5)" in found[0]
     assert "2 of 80 values are no number, such as '#REF!' (my.csv:9)" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [("12.50-", "numbers with the minus behind"), ("1 days 03:00:00", "lengths of"), ("PT3H", "lengths of")],
+)
+def test_forms_of_numbers_that_nobody_reads_are_named(value: str, what: str) -> None:
+    (line,) = warn_of_numbers(made(40, lambda n: n % 2 == 0, lambda n: f"cost: {value if n % 2 else n}"))
+    assert f"20 of 40 values are not read as numbers, such as '{value}': they are {what}" in line
+
+
+def test_values_of_columns_without_a_name_are_told(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{'NG' if n % 2 else 'OK'},{n % 3},{'loud' if n == 3 else ''}\n" for n in range(9))
+    (tmp_path / "t.csv").write_text(f"id,label,size,\n{rows}")
+    tickets, _ = read_tickets([tmp_path / "t.csv"], "error", COLUMNS)
+    (line,) = warn_of_names(tickets)
+    assert line.startswith(f"1 rows hold something, such as 'loud' ({tmp_path}/t.csv:5), in a column without a name")
 
 
 @pytest.mark.parametrize("says", [lambda n: f"size: {n if n % 5 else 'none'}", lambda n: f"size: {n if n else 'x'} {n}"])
