@@ -189,6 +189,11 @@ class Table:
             yield row
         self._decimals.check()
 
+    def has_no_label(self, row: TableRow) -> bool:
+        """Whether the cell of its label is empty."""
+        place = self._whole.get("label")
+        return place is not None and len(row.cells) == len(self.header) and not row.cells[place].strip()
+
     def _rows(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
         if self._fault:

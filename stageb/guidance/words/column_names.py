@@ -39,6 +39,8 @@ class ColumnsConfig(Section, at="columns"):
     it, for train tickets; whoever judges a ticket never does."""
     label: str = setting("label", trust=DATA)
     """The column that holds the right verdict."""
+    unlabelled: Literal["refuse", "skip"] = "refuse"
+    """Rows without a label where one is needed. skip: they are left out, and counted."""
     passes: list[str] = setting(lambda: ["pass"], trust=DATA)
     """Words of that column that mean pass, in any case; of labels in JSON Lines, too."""
     fails: list[str] = setting(lambda: ["fail"], trust=DATA)

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.value_types import clean_value
-from stageb.guidance.tickets.tickets import read_entries, read_tickets
+from stageb.guidance.tickets.tickets import describe_left_out, read_entries, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import UNKNOWN, Ticket, Verdict
 
@@ -87,7 +87,11 @@ def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
 
 def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
     path = write(tmp_path, "mission,group_id,label,seal\nm,1,,new\nm,2,fail,worn\n")
-    assert faults(path, ColumnsConfig()) == [(2, "an empty label", "write the right verdict, or leave the row out")]
+    ((line, what, remedy),) = faults(path, ColumnsConfig())
+    assert (line, what) == (2, "an empty label") and "columns.unlabelled skip" in remedy
+    tickets, (left_out,) = read_tickets([path], "error", ColumnsConfig(unlabelled="skip"))
+    assert [ticket.key for ticket in tickets] == ["2::fail"] and left_out.left_out == "unlabelled"
+    assert list(describe_left_out([left_out])) == [f"1 row is without a label, and left out; the first is {path}:2"]
     assert [entry.ticket(False).label for entry in read_entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
     without = write(tmp_path, "mission,group_id,seal\nm,1,new\n", "without.csv")
     assert faults(without, ColumnsConfig())[0][1].startswith('no column "label" (columns.label)')

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
-from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
+from stageb.guidance.tickets.tickets import BadRecord, describe_left_out, fingerprint, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
 
@@ -254,3 +254,23 @@ def test_a_whole_number_that_counts_nothing_is_a_value(tmp_path: Path) -> None:
     (ticket,), _ = read_tickets([written(tmp_path, row(per_image={"1": seen, "2": seen}))], "error")
     assert ticket.content
     assert [dict(ticket.content.fields)[name] for name in ("plugs", "serial")] == ["4", serial]
+
+
+def test_lines_without_a_label_may_be_skipped(tmp_path: Path) -> None:
+    bare = {key: value for key, value in GOOD.items() if key != "label"}
+    path = written(tmp_path, row(), bare, row(label=None), row(group_id="g2", label="fail"))
+    tickets, left_out = read_tickets([path], "error", ColumnsConfig(unlabelled="skip"))
+    assert [ticket.key for ticket in tickets] == ["g1::pass", "g2::fail"]
+    assert [(each.line.line, each.left_out) for each in left_out] == [(2, "unlabelled"), (3, "unlabelled")]
+    with pytest.raises(BadInputError, match=r"2 unusable (?s:.)*label null; .*columns.unlabelled skip"):
+        read_tickets([path], "error")
+
+
+def test_exact_copies_count_once_and_others_of_the_name_are_faults(tmp_path: Path) -> None:
+    path = written(tmp_path, row(), row(group_id="g2"), row(), row(group_id="g2"), row())
+    tickets, copies = read_tickets([path], "error")
+    assert [ticket.key for ticket in tickets] == ["g1::pass", "g2::pass"]
+    (told,) = describe_left_out(copies)
+    assert told == f"3 rows are exact copies of others, which count once; the first is {path}:3"
+    with pytest.raises(BadInputError, match=r"t.jsonl:2: ticket 'g1::pass' .* stands at .*:1 already"):
+        read_tickets([written(tmp_path, row(), row(note="seen again"))], "error")

@@ -26,6 +26,7 @@ from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, 
 from stageb.guidance.learning.state import State, Tally
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS, describe_labels
+from stageb.guidance.tickets.tickets import describe_left_out
 from stageb.guidance.words.costs import EQUAL, prices_of
 from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.progress import console
@@ -154,8 +155,10 @@ class FitProgress:
 
     def show_start(self, inputs: Inputs, judges_by: str) -> None:
         """Print what a person should know of the input files, and what the run may cost."""
-        if inputs.set_aside:
-            self.say(f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}", "warning")
+        for line in describe_left_out(inputs.set_aside):
+            self.say(line, "warning")
+        if unusable := sum(not record.left_out for record in inputs.set_aside):
+            self.say(f"{unusable} unusable ticket lines were set aside in {BAD_RECORDS}", "warning")
         if inputs.left_out:
             self.say(inputs.left_out)
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]

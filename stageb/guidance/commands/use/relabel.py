@@ -149,7 +149,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
         labels.setdefault(ticket.mission, set()).add(ticket.label)
     places, words, bad = dict[tuple[str, str], str](), dict[int, str](), list[BadLine]()
     for line in tickets.keys() - corrections:
-        claim_place(tickets[line], f"{path}:{line}", places)
+        places.setdefault((tickets[line].mission, tickets[line].key), f"{path}:{line}")  # there may be exact copies
     for line, made in corrections.items():
         try:
             words[line], ticket = _correct(tickets.get(line), made, columns, labels)
