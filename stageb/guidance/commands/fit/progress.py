@@ -16,7 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
-from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_labels, warn_of_names, warn_of_numbers
+from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_few, warn_of_labels, warn_of_names, warn_of_numbers
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
@@ -175,8 +175,8 @@ class FitProgress:
             for name, splits in inputs.splits.items():
                 self.say(f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
-                told = warn_of_labels(own_tickets, self._config), warn_of_names(own_tickets), warn_of_numbers(own_tickets)
-                for line in chain.from_iterable(told):
+                told = (warn(own_tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers))
+                for line in chain(warn_of_labels(own_tickets, self._config), *told):
                     self.say(f"{name}: {line}", "warning")
             for line in warnings:
                 self.say(line, "warning")
