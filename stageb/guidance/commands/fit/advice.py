@@ -112,8 +112,8 @@ def warn_of_copies(tickets: Sequence[Ticket]) -> Iterator[str]:
         one, other, *_ = repeated[0]
         yield (
             f"{len(repeated):,} texts come {count / len(repeated):.2g} times each, but for numbers in them, in tickets that "
-            f"count as cases of their own, such as {one.place or one.key} and {other.place or other.key}: what one teaches, another would prove. "
-            f"Name the column that says which case a row is of: {write_option('columns.together', 'NAME')}"
+            f"count as cases of their own, such as {one.place or one.key} and {other.place or other.key}: what one teaches, "
+            f"another would prove. Name the column that says which case it is: {write_option('columns.together', 'NAME')}"
         )
 
 

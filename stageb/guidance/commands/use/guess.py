@@ -15,15 +15,18 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, InputError, shown, write_option
 from stageb.guidance.commands.fit.advice import DATES, FEWEST, tells_label
+from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.tables import Table, hint_nearest, table_lines
-from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS
+from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, describe_left_out, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.texts import MOST_LABELS
+from stageb.guidance.words.types import Ticket
 from stageb.untrusted.strict_json import FaultError, short
 from stageb.untrusted.workbook import MARK
 
@@ -170,6 +173,16 @@ def _comes_again(cells: Sequence[str], rows: int) -> bool:
     least, most = REPEATED
     different = len({*cells})
     return all(cells) and different >= FEWEST_CASES and least * different <= rows <= most * different
+
+
+def read_guessed(table: str, told: Told) -> tuple[Guess, list[Ticket]]:
+    """The same, with the tickets as a run would read them, so that every line that does not fit is told. Raises
+    ``InputError``."""
+    columns, notes = guess_columns(table, told)
+    tickets, left_out = read_tickets([table], "error", columns)
+    if not columns.together and any(each.is_coarse for each in find_repeats(tickets)):
+        columns = replace(columns, repeats="apart")
+    return Guess(columns, [*notes, *describe_left_out(left_out)]), tickets
 
 
 def read_cells(table: str, sheet: str | None = None) -> Cells:

@@ -11,7 +11,6 @@ import argparse
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -19,10 +18,8 @@ from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_labels, warn_of_names
-from stageb.guidance.commands.use.guess import Told, guess_columns
+from stageb.guidance.commands.use.guess import Told, read_guessed
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.tickets.groups import find_repeats
-from stageb.guidance.tickets.tickets import describe_left_out, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import describe_counts
 from stageb.store.output import check_target
@@ -37,10 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     check_target(target, {"tickets": [table]})
     if target.exists():
         raise InputError(shown(f"{target}: exists already; name another file with --to, or remove it"))
-    columns, notes = guess_columns(table, Told(*(getattr(args, name) for name in Told._fields)))
-    tickets, left_out = read_tickets([table], "error", columns)
-    if not columns.together and any(each.is_coarse for each in find_repeats(tickets)):
-        columns = replace(columns, repeats="apart")
+    (columns, notes), tickets = read_guessed(table, Told(*(getattr(args, name) for name in Told._fields)))
     counts = Counter(ticket.label for ticket in tickets)
     try:
         target.write_text(write_config(table, columns), encoding="utf-8")
@@ -48,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
     print(f"{shown(table)}: {len(tickets):,} tickets: {describe_counts(counts)}")
     told = warn_of_labels(tickets, LoopConfig(tickets=[table])), warn_of_names(tickets), warn_of_copies(tickets)
-    for line in chain(notes, describe_left_out(left_out), *told):
+    for line in chain(notes, *told):
         print(f"Note: {line}")
     print(f"wrote {shown(str(target))}: see whether it says what you mean, then")
     print(f"  stageb validate --config tickets --config frugal --config {shlex.quote(str(target))}")
