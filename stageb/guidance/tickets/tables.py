@@ -330,6 +330,18 @@ def _check_title(rows: Sequence[TableRow]) -> None:
     if place and is_table:
         what = f"row {rows[0].line} is a title, {short(said[0][0])}; the header seems to stand in row {rows[place].line}"
         raise FaultError(what, "take out the rows above the header", rows[0].line)
+    if len(below) > 1 and is_table and _goes_on(names, below):
+        what = f"the header goes on in row {rows[1].line}, which names columns that have no name in row {rows[0].line}"
+        raise FaultError(what, "give each column a name of its own in one row", rows[0].line)
+
+
+def _goes_on(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether the row below the ``names`` names what these leave nameless, and leaves out what all rows after it tell."""
+    second, *rows = below
+    nameless = [place for place, name in enumerate(names) if not name and any(row[place] for row in below)]
+    told = [place for place, name in enumerate(names) if name and all(row[place] for row in rows)]
+    is_second = all(second[place] and parse_number(second[place]) is None for place in nameless)
+    return bool(nameless) and is_second and not all(second[place] for place in told)
 
 
 def _check_apart(names: Sequence[str], line: int) -> None:

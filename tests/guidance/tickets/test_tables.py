@@ -132,6 +132,7 @@ QUOTE, BREAKS = "close every quote", "line breaks"
         ("ID,Station,Result\n1,a,OK\n", 1, "no column for the text; there are ID, Station, Result", ""),
         ("ID,Station,Result,Part,Part\n", 1, 'two columns "Part"', ""),
         ("Racks of 2025\n\nID;Station;Result;Part\n1;a;OK;x\n", 1, 'row 1 is a title, "Racks of 2025"; the header', "above"),
+        ("ID,Station,Seen,,Result\n,,Seal,mm,\n1,a,x,3,OK\n2,a,x,4,OK\n", 1, "the header goes on in row 2", "in one row"),
         ("Racks,,,\n,,,\nID,Station,Result,Part\n1,a,OK,x\n", 1, 'row 1 is a title, "Racks"; the header seems', "above"),
         ("sep=;\nID;Station;Result;Part\n1;a;OK;x\n", 1, '"sep=", a line for a spreadsheet alone', ""),
         ('ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,"never\nclosed\n', 3, "no row of a table begins here", QUOTE),

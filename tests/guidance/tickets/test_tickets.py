@@ -256,6 +256,10 @@ def test_a_whole_number_that_counts_nothing_is_a_value(tmp_path: Path) -> None:
     assert [dict(ticket.content.fields)[name] for name in ("plugs", "serial")] == ["4", serial]
 
 
+def test_a_number_that_python_does_not_read_is_told_without_python(tmp_path: Path) -> None:
+    assert fault(tmp_path, f'{{"n": {"9" * 4400}}}') == "not JSON: a whole number of more than 4300 digits"
+
+
 def test_lines_without_a_label_may_be_skipped(tmp_path: Path) -> None:
     bare = {key: value for key, value in GOOD.items() if key != "label"}
     path = written(tmp_path, row(), bare, row(label=None), row(group_id="g2", label="fail"))
