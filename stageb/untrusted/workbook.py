@@ -106,8 +106,7 @@ def _serve(path: str, sheet: str | None = None) -> None:
         rows: Iterable[Any] = _read_sheet(path, sheet)
     except FaultError as fault:
         rows = [{"what": fault.what, "remedy": fault.remedy, "line": fault.line}]
-    for row in rows:
-        print(json.dumps(row), flush=False)
+    sys.stdout.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
 def _read_sheet(path: str, sheet: str | None) -> Rows:

@@ -259,9 +259,6 @@ class Table:
         """Where mission, group_id and label stand; and where the texts do, by their columns' names: those that the config
         names, or all that say nothing else. A label need not be there, unless it is needed. Raises ``FaultError``."""
         columns, header = self.columns, {name: place for place, name in enumerate(self.header)}
-        twice = sorted(name for name, count in Counter(self.header).items() if name and count > 1)
-        if twice:
-            raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
         if columns.label in header or self._labelled:
             wanted["label"] = columns.label
@@ -273,6 +270,10 @@ class Table:
         ]
         together = [("together", columns.together)] if columns.together is not None else []
         named = [*found.items(), *together, *(("texts", name) for name in texts)]
+        asked = {columns.split, columns.reason, *(name for _, name in named)}
+        twice = sorted(name for name, count in Counter(self.header).items() if name in asked and count > 1)
+        if twice:
+            raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         missing = [(key, name) for key, name in named if name not in header]
         if missing or not texts:
             taken = {*found.values(), columns.together, *columns.texts}

@@ -377,6 +377,13 @@ def test_of_several_sheets_none_is_guessed(tmp_path: Path) -> None:
     assert len(read_tickets([write_xlsx(path, [HEADER, *SHEET], [])], "error", COLUMNS)[0]) == 3
 
 
+def test_columns_that_nobody_asks_for_may_have_one_name(tmp_path: Path) -> None:
+    path = write(tmp_path, "ID,Station,Part,Result,Note,Note\n1,a,seal,OK,x,y\n")
+    assert faults(path)[0][1] == 'two columns "Note"'
+    assert len(read_tickets([path], "error", replace(OWN, texts=["Part"]))[0]) == 1
+    assert faults(path, replace(OWN, texts=["Part"], reason="Note"))[0][1] == 'two columns "Note"'
+
+
 def test_a_cell_that_cannot_be_read_is_a_fault_only_where_it_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     table = {"id": [1, 2], "label": ["pass", "fail"], "seal": ["new", "worn"], "boxes": [[1, 2], None]}

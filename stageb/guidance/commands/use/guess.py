@@ -157,16 +157,20 @@ def is_long(cells: Sequence[str]) -> bool:
 
 
 def guess_together(columns: Mapping[str, Sequence[str]]) -> str | None:
-    """The column whose rows are judgements of one case: a name of cases that tells each its long text, or such a text
-    itself, where they come again; None where there is none."""
+    """The column whose rows are judgements of one case, where they come again: a name of cases that tells each its long
+    text, or all that is said of it, or such a text itself; None where there is none."""
     rows = len(next(iter(columns.values()), ()))
     repeated = [name for name, cells in columns.items() if _comes_again(cells, rows)]
-    for text in filter(lambda name: is_long(columns[name]), repeated):
-        for name in repeated:
-            if GROUPS.fullmatch(name) and len({*zip(columns[name], columns[text], strict=True)}) == len({*columns[name]}):
-                return name
-        return text
-    return None
+    long = [name for name in repeated if is_long(columns[name])]
+
+    def tells(name: str, other: str) -> bool:
+        return len({*zip(columns[name], columns[other], strict=True)}) == len({*columns[name]})
+
+    for name in filter(GROUPS.fullmatch, repeated):
+        others = [other for other in columns if other != name]
+        if any(tells(name, text) for text in long) or (others and all(tells(name, other) for other in others)):
+            return name
+    return next(iter(long), None)
 
 
 def _comes_again(cells: Sequence[str], rows: int) -> bool:

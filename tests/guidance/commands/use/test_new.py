@@ -141,6 +141,8 @@ def judge(*columns: int, header: str) -> str:
         ("annotation_id,id,annotator,created_at,lead_time,text,verdict", (0, 1, 0, 2, 3, 4, 5), "id", ["text"]),
         ("id,checked_by,Remark,Result", (0, 0, 4, 5), "Remark", ["Remark"]),
         ("id,lead_time,Remark,Result", (0, 3, 4, 5), "Remark", ["lead_time", "Remark"]),  # of a delivery, it may be
+        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 1, 5), "part_id", ["Gap"]),  # all that is said of it
+        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 0, 5), None, ["part_id", "Gap"]),  # parts that were measured again
         ("id,Remark,Result", (0, 3, 5), None, ["Remark"]),
         ("id,machine no,Remark,Result", (0, 1, 3, 5), None, ["machine no", "Remark"]),  # which is no name of a text
     ],
@@ -152,7 +154,9 @@ def test_rows_of_one_text_stay_together_and_who_judged_it_is_no_text(
     assert (found.together, found.texts) == (together, texts) and (not together or found.repeats == "together")
     said = capsys.readouterr().out
     assert (f'Note: 90 rows are of 30 different "{together}"' in said) == (together is not None)
-    assert ("(who judged a row, and when)" in said) == ("annotator" in header or "checked_by" in header)
+    assert ("(who judged a row, and when)" in said) == any(
+        each in header for each in ("annotator", "checked_by", "inspector")
+    )
 
 
 def test_a_second_label_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
