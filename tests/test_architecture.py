@@ -37,7 +37,7 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 249
+FILES = 252
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 
@@ -66,7 +66,7 @@ THIRD_PARTY = {
     "stageb/ppo/export": {"onnxruntime", "torch"},
     "stageb/*/loop": {"torch"},
     "stageb/guidance/*progress": {"rich"},
-    "stageb/guidance/tickets/tables": {"pyarrow", "python_calamine"},
+    "stageb/untrusted/workbook": {"pyarrow", "python_calamine"},
     "stageb/guidance/learning/calibration": {"numpy"},
     "stageb/guidance/learning/terms": {"numpy"},
     "stageb/guidance/learning/lists": {"numpy"},
