@@ -167,11 +167,12 @@ class RunnerConfig(Section, at="runner"):
 class ReflectionConfig(Section, at="reflection"):
     """When and how the model edits its guidance."""
 
-    scope: Literal["bundle", "round", "all"] = "bundle"
-    """bundle: reflect on batch_size tickets at a time. round, for rounds of many tickets: reflect on all that were rolled
-    out, in one bundle for each third of train; their answers are sampled together and tested in turn. all, where code judges
-    (runner.judge both): learn the whole guidance at once, from all train tickets, without asking the model. Where another
-    model than the shipped one judges, that is done first, once, with any scope, and the model judges what comes of it."""
+    scope: Literal["auto", "bundle", "round", "all"] = "auto"
+    """all: code learns the whole guidance at once, from all train tickets, and no model reflects; where code judges
+    (runner.judge both), or another model than the shipped one. bundle: reflect on batch_size tickets at a time. round, for
+    rounds of many tickets: reflect on all that were rolled out, in one bundle for each third of train; their answers are
+    sampled together and tested in turn. Where another model than the shipped one judges, code learns first with both. auto:
+    all where code can learn at once, for labels of your own with runner.judge both beside the shipped model; else bundle."""
     batch_size: int = setting(64, at_least(1))
     """Tickets rolled out, over all ranks, for each bundle."""
     num_proposals: int = setting(8, at_least(1))
@@ -388,7 +389,6 @@ class LoopConfig(Section, at=""):
         shown = self.sampler.use_images
         require(not (shown and self.distill.size), "distill.size", self.distill.size, "0 with images: chats hold text alone")
         at_once = self.reflection.scope == "all"
-        require(not at_once or self.runner.judge == "both", "reflection.scope", "all", "bundle or round, unless code judges")
         self.require(not at_once or self.has_gate, "gate", "a gate with reflection.scope all, whose rules it proves")
         is_told = self.columns.split is not None and bool(self.split.files)
         require(

@@ -262,3 +262,16 @@ def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_byt
     resumed = run_in("killed", "resuming")
     assert resumed.codes == (0,), resumed.err
     assert written("killed") == written("whole")
+
+
+def test_where_code_learns_at_once_no_model_reflects_unless_it_is_told_to(tickets: Path, tmp_path: Path) -> None:
+    def count(**keys: Any) -> tuple[int, int]:
+        root = tmp_path / str(len(keys))
+        assert main(small.arguments(tickets, root, keys={**KEYS, "runner.epochs": 1, **keys})) == 0
+        rounds = [json.loads(line) for line in (root / "run" / "valves" / "selections.jsonl").read_text().splitlines()]
+        return len(read_rows(root / "run", "reflection.jsonl")), sum(row["split"] == "train" for row in rounds)
+
+    reflections, rolled_out = count()
+    assert (reflections, rolled_out) == (1, 0)
+    reflections, rolled_out = count(**{"reflection.scope": "bundle", "early_stop.reflections": 3})
+    assert reflections > 1 and rolled_out > 0

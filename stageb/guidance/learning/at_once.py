@@ -1,11 +1,11 @@
 """Learning by code: the whole guidance at once, from all train tickets.
 
-Where code judges (``reflection.scope: all``), verdicts are free, so no ticket is set apart: every one teaches and tests in
+Where code judges (``runner.judge: both``), verdicts are free, so no ticket is set apart: every one teaches and tests in
 turn (``learning/gate/prequential.py``), and what is kept is learnt from all of them (``learning/whole.py``). Where the proof
 is missing, rules that seem better on tickets which did not teach them are kept as provisional (``gate.provisional``), unless
 they would take the place of present ones.
 
-A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects: with
+A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects, if it does: with
 demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
 teach first, and no bet is on them. Where the two together show no gain, but the rules alone seem better than the model,
 the rules decide.
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.calibration import CALIBRATED_ON
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
@@ -26,17 +27,7 @@ from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.scorecards import judge_compared
 from stageb.guidance.learning.stacking import Stacker, follow_rules
 from stageb.guidance.learning.state import MissionState
-from stageb.guidance.learning.steps import (
-    CALIBRATED_ON,
-    Bundle,
-    GateResult,
-    Tools,
-    fits,
-    known_verdicts,
-    make_gate,
-    make_judge,
-    rule_on,
-)
+from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge, rule_on
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_together
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, find_gain, learn_whole
@@ -77,7 +68,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit = found
     reflection = Reflection(proposals=edit.proposals)
-    left, share = mission.left, STRONG if stacker else 1.0  # of the budget; with the rest, what a model proposes is tested
+    is_all = tools.config.reflection.scope == "all"
+    left, share = mission.left, 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
         deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
         decision, verdicts = yield from ask_once(deciding, verdicts)

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.learning.calibration import CALIBRATED_ON
+from stageb.guidance.learning.gate.prequential import block_ends
 from stageb.guidance.learning.gate.race import FEWEST, LAPS
+from stageb.guidance.rules.prompts import has_instruct_texts
 from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.types import Place, Round, Split
 from stageb.seeds import shuffled, stream
@@ -26,6 +29,8 @@ PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
 
 def describe_learning(config: LoopConfig) -> str:
     """What a run does, in a sentence."""
+    if config.reflection.scope == "all" and config.runner.judge == "model":
+        return "Code learns rules from all train tickets at once; the model judges tickets by them."
     if config.reflection.scope == "all":
         return "Code judges by rules that it learns from all train tickets at once; the model judges what code cannot."
     return "The model judges tickets, proposes rules from its errors and tests them on other tickets."
@@ -122,6 +127,8 @@ class GuidanceSchedule:
                 full = self._count_bundles(span)
                 bundles += full
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
+        if config.has_gate and has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model":
+            judged += sum(_cost_at_once(len(splits.train)) for splits in self._splits.values()) if self.epochs else 0
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
 
     def forecast_rest(self) -> int:
@@ -186,6 +193,12 @@ class Forecast:
     bundles: int  # reflected on
     reflections: int  # reflection answers sampled
     judged: int  # verdicts for the gate
+
+
+def _cost_at_once(train: int) -> int:
+    """Verdicts of a model that judges what code learns at once, at most: of each train ticket under the present guidance and
+    under what the blocks before have taught, and for each of these of the tickets that it is calibrated on."""
+    return 2 * train + (len(block_ends(train)) + 1) * CALIBRATED_ON
 
 
 def _gate_cost(config: LoopConfig, train: int) -> int:

@@ -151,8 +151,13 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
         CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional)
         for rule in speaking_rules(guidance.rules, words)
     ]
-    is_failing = guidance.rules[:1] and guidance.rules[0].text == words.failing_headline
-    return CodedRules(coded, guidance.labels[::-1] if is_failing else guidance.labels)
+    return CodedRules(coded, order_labels(guidance.rules, guidance.labels, words))
+
+
+def order_labels(rules: Sequence[Rule], labels: tuple[Verdict, ...], words: Words) -> tuple[Verdict, ...]:
+    """``labels``, the one of tickets that no rule speaks of first: fail where the headline of ``rules`` fails."""
+    is_failing = rules[:1] and rules[0].text == words.failing_headline
+    return labels[::-1] if is_failing else labels
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:

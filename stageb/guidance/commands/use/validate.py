@@ -164,7 +164,7 @@ def check_inputs(config: LoopConfig) -> Validation:
     outlines, faults = _look_at_models(config, partial(outline, accelerator=config.fabric.accelerator))
     if faults:
         raise BadInputError("places", faults)
-    return _assess(config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
+    return _assess(inputs.config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
 
 
 def _look_at_models(config: LoopConfig, look: Callable[[ModelConfig], Found]) -> tuple[dict[str, Found], list[BadLine]]:
