@@ -251,7 +251,7 @@ def test_a_model_that_judges_is_given_what_code_learns_with_a_calibration(
     assert main(["guidance", "show", str(run)]) == 0
     assert "more for the label that they give a ticket" in capsys.readouterr().out
     given = {"guidance": run, "tickets": tickets, "output": tmp_path / "rows.jsonl", "vocabulary": tickets, **WEIGHED}
-    given |= {"prompt.prefill": "true", "fabric.accelerator": "cpu"}
+    given |= {"prompt.prefill": "true", "fabric.accelerator": "cpu", "by": "model"}
     assert main(["predict", *(f"--{key}={value}" for key, value in given.items())]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert sum(row["verdict"] == row["label"] for row in rows) > 300

@@ -25,7 +25,7 @@ from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.scorecards import judge_compared
-from stageb.guidance.learning.stacking import Stacker, follow_rules
+from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge, rule_on
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_together
@@ -81,8 +81,12 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         proving = prove_learning(teacher.teach, tested, judge, next_level(sum(left.edits), share), ends, stacker)
         (test, stacker), verdicts = yield from ask_once(proving, verdicts)
         if stacker:
-            (guidance, stacker), verdicts = yield from ask_once(stacker.prepare(edit.guidance, positions), verdicts)
+            by_folds = {i: not whole.wrong >> place & 1 for place, i in enumerate(positions)}
+            preparing = stacker.prepare(edit.guidance, positions, by_folds=by_folds)
+            (guidance, stacker), verdicts = yield from ask_once(preparing, verdicts)
             edit = replace(edit, guidance=guidance or edit.guidance)
+        elif tools.config.runner.judge == "both":
+            edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
         right = sum(case.right for case in cases) / len(cases)
         figures = right, right + whole.won - whole.lost, whole.present, whole.cost
         estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
@@ -100,7 +104,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
                 edit, outcome = replace(edit, guidance=marked), "provisional"
         outcome = "over a limit" if excess and outcome in ("accepted", "provisional") else outcome
         errors = stacker.calibration_errors if stacker else None
-        trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors)
+        shares = stacker.measure_judges() if stacker else {}
+        trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors, judges=shares)
         decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
     return bundle, reflection, GateResult(decision, left, verdicts)
 
@@ -209,8 +214,7 @@ class _Teacher:
         wrong = to_mask(place for place, each in enumerate(judged) if each.is_wrong(labels[place]))
         if find_gain(whole.wrong, wrong, self._material, (1 << len(judged)) - 1) <= LIKELY:
             return None
-        right = 1 - whole.wrong.bit_count() / len(judged)
-        return replace(edit, guidance=follow_rules(edit.guidance, right, len(judged)))
+        return replace(edit, guidance=replace(edit.guidance, judge="rules"))
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""

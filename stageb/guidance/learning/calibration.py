@@ -73,10 +73,11 @@ def calibrate(
 ) -> tuple[Guidance, dict[int, float]]:
     """``guidance`` calibrated by how it judges some of ``tickets``, by position; and its merits then."""
     labels = guidance.labels
-    scores = {i: find_scores(each, labels) for i, each in judged.items()}
+    scores = {i: find_scores(each, labels) for i, each in judged.items() if not each.by_rules}  # of these nothing is weighed
     further = fit_calibration(list(scores.values()), [tickets[i].label for i in scores], labels)
     after = {i: find_shares(further.weigh(each), temperature)[labels.index(tickets[i].label)] for i, each in scores.items()}
-    return replace(guidance, calibration=further.after(guidance.calibration)), after
+    decided = {i: each.merit for i, each in judged.items() if each.by_rules}
+    return replace(guidance, calibration=further.after(guidance.calibration)), decided | after
 
 
 def centre(scores: Sequence[Scores]) -> Numbers:

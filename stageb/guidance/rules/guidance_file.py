@@ -1,8 +1,9 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
-``spent`` where something was (``types.Budget``), demonstrations, calibration and what is ``named`` where there are some,
-``labels`` where they are not pass and fail. A person may leave out all but the experiences, or write text (``rules_file``).
+``spent`` where something was (``types.Budget``), demonstrations, calibration, judge and what is ``named`` where there are
+some, ``labels`` where they are not pass and fail. A person may leave out all but the experiences, or write text
+(``rules_file``).
 ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed every check.
 """
 
@@ -13,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
@@ -36,6 +37,7 @@ from stageb.guidance.words.types import (
     Calibration,
     Demonstration,
     Guidance,
+    JudgeName,
     Rule,
     Verdict,
 )
@@ -48,7 +50,7 @@ MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
 SEEN = ("taught_by", "chosen_by")
 SHOWN = ("demonstrations", "calibration", "named")
-FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHOWN, "labels")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHOWN, "judge", "labels")
 
 
 def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL, default: Verdict = "") -> Guidance:
@@ -70,6 +72,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
             **{name: "".join(sorted(seen)) for name in SEEN if (seen := getattr(guidance, name))},
             **_format_shown(guidance),
+            **({"judge": guidance.judge} if guidance.judge else {}),
             **({"labels": list(guidance.labels)} if guidance.labels != PASS_FAIL else {}),
         }
     }
@@ -213,6 +216,7 @@ def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
         rules=rules,
         next_number=max(base.next_number, edited.next_number),
         calibration=base.calibration if is_same else UNCALIBRATED,
+        judge=base.judge if is_same or base.judge == "rules" else "",
         labels=edited.labels if edited.labels != PASS_FAIL else base.labels,
     )
 
@@ -284,6 +288,7 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
         chosen_by=chosen_by,
         demonstrations=demonstrations,
         calibration=Calibration.parse(body.get("calibration", {}), labels) or UNCALIBRATED,
+        judge=body.get("judge", ""),
         labels=labels,
         named=tuple(map(tuple, body.get("named", ()))),
     )
@@ -324,6 +329,9 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
         return faults
     if why := labels_fault(body.get("labels", PASS_FAIL)):
         return [(("labels",), f"labels: {why}", "list them, first the one of tickets that no rule speaks of")]
+    judge = body.get("judge", "")
+    if judge not in get_args(JudgeName):
+        return [(("judge",), f"judge: {judge!r}", "write rules, model or weighed, or leave it out")]
     rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
     return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
 

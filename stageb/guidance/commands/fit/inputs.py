@@ -103,8 +103,8 @@ def read_inputs(config: LoopConfig) -> Inputs:
 
 
 def settle(config: LoopConfig, labels: Collection[Verdict]) -> LoopConfig:
-    """``config`` for tickets of these ``labels``, with what ``reflection.scope: auto`` comes to: code learns at once where it
-    or another model than the shipped one judges. The shipped one knows pass and fail alone, so of others code judges."""
+    """``config`` for tickets of these ``labels``, with what ``reflection.scope: auto`` comes to: code learns at once where
+    it or another model than the shipped one judges. The shipped one knows pass and fail alone, so of others code judges."""
     if config.reflection.scope != "auto":
         return config
     by_code = config.runner.judge == "both" or (has_labels(labels) and _is_shipped(config.reflection.model or config.model))

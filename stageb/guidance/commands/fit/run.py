@@ -276,7 +276,7 @@ class FitRun(RecordedRun):
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
         figures = tally.row(self.prices, batch.scale)
-        if self.config.runner.judge == "both":
+        if self.config.runner.judge == "both" or tally.by_rules:
             figures["by_rules"] = tally.by_rules
         artifacts.write_metrics(self.journal, batch, step, figures)
         self._log(batch, figures, "")

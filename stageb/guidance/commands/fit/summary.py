@@ -14,7 +14,7 @@ from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import Attempts, describe_provisional, list_attempts, name_last_stage
+from stageb.guidance.learning.attempts import Attempts, describe_judge, describe_provisional, list_attempts, name_last_stage
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
@@ -44,7 +44,7 @@ def show(
         console.print(f"\n{mission}: headline and {count_of(count, 'rule')}, after {describe_applied(applied[mission])}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
-        for line in describe_provisional(learnt.rules):
+        for line in (*describe_provisional(learnt.rules), *describe_judge(learnt, applied[mission])):
             console.print(f"  {line}")
         for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
             console.print(f"  {line}")
@@ -178,7 +178,13 @@ def describe_spending(state: State, edits: int) -> list[str]:
         each = asked / edits
         lines[0] += f". For each accepted edit {each:,.0f} rollouts and verdicts"
     if spent.saved:
-        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts.")
+        asked = spent.rollouts + spent.judged
+        some = (
+            f", about {spent.saved * spent.tokens // asked:,} tokens"
+            if asked and spent.reflections <= len(state.missions)
+            else ""
+        )  # each took none
+        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts{some}.")
     if state.ended == STOP:
         lines.append("Learning was told to stop. To learn on, run the same command with a higher runner.epochs.")
     elif state.ended:

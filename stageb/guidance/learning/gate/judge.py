@@ -48,14 +48,14 @@ class Judge:
         merits = yield from self.merits([*asked, *((self.present, positions) for _, positions in asked)])
         after, before = merits[: len(asked)], merits[len(asked) :]
         return [
-            [self._weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
+            [self.weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
             for (_, positions), *both in zip(asked, after, before, strict=True)
         ]
 
     def gains_of(self, merits: Mapping[int, float]) -> Dialogue[list[float]]:
         """The gains on tickets, in their order, of an edited guidance that judges them so."""
         (before,) = yield from self.merits([(self.present, list(merits))])
-        return [self._weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+        return [self.weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
@@ -73,7 +73,7 @@ class Judge:
         passes = sum(lost[i] for i in positions if self.tickets[i].label == "fail")
         return passes > most_passes * len(positions) or sum(map(abs, lost.values())) > most_changed * len(positions)
 
-    def _weigh(self, position: int) -> float:
+    def weigh(self, position: int) -> float:
         """What a ticket counts, at most 1: its price over the chance of having been drawn."""
         prices = prices_of(self.config)
         share = prices.get(self.tickets[position].label, 1.0) / max(prices.values())
