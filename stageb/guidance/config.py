@@ -156,7 +156,8 @@ class RunnerConfig(Section, at="runner"):
     tickets_per_epoch: int | None = setting(None, at_least(1).or_null())
     """Train tickets drawn for each epoch and mission; null: all except those that edits are raced on."""
     judge: Literal["model", "both"] = "model"
-    """Who judges in rounds and for the gate: model; or both: rules as code, and the model where code cannot decide."""
+    """Who judges in rounds and for the gate: model: what learning finds best for each mission (judge in guidance.json), and
+    before that the model; both: rules as code, and the model where code cannot decide."""
     log_every_s: float = setting(10.0, Check(lambda seconds: 0 <= seconds <= 1e6, "seconds, 0 or more"))
     """Seconds between progress lines if the output is not a terminal; the end of a split always gets one."""
     max_unreadable: float = setting(0.5, SHARE)
@@ -271,7 +272,8 @@ class EarlyStopConfig(Section, at="early_stop"):
 
 @dataclass(frozen=True)
 class BudgetConfig(TimeConfig, at="budget"):
-    """What may be spent, over all missions and from the start, before learning ends.
+    """What may be spent from the start, before learning ends: each mission has an equal share, and what one leaves goes to
+    the others. What code learns for nothing is learnt whatever was spent.
 
     The step that reaches a limit is the last and is completed; judging val and test comes on top.
     """

@@ -300,7 +300,8 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
 def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_path: Path) -> None:
     given = json.loads((run / "valves" / "guidance.json").read_text())
 
-    def count_right(name: str, guidance: Mapping[str, Any]) -> int:
+    def judge(name: str, guidance: Mapping[str, Any]) -> tuple[int, set[str]]:
+        """How many verdicts are right, and who gave them."""
         path, out = tmp_path / f"{name}.json", tmp_path / f"{name}.jsonl"
         path.write_text(json.dumps(guidance))
         keys = {
@@ -315,12 +316,17 @@ def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_
         assert main(["predict", *(f"--{key}={value}" for key, value in keys.items())]) == 0
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         labels = [json.loads(line)["label"] for line in tickets.read_text().splitlines()]
-        return sum(row["verdict"] == label for row, label in zip(rows, labels, strict=True))
+        right = sum(row["verdict"] == label for row, label in zip(rows, labels, strict=True))
+        return right, {row["by"] for row in rows}
 
     alone = json.loads(json.dumps(given))
     given["valves"]["judge"], alone["valves"]["judge"] = "weighed", "model"
     alone["valves"]["calibration"] |= {"rules": 0.0, "points": 0.0}
-    assert count_right("weighed", given) > 310 > count_right("alone", alone)
+    given["valves"]["calibration"]["reach"] = 1e3
+    weighed, by = judge("weighed", given)
+    assert weighed > 310 > judge("alone", alone)[0] and by == {"model"}
+    given["valves"]["calibration"]["reach"] = 1e-3  # so code is sure
+    assert judge("sure", given) == (weighed, {"rules"})
 
 
 def test_the_judge_that_is_learnt_judges_rounds_predictions_and_promoted_files(

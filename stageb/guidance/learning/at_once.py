@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.calibration import CALIBRATED_ON
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.learning.gate.judge import Judge, ask_once
@@ -41,7 +41,7 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.costs import has_labels, prices_of
-from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal, Rule
+from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgement, Operation, Proposal, Rule
 
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
@@ -108,6 +108,19 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors, judges=shares)
         decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
     return bundle, reflection, GateResult(decision, left, verdicts)
+
+
+def learn_by_code(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
+    """The same for nothing: code judges all tickets, those of which it says nothing by the first label, and the present
+    guidance, too; the model is not asked. A function of its arguments alone, in the form of the other."""
+    tools = replace(tools, config=replace(tools.config, runner=replace(tools.config.runner, judge="both")))
+
+    def judge(question: JudgeTickets) -> list[list[Judgement]]:
+        judged = [(_judge_by_code(guidance, positions, tools)) for guidance, positions in question.asked]
+        return [[Judgement(float(right), 0, by_rules=True) for right in rights] for rights in judged]
+
+    yield from ()
+    return answer_all(learn_at_once(mission, tools), judge)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------

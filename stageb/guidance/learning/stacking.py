@@ -39,7 +39,7 @@ MOST_BEHIND = 0.01  # share of tickets by which any judge may be behind code as 
 SURE = 0.99  # of what the model set labels apart by, the share that is within its reach
 
 
-class Showing(NamedTuple):
+class Opinion(NamedTuple):
     """How one judge judges a ticket."""
 
     merit: float  # how probable the right verdict is
@@ -57,7 +57,7 @@ class Weighed:
     label: Verdict
     calibrated: tuple[float, ...] | None  # the same, by tickets before it; None where these were too few
     taught: int  # tickets that taught the rules
-    by: Mapping[JudgeName, Showing]  # how each judge that there was by then judges it
+    by: Mapping[JudgeName, Opinion]  # how each judge that there was by then judges it
     judge: JudgeName  # the best of them by tickets before it
 
 
@@ -106,11 +106,14 @@ class Stacker:
         rows = zip(block, *(some[len(reference) :] for some in (said, rulings, leads)), strict=True)
         weighed = {}
         for i, each, ruling, led in rows:
-            label, by = self.tools.tickets[i].label, dict[JudgeName, Showing]()
+            label, by = self.tools.tickets[i].label, dict[JudgeName, Opinion]()
             calibrated = calibration.given(ruling.verdict, ruling.leads).weigh(each) if is_known else None
             if calibrated is not None:
-                by = {"weighed": self._show(calibrated, label), "model": self._show(calibration_alone.weigh(each), label)}
-                by["rules"] = _show_ruling(ruling.verdict, label) or by["weighed"]
+                by = {
+                    "weighed": self._form_opinion(calibrated, label),
+                    "model": self._form_opinion(calibration_alone.weigh(each), label),
+                }
+                by["rules"] = _take_ruling(ruling.verdict, label) or by["weighed"]
             to_points = tuple(lead / spread for lead in led)
             weighed[i] = Weighed(
                 each, to_middle.weigh(each), ruling.verdict, to_points, label, calibrated, len(taught), by, judge
@@ -184,9 +187,9 @@ class Stacker:
         apart = sorted(max(scores) - min(scores) for scores in (own.weigh(each.scores) for each in self.weighed.values()))
         return apart[int(SURE * (len(apart) - 1))] if apart else 0.0
 
-    def _show(self, scores: Sequence[float], label: Verdict) -> Showing:
+    def _form_opinion(self, scores: Sequence[float], label: Verdict) -> Opinion:
         place = self.tools.labels.index(label)
-        return Showing(find_shares(scores, self.tools.temperature)[place], scores[place] >= max(scores))
+        return Opinion(find_shares(scores, self.tools.temperature)[place], scores[place] >= max(scores))
 
     def _weigh(self, shares: Mapping[int, float]) -> float:
         """The mean of what tickets have, each counted by its price and by those that taught the rules it was judged by."""
@@ -201,13 +204,13 @@ class Stacker:
         tickets = [self.tools.tickets[i] for i in block]
         weighed = {}
         for i, ticket, each, ruling in zip(block, tickets, judged, rule_on(guidance, tickets, self.tools), strict=True):
-            by_model = Showing(each.merit, each.merit > 0.5)
-            by: dict[JudgeName, Showing] = {"model": by_model}
-            by["rules"] = _show_ruling(ruling.verdict, ticket.label) or by_model
+            by_model = Opinion(each.merit, each.merit > 0.5)
+            by: dict[JudgeName, Opinion] = {"model": by_model}
+            by["rules"] = _take_ruling(ruling.verdict, ticket.label) or by_model
             weighed[i] = Weighed((), (), ruling.verdict, (), ticket.label, None, taught, by, judge)
         return replace(guidance, judge=judge), replace(self, weighed={**self.weighed, **weighed})
 
 
-def _show_ruling(ruling: Verdict | None, label: Verdict) -> Showing | None:
+def _take_ruling(ruling: Verdict | None, label: Verdict) -> Opinion | None:
     """How rules as code judge a ticket with this label; None where they give it no verdict."""
-    return None if ruling is None else Showing(float(ruling == label), ruling == label)
+    return None if ruling is None else Opinion(float(ruling == label), ruling == label)

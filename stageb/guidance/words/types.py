@@ -33,7 +33,8 @@ UNKNOWN: Verdict = ""
 """The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to learn from has it."""
 
 Place = tuple[int, int, int, int]
-"""Epoch (one more than the last one for what ends a run), the mission's number, the phase, the round: in the run's order."""
+"""In the run's order: epoch (one more than the last one for what ends a run), phase, and the mission's number and the round,
+the round first where missions learn in turn."""
 
 NOWHERE: Place = (-1, 0, 0, 0)  # before everything
 
