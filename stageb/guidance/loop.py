@@ -54,8 +54,8 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
 def epochs(world: World, run: FitRun, ranks: GuidanceRanks, state: State) -> State:
     """Judge val and test, learn for some epochs, choose by val, judge test again.
 
-    Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is rank
-    0's; elsewhere it is nothing, and only handed on.
+    Before each round, ``learn_before`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is
+    rank 0's; elsewhere it is nothing, and only handed on.
     """
     schedule = run.schedule
     for round_ in schedule.before():
@@ -64,7 +64,7 @@ def epochs(world: World, run: FitRun, ranks: GuidanceRanks, state: State) -> Sta
         for mission in schedule.missions if epoch == schedule.epochs[0] else ():
             state = world.consult(ranks.answer, prepare, run, state, mission)
         for round_ in schedule.train(epoch):
-            state = world.consult(ranks.answer, learn, run, state, round_.mission, schedule.bundle_size(round_.mission))
+            state = world.consult(ranks.answer, learn_before, run, state, round_)
             state = roll_out(world, run, ranks, state, round_)
         for mission in schedule.missions:
             state = world.consult(ranks.answer, end_epoch, run, state, epoch, mission)
@@ -132,13 +132,21 @@ def prepare(run: FitRun, state: State, name: str) -> Dialogue[State]:
     return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state, name)
 
 
+def learn_before(run: FitRun, state: State, round_: Round) -> Dialogue[State]:
+    """Learn from what a mission's bundles hold before its next round. A resumed run does so where it would have: another
+    mission may have its turn in between."""
+    if round_.place <= state.done:
+        return state
+    return (yield from learn(run, state, round_.mission, run.schedule.bundle_size(round_.mission)))
+
+
 def learn(run: FitRun, state: State, name: str, size: int) -> Dialogue[State]:
     """Reflect on a mission's records, ``size`` or more of them; apply and commit what the gate accepts.
 
     If several bundles are drawn at once, all proposals are made under one snapshot of the guidance, and each is tested under
     what was accepted by then."""
     while transitions.is_due(state, name, size, run.config):
-        is_whole = run.config.reflection.scope == "all" or state.missions[name].ended
+        is_whole = run.config.reflection.scope == "all" or name in state.over
         state = run.commit((yield from (learn_whole if is_whole else learn_from_bundles)(run, state, name)), name)
     return state
 
@@ -167,9 +175,11 @@ def learn_whole(run: FitRun, state: State, name: str) -> Dialogue[State]:
     share of a budget, code alone learns."""
     before, tools = state.missions[name], run.tools(name)
     run.progress.say(f"{name}: learning rules from {len(tools.splits.train):,} tickets by code")
-    learning = at_once.learn_by_code(before, tools) if before.ended else at_once.learn_at_once(before, tools)
-    bundle, reflection, learnt = yield from learning
-    mission = replace(before, bundles=before.bundles + 1, unpaid=bool(before.ended))
+    if name in state.over:
+        bundle, reflection, learnt = at_once.learn_by_code(before, tools)
+    else:
+        bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
+    mission = replace(before, bundles=before.bundles + 1, unpaid=name in state.over)
     mission = steps.apply_result(mission, learnt, tools)
     return run.record_reflection(state, bundle, reflection, learnt, mission)
 

@@ -7,7 +7,8 @@ they would take the place of present ones.
 
 A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects, if it does: with
 demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
-teach first, and no bet is on them. Where the two together show no gain, but the rules alone seem better than the model,
+teach first, and no bet is on them. Since that guidance may be worse than one verdict for all tickets, rules must beat the
+best of these, too. Where the two together show no gain, but the rules alone seem better than the model,
 the rules decide.
 """
 
@@ -19,6 +20,7 @@ from itertools import islice
 
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.calibration import CALIBRATED_ON
+from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
@@ -40,6 +42,7 @@ from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
+from stageb.guidance.tickets.splits import find_default
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgement, Operation, Proposal, Rule
 
@@ -74,11 +77,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
         decision, verdicts = yield from ask_once(deciding, verdicts)
     else:
-        tested, ends = groups, block_ends(len(groups))
-        if stacker and raced:
-            tested = [*raced, *tools.pool.groups_outside(None)]
-            ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
-        proving = prove_learning(teacher.teach, tested, judge, next_level(sum(left.edits), share), ends, stacker)
+        proving = teacher.prove(raced, judge, next_level(sum(left.edits), share), stacker)
         (test, stacker), verdicts = yield from ask_once(proving, verdicts)
         if stacker:
             by_folds = {i: not whole.wrong >> place & 1 for place, i in enumerate(positions)}
@@ -110,16 +109,15 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     return bundle, reflection, GateResult(decision, left, verdicts)
 
 
-def learn_by_code(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
-    """The same for nothing: code judges all tickets, those of which it says nothing by the first label, and the present
-    guidance, too; the model is not asked. A function of its arguments alone, in the form of the other."""
+def learn_by_code(mission: MissionState, tools: Tools) -> tuple[Bundle, Reflection, GateResult]:
+    """The same for nothing: code judges all tickets, those of which it says nothing by the first label, and no model is
+    asked."""
     tools = replace(tools, config=replace(tools.config, runner=replace(tools.config.runner, judge="both")))
 
     def judge(question: JudgeTickets) -> list[list[Judgement]]:
-        judged = [(_judge_by_code(guidance, positions, tools)) for guidance, positions in question.asked]
+        judged = [_judge_by_code(guidance, positions, tools) for guidance, positions in question.asked]
         return [[Judgement(float(right), 0, by_rules=True) for right in rights] for rights in judged]
 
-    yield from ()
     return answer_all(learn_at_once(mission, tools), judge)
 
 
@@ -182,6 +180,19 @@ class _Teacher:
         rulings = rule_on(rules, [case.ticket for case in self.bundle.judged], self.tools)
         return (place for place, ruling in enumerate(rulings) if ruling.rule != HEADLINE_KEY)
 
+    def prove(
+        self, raced: Sequence[Group], judge: Judge, level: float, stacker: Stacker | None
+    ) -> Dialogue[tuple[BettingTest, Stacker | None]]:
+        """The test of what all groups teach, race tickets first where a model judges: they only teach."""
+        tools, tested, ends = self.tools, self.groups, block_ends(len(self.groups))
+        if stacker:  # code starts from the best constant verdict, a model may be worse
+            constant = find_default(tools.tickets, tools.splits, self.present.labels, prices_of(tools.config.gating))
+            judge = replace(judge, constant=constant)
+        if stacker and raced:
+            tested = [*raced, *tools.pool.groups_outside(None)]
+            ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
+        return (yield from prove_learning(self.teach, tested, judge, level, ends, stacker))
+
     def teach(
         self, groups: Sequence[Group], block: Sequence[Group], stacker: Stacker | None
     ) -> Dialogue[tuple[Taught | None, Stacker | None]]:
@@ -190,13 +201,13 @@ class _Teacher:
         found = self.learn(groups)
         if found is None:
             return None, stacker
-        (whole, edit), known = found, {}
+        (whole, edit), known, rights = found, dict[int, float](), dict[int, bool]()
         guidance: Guidance | None = edit.guidance
         if stacker:
             taught, judged = ([i for group in some for i in group] for some in (groups, block))
             guidance, stacker = yield from stacker.prepare(edit.guidance, taught, judged)
-            known = stacker.merits(judged)
-        return (Taught(guidance, whole.won, whole.lost, known) if guidance else None), stacker
+            known, rights = stacker.merits(judged), stacker.rights(judged)
+        return (Taught(guidance, whole.won, whole.lost, known, rights) if guidance else None), stacker
 
     def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
         """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
@@ -216,11 +227,12 @@ class _Teacher:
         return None
 
     def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
-        """The edit under which its rules as code decide, if they seem better than the model under the present guidance; None
-        where they do not, or cannot be read. A hundred tickets can teach good rules, yet too little about how far to trust
-        them beside the model, since that is measured on rules that fewer tickets taught."""
+        """The edit under which its rules as code decide, if they seem better than the model under the present guidance, and
+        than the best constant verdict; None where they do not, or cannot be read. A hundred tickets can teach good rules,
+        yet too little about how far to trust them beside the model, since that is measured on rules that fewer tickets
+        taught."""
         rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
-        if not self.tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
+        if not self.tools.weighs or whole.gain <= LIKELY or any(isinstance(rule.code, OutOfReach) for rule in rules):
             return None
         (judged,) = yield from judge.judgements([(self.present, self.positions)])
         labels = [self.present.labels.index(case.ticket.label) for case in self.bundle.judged]

@@ -149,6 +149,11 @@ class Stacker:
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
         return {i: each.by[each.judge].merit for i, each in known.items() if each.judge in each.by}
 
+    def rights(self, positions: Iterable[int]) -> dict[int, bool]:
+        """Whether that judge is right of them."""
+        known = {i: self.weighed[i] for i in positions if i in self.weighed}
+        return {i: each.by[each.judge].is_right for i, each in known.items() if each.judge in each.by}
+
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
         """The expected calibration error before and after calibration, of tickets that played no part in it; None where

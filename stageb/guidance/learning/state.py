@@ -185,7 +185,6 @@ class MissionState:
     choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
     distilled: int = 0  # rows written
     spent: Spent = field(default_factory=Spent)
-    ended: str = ""  # the budget whose share it has spent, so that it learns no more; empty while there is none
     unpaid: bool = False  # whether it has learnt what costs nothing, and nothing else, since its share was spent
 
 
@@ -196,6 +195,8 @@ class State:
     missions: Mapping[str, MissionState]
     done: Place = NOWHERE  # of the last round, epoch's end or choice that is over
     ended: str = ""  # the first budget that ended the learning of a mission, or that all were told to stop; else empty
+    over: Mapping[str, str] = field(default_factory=dict)  # mission that has spent its share of a budget, and learns no more
+    #   -> which
     finished: bool = False  # whether nothing is left to do
 
     @property
@@ -213,15 +214,21 @@ class State:
 
 def to_plain(state: State) -> dict[str, Any]:
     """The state as JSON data, but for its missions, which are committed each by itself."""
-    return {"done": list(state.done), "spent": asdict(state.spent), "ended": state.ended, "finished": state.finished}
+    return {
+        "done": list(state.done),
+        "spent": asdict(state.spent),
+        "ended": state.ended,
+        "over": dict(state.over),
+        "finished": state.finished,
+    }
 
 
 def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> State:
     """What ``to_plain`` wrote, with the missions put back."""
-    return State(missions, tuple(data["done"]), data["ended"], data["finished"])
+    return State(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"])
 
 
-_PLAIN_FIELDS = "again bundles merits changed idle_epochs idle_bundles distilled ended unpaid".split()  # JSON data already
+_PLAIN_FIELDS = "again bundles merits changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def why_ended(state: State, name: str, config: LoopConfig) -> str:
     """The key of the limit that ended a mission's learning, a budget or an early stop, or ``STOP``; empty if it learns."""
     if state.ended == STOP:
         return STOP
-    return state.missions[name].ended or why_done(state.missions[name], config)
+    return state.over.get(name) or why_done(state.missions[name], config)
 
 
 def why_done(mission: MissionState, config: LoopConfig) -> str:
@@ -53,17 +53,17 @@ def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
     """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a follow-up to an accepted
     edit. What costs nothing is due whatever was spent."""
     mission = state.missions[name]
-    if is_unpaid(state, mission, config):
+    if is_unpaid(state, name, config):
         return True
     if config.reflection.scope == "all":
         return not why_ended(state, name, config)
     return (mission.again or len(mission.pending) >= size) and not why_ended(state, name, config)
 
 
-def is_unpaid(state: State, mission: MissionState, config: LoopConfig) -> bool:
+def is_unpaid(state: State, name: str, config: LoopConfig) -> bool:
     """Whether a mission has spent its share of a budget before it learnt anything, though code could for nothing."""
     by_code = config.reflection.scope == "all" or needs_preparing(config)
-    return bool(mission.ended) and state.ended != STOP and not mission.bundles and by_code and config.has_gate
+    return name in state.over and state.ended != STOP and not state.missions[name].bundles and by_code and config.has_gate
 
 
 def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
@@ -114,20 +114,19 @@ def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
 
 
 def find_spent(state: State, seconds: Mapping[str, float], config: LoopConfig) -> dict[str, str]:
-    """By mission the key of the first budget of which it has reached its share; empty where there is none, or it learns no
-    more anyway. ``seconds`` are what each has taken."""
+    """By mission that has reached its share of a budget, and would learn on, the key of the first. ``seconds`` are what each
+    has taken."""
     budget, missions = config.budget, state.missions
-    over = {name for name, mission in missions.items() if why_done(mission, config)}
+    done = {name for name, mission in missions.items() if why_done(mission, config)}
     rollouts = {name: each.spent.rollouts + each.spent.judged for name, each in missions.items()}
     used: Sequence[tuple[str, float | None, Mapping[str, float]]] = (
         ("budget.rollouts", budget.rollouts, rollouts),
         ("budget.tokens", budget.tokens, {name: each.spent.tokens for name, each in missions.items()}),
         ("budget.seconds", budget.seconds, {name: seconds.get(name, 0.0) for name in missions}),
     )
-    shares = [(key, find_share(limit, of, over), of) for key, limit, of in used if limit is not None]
-    return {
-        name: "" if name in over else next((key for key, share, of in shares if of[name] >= share), "") for name in missions
-    }
+    shares = [(key, find_share(limit, of, done), of) for key, limit, of in used if limit is not None]
+    reached = {name: next((key for key, share, of in shares if of[name] >= share), "") for name in missions}
+    return {name: key for name, key in reached.items() if key and (name not in done or missions[name].unpaid)}
 
 
 def find_share(limit: float, used: Mapping[str, float], over: Collection[str]) -> float:
@@ -141,13 +140,9 @@ def find_share(limit: float, used: Mapping[str, float], over: Collection[str]) -
     return share
 
 
-def after_spending(state: State, found: Mapping[str, str]) -> State:
-    """The state in which missions have ``found`` the end of their shares, or have shares again that others left."""
-    missions = {
-        name: mission if mission.ended == found[name] else replace(mission, ended=found[name])
-        for name, mission in state.missions.items()
-    }
-    return replace(state, missions=missions, ended=state.ended or next(filter(None, found.values()), ""))
+def after_spending(state: State, over: Mapping[str, str]) -> State:
+    """The state in which these missions have reached their shares; others may have shares again that were left to them."""
+    return replace(state, over=over, ended=state.ended or next(iter(over.values()), ""))
 
 
 def limit_passed(before: State, after: State, schedule: GuidanceSchedule) -> str:

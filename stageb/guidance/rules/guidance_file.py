@@ -2,8 +2,7 @@
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
 ``spent`` where something was (``types.Budget``), demonstrations, calibration, judge and what is ``named`` where there are
-some, ``labels`` where they are not pass and fail. A person may leave out all but the experiences, or write text
-(``rules_file``).
+some, ``labels`` of its own. A person may leave out all but the experiences, or write text (``rules_file``).
 ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed every check.
 """
 
@@ -329,9 +328,6 @@ def _find_faults(mission: str, body: Any) -> list[_Fault]:
         return faults
     if why := labels_fault(body.get("labels", PASS_FAIL)):
         return [(("labels",), f"labels: {why}", "list them, first the one of tickets that no rule speaks of")]
-    judge = body.get("judge", "")
-    if judge not in get_args(JudgeName):
-        return [(("judge",), f"judge: {judge!r}", "write rules, model or weighed, or leave it out")]
     rest = _find_spent_faults(body) + _find_seen_faults(body) + _find_shown_faults(body)
     return _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + rest
 
@@ -370,7 +366,7 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
-    """What is wrong with demonstrations, calibration and what rules are read by."""
+    """What is wrong with demonstrations, calibration, what rules are read by and who judges."""
     demonstrations, labels = body.get("demonstrations", []), body.get("labels", PASS_FAIL)
     are_shown = isinstance(demonstrations, list) and all(_is_demonstration(each, labels) for each in demonstrations)
     calibration = Calibration.parse(body.get("calibration", {}), labels)
@@ -378,6 +374,7 @@ def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
         "demonstrations: not a list of tickets with their verdicts": are_shown,
         "calibration: not a slope, an offset and a weight of rules": calibration is not None,
         "named: not a list of fields, each with a value": are_named(body.get("named", [])),
+        "judge: none of rules, model and weighed": body.get("judge", "") in get_args(JudgeName),
     }
     return [((what.partition(":")[0],), what, "leave it out") for what, right in rights.items() if not right]
 

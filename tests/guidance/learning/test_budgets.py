@@ -12,7 +12,7 @@ import pytest
 from guidance.test_stacking import KEYS
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import small
+from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.guidance.learning.transitions import find_share
@@ -105,3 +105,25 @@ def test_a_higher_budget_leaves_what_it_would_have_left_from_the_start(tmp_path:
     for name in ("valves", "pumps"):
         for file in FILES:
             assert (low / name / file).read_bytes() == (straight / name / file).read_bytes()
+
+
+def test_shares_leave_the_same_bytes_on_any_number_of_ranks_and_after_a_kill(tmp_path: Path) -> None:
+    tickets = write(tmp_path)
+    keys = {**KEYS, "budget.rollouts": 700, "reflection.scope": "bundle", "early_stop.reflections": 2}
+
+    def run(name: str, job: str, size: int = 1, kill_before: int | None = None) -> forks.Ended:
+        return forks.run(small.arguments(tickets, tmp_path / name, size, keys), size, tmp_path / job, kill_before)
+
+    def read(name: str) -> dict[str, bytes]:
+        return {
+            f"{m}/{file}": (tmp_path / name / "run" / m / file).read_bytes() for m in ("valves", "pumps") for file in FILES
+        }
+
+    whole, on_two = run("whole", "job"), run("two", "two-job", 2)
+    assert (whole.codes, on_two.codes) == ((0,), (0, 0)), whole.err + on_two.err
+    assert read("two") == read("whole")
+    for part in (3, 2):
+        killed = run("killed", f"killed-{part}", kill_before=len(whole.operations[0]) // part)
+        assert killed.codes != (0,)
+    assert run("killed", "resumed").codes == (0,)
+    assert read("killed") == read("whole")

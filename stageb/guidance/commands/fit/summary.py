@@ -81,9 +81,9 @@ def tabulate(
 def list_unpaid(state: State) -> dict[str, str]:
     """The missions that had spent their share of a budget before the model taught them anything, and what came of that."""
     return {
-        name: f"{'learnt by code alone' if mission.unpaid else 'learnt nothing'}: {mission.ended} spent"
-        for name, mission in state.missions.items()
-        if mission.ended and (mission.unpaid or not mission.bundles)
+        name: f"{'learnt by code alone' if state.missions[name].unpaid else 'learnt nothing'}: {key} spent"
+        for name, key in state.over.items()
+        if state.missions[name].unpaid or not state.missions[name].bundles
     }
 
 
@@ -154,7 +154,7 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
     attempts = list_attempts([parse_row(row) for row in journal.rows(f"{safe_name(mission)}/{REFLECTION}")])
     if not config.runner.epochs or attempts.accepted:
         return
-    why = STOP if state.ended == STOP else state.missions[mission].ended
+    why = STOP if state.ended == STOP else state.over.get(mission, "")
     lines = list(advise(journal.rows(f"{safe_name(mission)}/metrics.jsonl"), attempts, config, why))
     yield f"  Nothing was learnt: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
     yield from (f"  - {line}" for line in lines)
@@ -202,8 +202,8 @@ def describe_spending(state: State, edits: int) -> list[str]:
         lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts{some}.")
     if state.ended == STOP:
         lines.append("Learning was told to stop. To learn on, run the same command with a higher runner.epochs.")
-    for key in dict.fromkeys(each.ended for each in state.missions.values() if each.ended):
-        names = [name for name, each in state.missions.items() if each.ended == key]
+    for key in dict.fromkeys(state.over.values()):
+        names = [name for name, spent_on in state.over.items() if spent_on == key]
         of = f" of {', '.join(names)}" if len(names) < len(state.missions) else ""
         lines.append(f"Learning{of} ended at {key}. To learn on, run the same command with a higher one.")
     return lines

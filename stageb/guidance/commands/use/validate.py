@@ -222,6 +222,8 @@ def describe(found: Validation) -> list[str]:
                 f", {found.reflections:,} that propose rules (reflections) and "
                 f"{found.verdicts:,} verdicts that test these (for the gate); what accepted rules call for comes on top"
             )
+        elif found.verdicts:
+            lines[-1] += f" and {found.verdicts:,} verdicts that calibrate the model and test rules (for the gate)"
     else:
         lines.append(
             f"At most {found.budget:,} rollouts and verdicts for the gate together until budget.rollouts ends learning, "

@@ -11,7 +11,7 @@ from stageb.guidance.judging.questions import Dialogue, JudgeTickets
 from stageb.guidance.learning.gate.race import TicketKind
 from stageb.guidance.rules.prompts import render_guidance
 from stageb.guidance.words.costs import prices_of
-from stageb.guidance.words.types import Guidance, Judgement, Ticket
+from stageb.guidance.words.types import Guidance, Judgement, Ticket, Verdict
 from stageb.store import disk
 
 T = TypeVar("T")
@@ -31,6 +31,7 @@ class Judge:
     config: GateConfig
     present: Guidance
     drawn: Mapping[int, float] = field(default_factory=dict)  # position -> its chance to be looked at (``Splits.drawn``)
+    constant: Verdict = ""  # for every ticket, that what is learnt must beat, too; empty: none
 
     def judgements(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[Judgement]]]:
         """For each guidance and its positions, how it judges them; all of it is one question."""
@@ -56,6 +57,10 @@ class Judge:
         """The gains on tickets, in their order, of an edited guidance that judges them so."""
         (before,) = yield from self.merits([(self.present, list(merits))])
         return [self.weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+
+    def gains_over_constant(self, rights: Mapping[int, bool]) -> list[float]:
+        """The gains on tickets, in their order, of verdicts that are right there or not, over one for every ticket."""
+        return [self.weigh(i) * (is_right - (self.tickets[i].label == self.constant)) for i, is_right in rights.items()]
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
