@@ -1,9 +1,9 @@
 """The command table: ``python -m stageb`` and the ``stageb`` script.
 
-Exit codes: 0 done, 1 a run broke, or all is done and what it printed is lost, 2 bad input and nothing was started, 130 or
-143 interrupted, 141 nobody reads what is printed any more (``| head``). A loop's module is imported when its command runs
-and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same command line once
-per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
+Exit codes: 0 done, 1 a run broke, or all is done and what it printed is lost, 2 bad input and nothing was started, 128 + n
+interrupted by signal n, 141 nobody reads what is printed any more (``| head``). A loop's module is imported when its command
+runs and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same command line
+once per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
 """
 
 from __future__ import annotations

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from stageb.errors import ConfigError
-from stageb.settings import ABOVE_0, CODE, DATA, DEVICES, PLAIN_NAME, SECONDS, UNIT, WRITTEN, Section, at_least, setting
+from stageb.settings import (
+    ABOVE_0,
+    CODE,
+    DATA,
+    DEVICES,
+    PLAIN_NAME,
+    SECONDS,
+    UNIT,
+    WRITTEN,
+    Check,
+    Section,
+    at_least,
+    setting,
+)
+
+DEVICES_ASKED = Check(
+    lambda asked: not isinstance(asked, str) or re.fullmatch(r"auto|-1|\d+(,\d+)*,?", asked) is not None,
+    "a count, a list of indices such as [0, 1], or auto; fabric.accelerator says of what kind",
+)
 
 
 def require(holds: bool, key: str, value: object, remedy: str) -> None:
@@ -22,7 +41,7 @@ class FabricConfig(Section, at="fabric"):
 
     accelerator: str = setting("auto", trust=DEVICES)
     """cpu, cuda or auto."""
-    devices: int | str | list[int] = setting("auto", trust=DEVICES)
+    devices: int | str | list[int] = setting("auto", DEVICES_ASKED, trust=DEVICES)
     """A count, a list of indices, or auto: every GPU, or one process on a CPU; a command that judges tickets by the model in
     the package, or one from a folder, then has a rank for each core."""
     num_nodes: int = setting(1, at_least(1), trust=DEVICES)
@@ -51,6 +70,9 @@ class LoggerConfig(Section, at="loggers"):
     """Its class, with its module unless it is Lightning's. It is imported, so a config is trusted as code is."""
     init_args: dict[str, Any] = setting(dict, trust=CODE)
     """What it is made with. Where it is to write, it is told: logs.d/ in the run's folder."""
+
+
+AUTO_LOGGERS = "auto"  # in place of a class: those of what is installed
 
 
 @dataclass(frozen=True)
@@ -91,7 +113,8 @@ class LearningConfig(Section, at=""):
     curves: bool = True
     """Draw curves.png at the end."""
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ..."""
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ...;
+    auto: CSV, and TensorBoard where its package is installed."""
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
     budget: TimeConfig = field(default_factory=TimeConfig)
@@ -115,11 +138,11 @@ class PpoConfig(Section, at="ppo"):
     entropy_weight: float = setting(0.01, at_least(0))
     """Of the entropy at the first update."""
     entropy_weight_end: float = setting(0.001, at_least(0))
-    """Of the entropy at the last update; linear in between."""
+    """Of the entropy at the end of the run; linear in between."""
     learning_rate: float = setting(0.0005, ABOVE_0)
     """Adam's at the first update, whatever the world size and the batch."""
     learning_rate_end: float = setting(0.00005, at_least(0))
-    """Adam's at the last update; linear in between."""
+    """Adam's at the end of the run; linear in between."""
     max_grad_norm: float = setting(0.5, ABOVE_0)
     """Gradients longer than this are made as long."""
     target_kl: float | None = setting(None, ABOVE_0.or_null())

@@ -29,6 +29,7 @@ from stageb.store.commits import COMMIT, LOCK
 NOT_COMPARED = frozenset(
     {"config.yaml", "run.json", "timings.jsonl", REPORT, LOCK}
 )  # how and when it ran, rather than what came of it
+VIEWS = "logs.d"  # of loggers, which note the time
 WEIGHTS = ".safetensors"
 GONE_S = 15.0  # after a raise or a kill, on a busy machine
 
@@ -88,7 +89,7 @@ class Bench:
 def content(folder: Path, not_compared: frozenset[str] = NOT_COMPARED) -> dict[str, bytes]:
     """The bytes of a run that are to be equal, by file."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in not_compared)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if VIEWS not in path.parts}
 
 
 def read_rows(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:

@@ -111,6 +111,7 @@ LOOPS = {
         summary="Learn to play Snake, or in any environment, by PPO, its gradients reduced over ranks.",
         config="stageb.ppo.config:PpoLoopConfig",
         fit="stageb.ppo.loop:fit",
+        check="stageb.ppo.check:main",
         commands={
             "evaluate": RunCommand("Play games that a run's agent did not learn from.", "stageb.ppo.evaluate:main"),
             "play": RunCommand("Watch a game of a run's agent: ppo.", "stageb.ppo.play:main"),

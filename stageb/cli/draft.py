@@ -87,12 +87,19 @@ class Draft:
         self._former: Mapping[str, str] = getattr(kind, "former_keys", {})  # what takes the place of keys
         self._bad: list[BadLine | WrongValueError] = []
         self._source = OPTIONS  # what is being read
+        self._by_option: list[str] = []  # keys
         self._places: dict[str, str] = {}  # where the values of keys stand that came from files
 
     def add_file(self, file: ConfigFile) -> None:
-        """Read the keys of a file."""
-        self._source = file
+        """Read the keys of a file. One that was set to another value by an option before it is refused: a file is easily
+        believed to lie beneath all options."""
+        self._source, before = file, {key: _look_up(self.values, key) for key in self._by_option}
         self.values = self._section(file.values, self.kind, (), self.values)
+        for key, value in before.items():
+            if _look_up(self.values, key) != value:
+                path = next((path for path in file.lines if _dotted(path) == key), tuple(key.split(".")))
+                what = f"sets {key}, and --{key} stands before it"
+                self._refuse(path, what, f"put --{key} behind --config {file.path}, or leave it out")
         keys = {path: line for path, line in file.lines.items() if isinstance(path[-1], str)}
         self._places |= {_dotted(path): f"{file.path}:{line}" for path, line in keys.items()}
 
@@ -110,6 +117,7 @@ class Draft:
         elif text is None:
             self._refuse((), f"--{name} has no value", f"give it {in_words(annotation)}")
         else:
+            self._by_option.append(key)
             given: Any = Option(text, name != key)
             for part in reversed(key.split(".")):
                 given = {part: given}
@@ -263,6 +271,13 @@ def pairs(section: type, text: str) -> Iterator[dict[str, Any]]:
     yield {name: [] for name in lists if f",{name}=" in f",{text}"}
     for name, _, value in (pair.partition("=") for pair in text.split(",")):
         yield {name: Option(value, name in lists)}
+
+
+def _look_up(values: Any, key: str) -> Any:
+    """The value of a dotted ``key``; None where there is none."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
 
 
 def _dotted(path: KeyPath) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import re
 import stat
 import sys
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 from stageb.cli import commands
 from stageb.cli.commands import Loop, Tool
 from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted
-from stageb.config import LearningConfig
+from stageb.config import LearningConfig, require
 from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.settings import inner_of, section_of
 from stageb.store import trust
@@ -65,7 +66,18 @@ def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
     if not (isinstance(seeds, str) and seeds.isdecimal() and int(seeds) <= MOST_SEEDS):
         raise InputError(f"--seeds: {shown(str(seeds), 60)!r}: how many, at most {MOST_SEEDS}")
     words = [each for each in words if each[0] != SEEDS or command != "fit"]
-    return ParsedCommand(loop, *config_from(command, commands.LOOPS[loop], words), int(seeds))
+    parsed = ParsedCommand(loop, *config_from(command, commands.LOOPS[loop], words), int(seeds))
+    if command == "fit" and (told := precision_of_launcher()) and parsed.config.fabric.precision != told:
+        remedy = f"fabric run was given --precision {told}: leave one of them out"
+        require(parsed.config.fabric.precision is None, "fabric.precision", parsed.config.fabric.precision, remedy)
+        return parse([*arguments, f"--fabric.precision={told}"], command)
+    return parsed
+
+
+def precision_of_launcher() -> str | None:
+    """The precision that ``fabric run --precision`` was given: part of what a run is, so its config must tell it."""
+    told = os.environ.get("LT_PRECISION") if "LT_CLI_USED" in os.environ else None
+    return {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}.get(told or "", told)
 
 
 def parse_run(folder: Path) -> ParsedCommand:

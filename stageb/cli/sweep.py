@@ -8,6 +8,7 @@ run starts: a sweep that was interrupted goes on with the very trials of one tha
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import statistics
@@ -111,6 +112,7 @@ def open_study(folder: Path, asked: dict[str, Any]) -> Study:
     disk.check_place(folder, "another output.run_name")
     with disk.reporting(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        mend_study(folder / STUDY)
     storage = JournalStorage(JournalFileBackend(str(folder / STUDY)))
     study = optuna.create_study(storage=storage, study_name="sweep", direction="maximize", load_if_exists=True)
     if study.user_attrs.get("asked", asked) != asked:
@@ -118,6 +120,21 @@ def open_study(folder: Path, asked: dict[str, Any]) -> Study:
         raise InputError(f"{folder}: holds a sweep over other values, or from another config; {remedy}")
     study.set_user_attr("asked", asked)
     return study
+
+
+def mend_study(path: Path) -> None:
+    """Drop a last line that a full disk or a power cut left half written. Raises ``InputError`` where another is broken."""
+    text = path.read_bytes() if path.exists() else b""
+    whole, _, torn = text.rpartition(b"\n")
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            json.loads(line)
+        except ValueError:
+            remedy = "take the line out, or move the folder away and begin anew"
+            raise InputError(f"{path}:{number}: not a line of a study; {remedy}") from None
+    if torn:
+        print(f"{path}: its last line was half written, and is dropped", file=sys.stderr)
+        os.truncate(path, len(text) - len(torn))
 
 
 def take_trial(
@@ -186,7 +203,7 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
     folders = [RunFolder(Path(place.root, name)) for name in names.values()]
     runs, offered = [list(each.read_committed(METRICS)) for each in folders], [each.read_offered() for each in folders]
     step = next(name for name in COUNTS if name in runs[0][0])
-    print_offered(f"{count} seeds, from {seeds[0]} to {seeds[-1]}", offered, step)
+    print_offered(f"{count} seeds, from {seeds[0]} to {seeds[-1]}", offered, [rows[-1] for rows in runs], step)
     picture = Path(place.root, f"{place.run_name}-seeds.png")
     panels = [(name.removeprefix(TESTED), name.removeprefix(TESTED)) for name in _figures(offered)]
     curves = Curves(step, step, panels, {name: f"{TESTED}{name}" for name, _ in panels}, "apart from learning")
@@ -208,15 +225,18 @@ def call_fit(arguments: Sequence[str], own: Mapping[str, Any]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def print_offered(title: str, offered: Rows, step: str) -> None:
-    """Print the figures of what runs have ``offered``, and after how many of its ``step`` each was as it is."""
+def print_offered(title: str, offered: Rows, last: Rows, step: str) -> None:
+    """Print the figures of what runs have ``offered``, which was chosen as the best, and of how they ended (``last``); and
+    after how many of its ``step`` each was as it is offered."""
     table = make_table(title, ["figure"], ["mean", "deviation", "least", "most"])
-    for name in (*_figures(offered), step):
-        found = [float(row[name]) for row in offered]
+    named = {name: name.removeprefix(TESTED) for name in _figures(offered)}
+    told = [(label, name, offered) for name, label in named.items()] + [(f"after {step}", step, offered)]
+    told += [(f"{named[name]} at the end", name, last) for name in _figures(last) if name in named]
+    for label, name, rows in told:
+        found = [float(row[name]) for row in rows]
         deviation = statistics.stdev(found) if len(found) > 1 else 0.0
         figures = (statistics.fmean(found), deviation, min(found), max(found))
-        told = (f"{each:,.0f}" if name == step else f"{each:.4g}" for each in figures)
-        table.add_row(f"after {step}" if name == step else name.removeprefix(TESTED), *told)
+        table.add_row(label, *(f"{each:,.0f}" if name == step else f"{each:.4g}" for each in figures))
     print_table(make_console(), table)
 
 

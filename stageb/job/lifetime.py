@@ -12,6 +12,9 @@ A job is one process per rank and whatever launched them. Three promises are kep
 
 A single process is its caller's: nothing here ends it, and no handler of its signals is changed. On the command line, which
 is that caller, a first signal raises ``KeyboardInterrupt``, and ``finally`` blocks run; a second one ends the process.
+
+What a library forks, such as a worker of an environment's, is no rank: it answers signals as any process does, and tells
+nobody here of those it receives (``_leave_job``).
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from stageb.errors import shown
 PARENT = "STAGEB_LAUNCHER_PID"
 """Set by rank 0 for the children that Fabric's own launcher makes: whom they must not outlive."""
 
+PR_SET_PDEATHSIG = 1  # of prctl.h
 STANDARD = (1, 2)  # descriptors of standard output and standard error
 
 _ending = threading.Lock()  # taken once, by the thread that ends the process; never given back
@@ -46,6 +50,7 @@ _by = signal.SIGINT  # the first signal that ``watch_signals`` turned into a Key
 _was_interrupted = False
 _of_command = False  # whether this process is the command line's own: one whose signals raise a KeyboardInterrupt
 _kept: str | None = None  # what an interruption keeps, in the words of the last message; None: there is nothing to resume
+_binds: int | None = None  # the process whose forks end with it
 _commit: Path | None = None  # there is something to resume once this file exists
 
 
@@ -214,6 +219,41 @@ def die_with_launcher() -> None:
     threading.Thread(target=_watch_parent, args=(parent,), daemon=True, name="stageb-parent").start()
 
 
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process as soon as its ``parent`` has ended, and leave Ctrl-C to that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: it reads the end of its pipe
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def bind_children() -> Iterator[None]:
+    """Within, what this process forks ends with it, as ``die_with_parent`` has it."""
+    global _binds
+    before, _binds = _binds, os.getpid()
+    try:
+        yield
+    finally:
+        _binds = before
+
+
+def _leave_job() -> None:
+    """In a process that was forked here: handle signals as any process does. It would write them to its parent's pipe."""
+    global _binds
+    if caught := [each for each in watch_signals.caught if signal.getsignal(each) in (_interrupt, _no_op)]:
+        signal.set_wakeup_fd(-1)
+        for number in caught:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    if _binds is not None:
+        parent, _binds = _binds, None
+        die_with_parent(parent)
+
+
+os.register_at_fork(after_in_child=_leave_job)
+
+
 def _ask_kernel() -> None:
     """Three seconds after the parent's death this process is killed, whatever its threads are doing.
 
@@ -226,8 +266,7 @@ def _ask_kernel() -> None:
         libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
         libc.signal.restype = ctypes.c_void_p
         libc.signal(int(signal.SIGQUIT), ctypes.cast(libc.alarm, ctypes.c_void_p))
-        pr_set_pdeathsig = 1
-        prctl(pr_set_pdeathsig, int(signal.SIGQUIT), 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGQUIT), 0, 0, 0)
 
 
 def _watch_parent(parent: int) -> None:
@@ -240,7 +279,8 @@ def _watch_parent(parent: int) -> None:
 
 
 class watch_signals:  # noqa: N801 - reads as a function
-    """From ``start`` on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
+    """From ``start`` on SIGINT, SIGTERM and what else asks a job to end (a closed terminal, SLURM before its time limit) end
+    it with one line and exit code 128 + the signal's number; ``stop`` gives them back.
 
     With ``raises`` the first one raises ``KeyboardInterrupt`` in the main thread; the process is ended by a second one, or
     where it still runs after ``grace_s``.
@@ -250,7 +290,7 @@ class watch_signals:  # noqa: N801 - reads as a function
     what must be named.
     """
 
-    caught = (signal.SIGINT, signal.SIGTERM)
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # SLURM sends any of these
     grace_s = 5.0  # for a KeyboardInterrupt to come out at the command line
 
     def __init__(self, raises: bool = False) -> None:

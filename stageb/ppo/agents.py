@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from stageb import seeds
 from stageb.ppo.config import AgentConfig
 from stageb.ppo.environment import Actions, mask
 from stageb.training.ppo import RunningNorm, draw_weights
+
+GLANCE = 8  # the side of a picture that layers read as it is
 
 
 class ActorCritic(nn.Module):
@@ -45,13 +48,14 @@ class ActorCritic(nn.Module):
 
 
 class VectorAgent(ActorCritic):
-    """Layers of tanh, for observations that are vectors, or are flattened to such."""
+    """Layers of tanh, for observations that are vectors, or are flattened to such; pictures are read by ``Eyes`` before."""
 
     def __init__(self, config: AgentConfig, shape: torch.Size, actions: Actions, seed: int) -> None:
         """For observations of a ``shape``; weights are drawn from the stream that ``seed`` names."""
         super().__init__(actions)
-        size = math.prod(shape)
-        self.normaliser = RunningNorm(size) if config.normalize else nn.Identity()
+        self.normaliser = RunningNorm(math.prod(shape)) if config.normalize else nn.Identity()
+        self.eyes = make_eyes(shape, config)
+        size = self.eyes(torch.zeros((1, math.prod(shape)))).shape[1]
         self.trunk = _layers(size, config)
         self.critic = nn.Identity() if config.shared else _layers(size, config)
         width = config.hidden if config.layers else size
@@ -61,7 +65,7 @@ class VectorAgent(ActorCritic):
 
     def decide(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """See ``ActorCritic``."""
-        seen = self.normaliser(observations.flatten(1).float())
+        seen = self.eyes(self.normaliser(read_numbers(observations)))
         hidden = self.trunk(seen)
         values = self.value(self.critic(hidden if isinstance(self.critic, nn.Identity) else seen))
         outputs = self.policy(hidden).float()
@@ -95,9 +99,11 @@ class GruAgent(RecurrentAgent):
     def __init__(self, config: AgentConfig, shape: torch.Size, actions: Actions, seed: int) -> None:
         """As of ``VectorAgent``."""
         super().__init__(actions)
-        size, self.memory = math.prod(shape), config.recurrent
-        self.normaliser = RunningNorm(size) if config.normalize else nn.Identity()
-        self.core = nn.GRUCell(size, self.memory)
+        self.memory = config.recurrent
+        self.normaliser = RunningNorm(math.prod(shape)) if config.normalize else nn.Identity()
+        self.eyes = make_eyes(shape, config)
+        draw_weights(self.eyes, seeds.stream(seed, "ppo", "eyes"), {})
+        self.core = nn.GRUCell(self.eyes(torch.zeros((1, math.prod(shape)))).shape[1], self.memory)
         self.reader = VectorAgent(replace(config, normalize=False), torch.Size([self.memory]), actions, seed)
         generator = torch.Generator().manual_seed(seeds.stream(seed, "ppo", "memory") >> 1)
         for name, each in self.core.named_parameters():
@@ -105,8 +111,43 @@ class GruAgent(RecurrentAgent):
 
     def advance(self, observations: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See ``ActorCritic``."""
-        memory = self.core(self.normaliser(observations.flatten(1).float()), memory).float()
+        memory = self.core(self.eyes(self.normaliser(read_numbers(observations))), memory).float()
         return *self.reader.decide(memory), memory
+
+
+def read_numbers(observations: Tensor) -> Tensor:
+    """Observations (B, ...) as vectors, float32 (B, size); bytes, which are of pictures, from 0 to 1."""
+    numbers = observations.flatten(1).float()
+    return numbers / 255 if observations.dtype == torch.uint8 else numbers
+
+
+class Eyes(nn.Module):
+    """Convolutions of stride 2 that halve a picture until a side is ``GLANCE`` long, for pictures that come as vectors."""
+
+    def __init__(self, shape: torch.Size, channels: int) -> None:
+        """Of ``shape`` (height, width, colours), or (colours, height, width), or with frames before these."""
+        super().__init__()
+        *_, height, width, colours = shape
+        self._shape, self._last = shape, colours < min(height, shape[-3] if len(shape) == 3 else height)
+        sides = (height, width) if self._last else (width, colours)
+        inputs, layers = math.prod(shape) // math.prod(sides), list[nn.Module]()
+        while min(sides) > GLANCE:
+            layers += [nn.Conv2d(inputs, channels, 3, stride=2, padding=1), nn.ReLU()]
+            inputs, sides = channels, ((sides[0] + 1) // 2, (sides[1] + 1) // 2)
+        self.layers = nn.Sequential(*layers, nn.Flatten())
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """(B, numbers of a picture) to (B, features)."""
+        pictures = numbers.view(-1, *self._shape)
+        if self._last:
+            pictures = pictures.movedim(-1, -3)
+        return cast(Tensor, self.layers(pictures.flatten(1, -3)))
+
+
+def make_eyes(shape: torch.Size, config: AgentConfig) -> nn.Module:
+    """What reads a picture: an observation of three dimensions or more, of which two are a picture's sides."""
+    is_picture = len(shape) >= 3 and sorted(shape)[-2] > GLANCE
+    return Eyes(shape, config.channels) if is_picture else nn.Identity()
 
 
 def _layers(size: int, config: AgentConfig) -> nn.Sequential:

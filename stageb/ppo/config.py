@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stageb.config import LearningConfig, PpoConfig, require
+from stageb.config import AUTO_LOGGERS, LearningConfig, LoggerConfig, PpoConfig, require
 from stageb.settings import CODE, DATA, Check, Section, at_least, setting
 
 SMALLEST, LARGEST = 4, 30  # sides of a board
@@ -17,8 +17,8 @@ MOST_STEPS = 4096  # of a rollout
 SNAKE, TWENTY48 = "snake", "2048"
 GYM_ID = Check(lambda name: ":" not in name, "snake, 2048, or an id of Gymnasium's; name code of your own in env.make")
 OPTIONS = Check(
-    lambda options: all(value is None or isinstance(value, bool | int | float) for value in options.values()),
-    "numbers, booleans and nulls by name; what else an environment needs, a function of your own in env.make can give it",
+    lambda options: all(value is None or isinstance(value, bool | int | float | str) for value in options.values()),
+    "numbers, booleans, texts and nulls by name; what else it needs, a function of your own in env.make can give it",
 )
 GAMES = Check(lambda games: games == "auto" or (isinstance(games, int) and games >= 1), "a number of environments, or auto")
 ACCELERATORS = "cpu or cuda for this loop, which needs float64"
@@ -35,13 +35,20 @@ class EnvConfig(Section, at="env"):
     if it takes num_envs, or a stageb.ppo.environment.Environment if it takes seed, numbers and device; see
     docs/guides/own-environment.md."""
     options: dict[str, Any] = setting(dict, OPTIONS, trust=DATA)
-    """What it is made with, besides; Snake has its own section, game."""
+    """What it is made with, besides: numbers, booleans, texts; Snake has its own section, game."""
+    workers: int = setting(0, at_least(0, 1024))
+    """Processes of each rank among which its games are dealt, for games of Gymnasium's that are slow; 0: its own alone."""
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of discounted returns."""
 
     def check(self) -> None:
         takes = bool(self.make) or self.name not in (SNAKE, TWENTY48)
         self.require(takes or not self.options, "options", f"none for env.name {self.name}; Snake has the section game")
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The options that may name something: a file, a model."""
+        return {name: value for name, value in self.options.items() if isinstance(value, str)}
 
     @property
     def title(self) -> str:
@@ -111,6 +118,8 @@ class PpoRunnerConfig(Section, at="runner"):
     """Most steps of all environments together; a run makes whole updates."""
     envs: int | str = setting("auto", GAMES, trust=DATA)
     """Environments that run at a time, divided evenly among ranks; auto: as many as a device holds with ease."""
+    envs_per_rank: int | None = setting(None, at_least(1).or_null())
+    """In place of envs, the environments of each rank: more devices play more. Results then depend on how many there are."""
     rollout_steps: int = setting(64, at_least(1, MOST_STEPS))
     """Steps of every environment per update."""
     global_batch: int = setting(16_384, at_least(1))
@@ -125,6 +134,16 @@ class PpoRunnerConfig(Section, at="runner"):
     divergence_every: int = setting(50, at_least(1))
     """Updates between two checks that all ranks hold the same weights, besides the check before every commit."""
 
+    def check(self) -> None:
+        one = self.envs_per_rank is None or self.envs == "auto"
+        self.require(one, "envs_per_rank", "leave out runner.envs, which counts those of all ranks, or this key")
+
+    def count_envs(self, world_size: int) -> int | None:
+        """Environments of so many ranks together; None: as many as a device holds with ease."""
+        if self.envs_per_rank is not None:
+            return self.envs_per_rank * world_size
+        return self.envs if isinstance(self.envs, int) else None
+
 
 @dataclass(frozen=True)
 class EvaluationConfig(Section, at="evaluation"):
@@ -134,6 +153,8 @@ class EvaluationConfig(Section, at="evaluation"):
     """Updates between two evaluations; 0: only at the end."""
     episodes: int = setting(512, at_least(1))
     """Episodes of an evaluation, over all ranks."""
+    limit: int | None = setting(None, at_least(1).or_null())
+    """Steps after which an episode of an evaluation is cut off; null: its environment's own limit."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +162,9 @@ class PpoLoopConfig(LearningConfig):
     """One agent that learns by PPO, in Snake or any environment."""
 
     loop: Literal["ppo"] = "ppo"
+    loggers: list[str | LoggerConfig] = setting(lambda: [AUTO_LOGGERS])
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args; auto, the default: CSV, and
+    TensorBoard where its package is installed."""
     env: EnvConfig = field(default_factory=EnvConfig)
     game: GameConfig = field(default_factory=GameConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)

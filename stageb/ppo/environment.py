@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -61,7 +61,8 @@ class Discrete:
 @dataclass(frozen=True)
 class Box:
     """So many real numbers, float32 (N, size): normal, independent of each other. Outputs of an agent are their means, then
-    the logarithms of their deviations. Actions may lie beyond an environment's bounds, where it clips them."""
+    the logarithms of their deviations. An environment scales -1 to 1 to its bounds where it has any, and
+    clips what is beyond."""
 
     size: int
 
@@ -100,7 +101,73 @@ class Box:
         return torch.zeros((count, self.size), device=device)
 
 
-Actions = Discrete | Box
+@dataclass(frozen=True)
+class Joint:
+    """Several choices at once, each of so many, then so many real numbers: float32 (N, choices + size), independent of each
+    other. Outputs of an agent are the logits of choice after choice, then those of a ``Box``."""
+
+    counts: tuple[int, ...]
+    size: int = 0
+
+    @property
+    def means(self) -> int:
+        """As for discrete actions."""
+        return sum(self.counts) + self.size
+
+    @property
+    def deviations(self) -> int:
+        """Outputs that follow them."""
+        return self.size
+
+    def draw(self, outputs: Tensor, keys: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """As for discrete actions; every part of an action has a stream of its own."""
+        drawn = [part.draw(each, draws.bits(keys, place), step) for place, (part, each) in enumerate(self._parts(outputs))]
+        actions = [each.float().view(len(keys), -1) for each, _ in drawn]
+        return torch.cat(actions, 1), torch.stack([each for _, each in drawn]).sum(0)
+
+    def best(self, outputs: Tensor) -> Tensor:
+        """The most probable actions."""
+        return torch.cat([part.best(each).float().view(each.shape[0], -1) for part, each in self._parts(outputs)], 1)
+
+    def judge(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """As for discrete actions: densities, where there are numbers."""
+        picked = [*actions[:, : len(self.counts)].long().unbind(1), *[actions[:, len(self.counts) :]] * (self.size > 0)]
+        judged = [part.judge(each, one) for (part, each), one in zip(self._parts(outputs), picked, strict=True)]
+        log_probs, entropies = (torch.stack(each).sum(0) for each in zip(*judged, strict=True))
+        return log_probs, entropies
+
+    def blank(self, count: int, device: str | torch.device) -> Tensor:
+        """So many actions that say nothing."""
+        return torch.zeros((count, len(self.counts) + self.size), device=device)
+
+    def _parts(self, outputs: Tensor) -> list[tuple[Discrete | Box, Tensor]]:
+        *logits, rest = outputs.split([*self.counts, 2 * self.size], -1)
+        choices = [(Discrete(count), each) for count, each in zip(self.counts, logits, strict=True)]
+        return [*choices, *[(Box(self.size), rest)] * (self.size > 0)]
+
+
+Actions = Discrete | Box | Joint
+
+
+@dataclass(frozen=True)
+class Units:
+    """How actions of an agent become those of a game: choices count from a ``start``, numbers are scaled from -1 to 1 to
+    finite bounds, and clipped to any."""
+
+    starts: tuple[int, ...]  # of each choice
+    low: tuple[float, ...]  # of each number
+    high: tuple[float, ...]
+
+    def convert(self, actions: Tensor) -> Tensor:
+        """Actions as a game counts them: int64 (N,) of one choice, else float32 (N, choices + numbers)."""
+        if actions.dim() == 1:
+            return actions + self.starts[0]
+        picked, numbers = actions.split([len(self.starts), len(self.low)], dim=1)
+        low, high = torch.tensor(self.low), torch.tensor(self.high)
+        bounded = low.isfinite() & high.isfinite()
+        least, most = low.where(bounded, torch.tensor(-1.0)), high.where(bounded, torch.tensor(1.0))
+        scaled = least + (numbers + 1) * (most - least) / 2
+        return torch.cat([picked + torch.tensor(self.starts), scaled.clamp(low, high)], dim=1).float()
 
 
 def mask(outputs: Tensor, allowed: Tensor | None) -> Tensor:
@@ -132,7 +199,6 @@ class Environment(ABC):
     device: torch.device
     measures: Mapping[str, str]  # what is recorded of episodes that end: their means, by name, with a title for a
     # curve (empty: none). The first is what tells how good an agent is; a share's name ends in ``_rate``
-    begins_anew: bool = False  # whether ``state`` has all episodes begin anew, as what goes on in them cannot be saved
     recordable: bool = False  # whether no step waits for the device, so that a GPU may replay one as a CUDA graph
 
     @abstractmethod
@@ -161,6 +227,23 @@ class Environment(ABC):
     @abstractmethod
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from the result of ``state``."""
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Play other episodes in place of all, each from its start; only what Gymnasium's are played by does."""
+        raise NotImplementedError
+
+    def units(self) -> Units:
+        """How actions of an agent become the game's, for what is exported."""
+        counts = self.actions.counts if isinstance(self.actions, Joint) else (1,) * isinstance(self.actions, Discrete)
+        size = 0 if isinstance(self.actions, Discrete) else self.actions.size
+        return Units((0,) * len(counts), (-math.inf,) * size, (math.inf,) * size)
+
+    def find_strays(self) -> str:
+        """What lies outside of the bounds that the environment says it keeps, in a few words; empty: nothing."""
+        return ""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """End what the environment holds: processes, windows."""
 
     def frame(self) -> Frame:
         """The first episode as it stands, for ``stageb play``. Raises ``InputError`` where it cannot be shown."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,16 +16,17 @@ from torch import Tensor
 from stageb import seeds
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
+from stageb.job import heartbeat
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import SNAKE, PpoLoopConfig
-from stageb.ppo.environment import mask
-from stageb.ppo.make import make_agent, make_environment
+from stageb.ppo.environment import Environment, mask
+from stageb.ppo.make import count_side_by_side, make_agent, make_environment
 from stageb.ppo.rollout import Autocast
 from stageb.runs.figures import short, wilson
 from stageb.runs.folder import RunFolder
-from stageb.settings import CODE
+from stageb.settings import CODE, READ
 from stageb.store import disk
 from stageb.store.commits import read_commit
 from stageb.store.output import check_target
@@ -31,6 +34,7 @@ from stageb.store.trust import file_of, refuse
 from stageb.training.run import load_weights
 
 WEIGHTS = "weights/agent.safetensors"
+CUT = "cut_rate"  # the measure that tells of an episode whether it was cut off
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
     last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
-    sample = make_environment(config, config.seed, [0], "cpu")
-    agent = make_agent(config, sample)
+    with closing(make_environment(config, config.seed, [0], "cpu")) as sample:
+        agent = make_agent(config, sample)
     load_weights(folder, last["versions"][WEIGHTS].name, "agent", agent.load_state_dict)
     updates, best = last["state"]["update"], last["state"]["best"]
     told = f"best agent, of update {best['update']} of {updates}" if best else f"agent after {updates} updates"
@@ -91,6 +95,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 def add_authority(parser: argparse.ArgumentParser) -> None:
     """The options by which a user names what the folder of a run may not."""
     parser.add_argument("--make", metavar="FUNCTION", help="the run's env.make, if it has one")
+    parser.add_argument("--options", metavar="TEXTS", help="the texts among the run's env.options, as NAME=TEXT,NAME=TEXT")
     parser.add_argument("--agent", metavar="CLASS", help="the run's agent.make, if it has one")
 
 
@@ -99,8 +104,14 @@ def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Names
     names it."""
     asked = [("env.make", CODE, "--make", config.env.make)] if given.make is None else []
     asked += [("agent.make", CODE, "--agent", config.agent.make)] if given.agent is None else []
+    texts = ",".join(f"{name}={text}" for name, text in config.env.texts.items())
+    asked += [("env.options", READ, "--options", texts or None)] if given.options is None else []
     refuse(folder, [each for each in asked if each[-1] is not None])
-    return replace(config, env=replace(config.env, make=given.make), agent=replace(config.agent, make=given.agent))
+    pairs = [pair.partition("=") for pair in (given.options or "").split(",") if pair]
+    options = {name: value for name, value in config.env.options.items() if name not in config.env.texts}
+    options |= {name: text for name, _, text in pairs}
+    env = replace(config.env, make=given.make, options=options)
+    return replace(config, env=env, agent=replace(config.agent, make=given.agent))
 
 
 def _on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace) -> int:
@@ -169,20 +180,45 @@ def format_table(rows: Rows, measures: Iterable[str]) -> list[str]:
 
 @torch.no_grad()
 def play_out(agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
-    """The first episode of each of those that ``numbers`` name: float64 (episodes, 1 + measures), a 1 and its measures."""
-    device = next(agent.parameters()).device
-    environment = make_environment(config, seed, numbers or [0], str(device))
-    over = torch.zeros(max(1, len(numbers)), dtype=torch.bool, device=device)
-    found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=device)
-    memory, step = torch.zeros((len(over), agent.memory), device=device), 0
+    """The first episode of each of those that ``numbers`` name: float64 (episodes, 1 + measures), a 1 and its measures.
+
+    One that goes on is cut off after ``evaluation.limit`` steps, and all are once as much time has passed as the whole run
+    may take (``budget.seconds``): an evaluation ends, whatever its games do.
+    """
+    device, until = next(agent.parameters()).device, time.monotonic() + (config.budget.seconds or math.inf)
+    most = count_side_by_side(config) or max(1, len(numbers))
+    waves = [list(numbers[first : first + most]) for first in range(0, len(numbers), most)] or [[]]
+    fill = [(numbers or [0])[0]] * (max(1, min(most, len(numbers))) - len(waves[-1]))  # games that nobody asks about
+    waves[-1] += fill
+    with closing(make_environment(config, seed, waves[0], str(device))) as environment:
+        found = []
+        for place, wave in enumerate(waves):
+            if place:
+                environment.renumber(wave)
+            found.append(_play_wave(agent, environment, config.evaluation.limit, until, autocast))
+    return torch.cat(found)[: len(numbers)]
+
+
+def _play_wave(agent: ActorCritic, environment: Environment, limit: int | None, until: float, autocast: Autocast) -> Tensor:
+    """The episodes that an environment is at the start of, to their end, or as they stand after ``limit`` steps, or when the
+    clock says ``until``."""
+    over = torch.zeros(len(environment.observe()), dtype=torch.bool, device=environment.device)
+    found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=over.device)
+    memory, step = torch.zeros((len(over), agent.memory), device=over.device), 0
     while step % LOOK or not bool(over.all()):
         with autocast():
             outputs, _, memory = agent.advance(environment.observe(), memory)
         outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
         done = outcome.terminated | outcome.truncated
-        came_to = torch.stack([each.double() for each in (done, *outcome.measures)], dim=1)
-        found = torch.where((done & ~over)[:, None], came_to, found)
+        step += 1
+        ends = step == limit or time.monotonic() >= until
+        came_to = torch.stack([each.double() for each in (torch.ones_like(done), *outcome.measures)], dim=1)
+        if ends and CUT in environment.measures:
+            came_to[:, 1 + list(environment.measures).index(CUT)].masked_fill_(~done, 1.0)
+        found = torch.where(((done | ends) & ~over)[:, None], came_to, found)
+        if ends:
+            break
         over |= done
         environment.restart(done)
-        step += 1
-    return found[: len(numbers)]
+        heartbeat.tick()
+    return found

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 from stageb.errors import InputError, StagebError
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
-from stageb.ppo.environment import mask
+from stageb.ppo.environment import Discrete, Environment, Joint, mask
 from stageb.ppo.evaluate import add_authority, load_agent, replace_authority
 from stageb.ppo.make import make_environment
 from stageb.store import disk
@@ -30,17 +33,41 @@ class ExportError(StagebError):
 
 
 class ExportedAgent(nn.Module):
-    """An agent as a network: what it decides, and of one with a memory what it remembers then."""
+    """An agent as a network: what it decides, of one with a memory what it remembers then, and the most probable actions as
+    the game counts them."""
 
-    def __init__(self, agent: ActorCritic) -> None:
+    def __init__(self, agent: ActorCritic, environment: Environment) -> None:
         super().__init__()
-        self.agent = agent
-        self.reads = ["observations", *(["memory"] if agent.memory else [])]
-        self.answers = ["outputs", "values", *(["next_memory"] if agent.memory else [])]
+        self.agent, self.units = agent, environment.units()
+        memory, is_masked = agent.memory > 0, environment.masks() is not None
+        self.reads = ["observations", *["memory"] * memory, *["masks"] * is_masked]
+        self.answers = ["outputs", "values", *["next_memory"] * memory, "actions"]
 
-    def forward(self, observations: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(self, observations: Tensor, memory: Tensor | None = None, masks: Tensor | None = None) -> tuple[Tensor, ...]:
         """See ``ActorCritic.decide`` and ``advance``."""
-        return self.agent.decide(observations) if memory is None else self.agent.advance(observations, memory)
+        decided = self.agent.decide(observations) if memory is None else self.agent.advance(observations, memory)
+        return *decided, self.units.convert(self.agent.actions.best(mask(decided[0], masks)))
+
+    def inputs(self, environment: Environment, memory: Tensor) -> dict[str, Tensor]:
+        """What it reads of an environment, by name."""
+        read = {"observations": environment.observe(), "memory": memory, "masks": environment.masks()}
+        return {name: each for name, each in read.items() if name in self.reads and each is not None}
+
+    def describe(self, title: str) -> dict[str, Any]:
+        """What stands in the file for people and programs: what outputs and actions mean, and the bounds of these."""
+        actions = self.agent.actions
+        counts = actions.counts if isinstance(actions, Joint) else [actions.count] if isinstance(actions, Discrete) else []
+        logits = [f"logits of {count} choices" for count in counts]
+        size = len(self.units.low)
+        numbers = [f"means of {size} numbers, then the logarithms of their deviations"] * bool(size)
+        return {
+            "environment": title,
+            "outputs": "; then ".join([*logits, *numbers]),
+            "values": "discounted rewards to come",
+            "actions": "the most probable ones: choices, counted from starts; then numbers, within low and high",
+            "observations": "float, or bytes of a picture as they are; other than a Box flattened as Gymnasium does",
+            **asdict(self.units),
+        }
 
 
 def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
@@ -53,10 +80,10 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     place = Path(given.to) if given.to else folder / "agent.onnx"
     check_target(place, {})
     stored = load_agent(folder, replace_authority(config, folder, given))
-    network = ExportedAgent(stored.agent).eval()
-    environment = make_environment(stored.config, 0, range(GAMES), "cpu")
-    examples = (environment.observe(), torch.zeros((GAMES, stored.agent.memory)))[: len(network.reads)]
-    _write(network, examples, place)
+    with closing(make_environment(stored.config, 0, range(GAMES), "cpu")) as environment:
+        network = ExportedAgent(stored.agent, environment).eval()
+        examples = network.inputs(environment, torch.zeros((GAMES, stored.agent.memory)))
+    _write(network, examples, place, network.describe(stored.config.env.title))
     print(f"{place}: {folder}, {stored.told}; {', '.join(network.reads)} to {', '.join(network.answers)}")
     print(f"answers are those of the agent to {compare(network, _read(place), stored.config):.1e}, of {STEPS} steps")
     return 0
@@ -66,21 +93,21 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 def compare(network: ExportedAgent, file: Any, config: PpoLoopConfig) -> float:
     """By how much the answers of ``file`` differ at most in games of the agent. Raises ``ExportError`` where it is not
     rounding alone."""
-    environment = make_environment(config, 0, range(GAMES), "cpu")
-    memory, most = torch.zeros((GAMES, network.agent.memory)), 0.0
-    for _ in range(STEPS):
-        inputs = (environment.observe(), memory)[: len(network.reads)]
-        wanted = network(*inputs)
-        found = file.run(None, {name: each.numpy() for name, each in zip(network.reads, inputs, strict=True)})
-        apart = [
-            (torch.from_numpy(one) - other).abs() / other.abs().clamp(min=1)
-            for one, other in zip(found, wanted, strict=True)
-        ]
-        most = max(most, *(float(each.max()) for each in apart))
-        outcome = environment.step(network.agent.actions.best(mask(wanted[0], environment.masks())))
-        done = outcome.terminated | outcome.truncated
-        environment.restart(done)
-        memory = wanted[-1].masked_fill(done[:, None], 0.0) if network.agent.memory else memory
+    with closing(make_environment(config, 0, range(GAMES), "cpu")) as environment:
+        memory, most = torch.zeros((GAMES, network.agent.memory)), 0.0
+        for _ in range(STEPS):
+            inputs = network.inputs(environment, memory)
+            *wanted, _ = network(**inputs)  # of two actions that are as probable either may be named
+            *found, _ = file.run(None, {name: each.numpy() for name, each in inputs.items()})
+            apart = [
+                (torch.from_numpy(one) - other).abs() / other.abs().clamp(min=1)
+                for one, other in zip(found, wanted, strict=True)
+            ]
+            most = max(most, *(float(each.max()) for each in apart))
+            outcome = environment.step(network.agent.actions.best(mask(wanted[0], environment.masks())))
+            done = outcome.terminated | outcome.truncated
+            environment.restart(done)
+            memory = wanted[-1].masked_fill(done[:, None], 0.0) if network.agent.memory else memory
     if not most <= CLOSE:
         raise ExportError(f"the answers of the file differ from those of the agent by {most:.1e}")
     return most
@@ -92,19 +119,21 @@ def _check_onnx() -> None:
         raise InputError(f"stageb export needs the extra onnx, of which {', '.join(missing)} cannot be found: {remedy}")
 
 
-def _write(network: ExportedAgent, examples: Sequence[Tensor], path: Path) -> None:
-    """The network as ONNX, of any number of rows."""
+def _write(network: ExportedAgent, examples: Mapping[str, Tensor], path: Path, told: Mapping[str, Any]) -> None:
+    """The network as ONNX, of any number of rows; its metadata hold what is ``told``, as JSON."""
     rows = torch.export.Dim("N")
     program = torch.onnx.export(
         network,
-        tuple(examples),
+        (),
+        kwargs=dict(examples),
         dynamo=True,
-        dynamic_shapes=tuple({0: rows} for _ in examples),
+        dynamic_shapes={name: {0: rows} for name in examples},
         input_names=network.reads,
         output_names=network.answers,
         verbose=False,
     )
     assert program is not None, "it was exported by dynamo"
+    program.model.metadata_props["stageb"] = json.dumps(told)
     disk.write(path, lambda beside: program.save(beside))
 
 

@@ -7,7 +7,10 @@ episodes, and the number of updates, which names every random stream.
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from stageb.job.world import World
+from stageb.ppo.check import play_some
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import Ranks, count_games
@@ -22,18 +25,18 @@ def fit(config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
 def main(world: World, config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
-    sample = make_environment(config, config.seed, [0], "cpu")
-    make_agent(config, sample)  # what cannot be is refused before anything is written
-    games = count_games(config, sample, world)
+    with closing(make_environment(config, config.seed, [0], "cpu")) as sample:
+        play_some(config, sample, make_agent(config, sample), 1)  # what cannot be is refused before anything is written
+        games = count_games(config, sample, world)
     with PpoRun(config, resolved_yaml, world.facts(), sample) as run:
         start = world.lead(run.begin, fresh, games, world.world_size)
         if start is None:
             return 0
-        ranks = Ranks(config, start.schedule, world)
-        ranks.take_up(start.checkpoint)
-        ranks.compare(start.done - 1)
-        world.lead(run.tell_ranks)
-        updates(world, run, ranks, start.done)
+        with closing(Ranks(config, start.schedule, world)) as ranks:
+            ranks.take_up(start.checkpoint)
+            ranks.compare(start.done - 1)
+            world.lead(run.tell_ranks)
+            updates(world, run, ranks, start.done)
         world.lead(run.end)
     return 0
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from stageb.config import require
-from stageb.errors import ConfigError, shown
+from stageb.errors import shown
 from stageb.ppo.agents import ActorCritic, GruAgent, VectorAgent
 from stageb.ppo.config import SNAKE, TWENTY48, PpoLoopConfig
 from stageb.ppo.environment import Environment
 from stageb.settings import function_named
+
+SIDE_BY_SIDE = 64  # games of Gymnasium's, at most, that an evaluation makes
 
 
 def make_environment(
@@ -31,19 +33,21 @@ def make_environment(
         from stageb.ppo.envs.twenty48 import Twenty48
 
         return Twenty48(seed, numbers, device)
-    mode = {"render_mode": "rgb_array"} if look else {}
-    if env.make is None:
-        return _vector("env.name", partial(_registered, env.name, env.options | mode), seed, numbers, device)
-    function = function_named("env.make", env.make)
-    asked = inspect.signature(function).parameters
-    if "numbers" not in asked:
-        options = env.options | (mode if "render_mode" in asked else {})
-        return _vector("env.make", partial(function, **options), seed, numbers, device)
+    function = function_named("env.make", env.make) if env.make else None
+    if function is None or not _takes(function, "numbers"):
+        from stageb.ppo.envs.gym import GymEnvironment
+        from stageb.ppo.envs.gym_games import make_registered
+        from stageb.ppo.envs.gym_vectors import make_games
+
+        mode = {"render_mode": "rgb_array"} if look and (function is None or _takes(function, "render_mode")) else {}
+        made = partial(function or partial(make_registered, env.name), **env.options | mode)
+        named = ("env.make", env.make) if env.make else ("env.name", env.name)
+        return GymEnvironment(named, lambda count: make_games(made, count, env.workers), seed, numbers, device)
     found = function(seed=seed, numbers=numbers, device=torch.device(device), **env.options)
     remedy = "return a stageb.ppo.environment.Environment"
     require(isinstance(found, Environment), "env.make", env.make, f"it returned {shown(repr(found), 60)}; {remedy}")
-    made: Environment = found
-    return made
+    own: Environment = found
+    return own
 
 
 def make_agent(config: PpoLoopConfig, environment: Environment) -> ActorCritic:
@@ -60,25 +64,13 @@ def make_agent(config: PpoLoopConfig, environment: Environment) -> ActorCritic:
     return made
 
 
-def _registered(name: str, options: dict[str, Any]) -> Any:
-    """One of Gymnasium's environments, by its id."""
-    import gymnasium
-
-    try:
-        return gymnasium.make(name, disable_env_checker=True, **options)
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        remedy = "name snake, 2048, or an id of Gymnasium's that is installed"
-        raise ConfigError("env.name", name, f"{error}; {remedy}") from error
+def count_side_by_side(config: PpoLoopConfig) -> int | None:
+    """How many episodes an evaluation plays side by side, each in a game that must be made; null: all."""
+    function = function_named("env.make", config.env.make) if config.env.make else None
+    if config.env.title in (SNAKE, TWENTY48) or (function and _takes(function, "numbers")):
+        return None
+    return min(config.runner.count_envs(1) or SIDE_BY_SIDE, SIDE_BY_SIDE)
 
 
-def _vector(key: str, make: partial[Any], seed: int, numbers: Sequence[int], device: str) -> Environment:
-    """What ``make`` makes of Gymnasium's: a vector where it takes ``num_envs``, or else one after the other."""
-    from gymnasium.vector import AutoresetMode, SyncVectorEnv
-
-    from stageb.ppo.envs.gym import GymEnvironment
-
-    if "num_envs" in inspect.signature(make.func).parameters:
-        envs = make(num_envs=len(numbers))
-    else:
-        envs = SyncVectorEnv([make] * len(numbers), autoreset_mode=AutoresetMode.DISABLED)
-    return GymEnvironment(key, envs, seed, numbers, device)
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    return name in inspect.signature(function).parameters

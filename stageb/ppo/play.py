@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,16 +75,16 @@ def play_best(agent: ActorCritic, config: PpoLoopConfig, seed: int, games: int) 
     if games > 1:
         found = play_out(agent, config, named, range(games), nullcontext).tolist()
         number = max(range(games), key=lambda each: (found[each][1], -found[each][-1]))
-    environment = make_environment(config, named, [number], "cpu", look=True)
-    frames, memory, ended = [environment.frame()], torch.zeros((1, agent.memory)), False
-    while not ended:
-        outputs, _, memory = agent.advance(environment.observe(), memory)
-        outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
-        done = outcome.terminated | outcome.truncated
-        if not (ended := bool(done)):
-            environment.restart(done)
-        frame = environment.frame()
-        frames += [frame] if not frame.text or frame.text != frames[-1].text else []
+    with closing(make_environment(config, named, [number], "cpu", look=True)) as environment:
+        frames, memory, step, ended = [environment.frame()], torch.zeros((1, agent.memory)), 0, False
+        while not ended:
+            outputs, _, memory = agent.advance(environment.observe(), memory)
+            outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
+            done, step = outcome.terminated | outcome.truncated, step + 1
+            if not (ended := bool(done) or step == config.evaluation.limit):
+                environment.restart(done)
+            frame = environment.frame()
+            frames += [frame] if not frame.text or frame.text != frames[-1].text else []
     measures = zip(environment.measures, (float(each) for each in outcome.measures), strict=True)
     return Replay(tuple(frames), environment.tell_one(dict(measures)))
 

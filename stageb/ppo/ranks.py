@@ -19,6 +19,7 @@ from stageb.config import require
 from stageb.errors import StagebError
 from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.ppo import evaluate
+from stageb.ppo.agents import read_numbers
 from stageb.ppo.config import ACCELERATORS, PpoLoopConfig
 from stageb.ppo.environment import Environment
 from stageb.ppo.make import make_agent, make_environment
@@ -123,8 +124,8 @@ def count_games(config: PpoLoopConfig, sample: Environment, world: World) -> int
     """How many episodes all ranks together are to have under way. Auto is what the smallest memory would hold with ease;
     ``sample`` is an environment of one."""
     kind = find_device_kind(world.device)
-    if isinstance(config.runner.envs, int):
-        return config.runner.envs
+    if (asked := config.runner.count_envs(world.world_size)) is not None:
+        return asked
     if kind == "cuda":
         memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
     else:
@@ -224,7 +225,7 @@ class Ranks:
         for module in self.agent.modules():
             if isinstance(module, RunningNorm):
                 with self.world.together(f"moments of update {update}"):
-                    module.take(rollout.observations.flatten(0, 1).flatten(1), self.world.sum)
+                    module.take(read_numbers(rollout.observations.flatten(0, 1)), self.world.sum)
         return figures
 
     def gather_totals(self) -> Totals:
@@ -255,28 +256,38 @@ class Ranks:
             found = evaluate.play_out(self.agent, self.config, seed, numbers, self.world.fabric.autocast)
         return _sum_over_ranks(self.world, Totals.of(found.sum(0).tolist()))
 
+    def close(self) -> None:
+        """End what the games hold."""
+        self.environment.close()
+
     def checkpoint(self, update: int) -> Checkpoint:
         """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises DivergedError: what ranks do
         not agree on is never committed."""
         self.compare(update)
         state = self.environment.state()
-        if self.environment.begins_anew:
-            self.player.memory.zero_()
-            if self.rewards:
-                self.rewards.returns.zero_()
         state |= {RETURNS: self.rewards.returns.cpu()} if self.rewards else {}
         state |= {MEMORY: self.player.memory.cpu()} if self.agent.memory else {}
         parts = self.world.gather(pack(state))
         if not self.world.is_global_zero:
             return {}
         states = [unpack(part) for part in parts]
-        games = {name: torch.cat([state[name] for state in states]) for name in states[0]}
+        games = {name: _join([state[name] for state in states]) for name in states[0]}
         return {
             "agent": _copy_to_cpu(self.agent.state_dict()),
             "optimizer": _copy_to_cpu(self.optimizer.state_dict()),
             "games": games,
             **({"rewards": self.rewards.moments.cpu()} if self.rewards else {}),
         }
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    """The rows of all ``parts``; where some have more columns, as of longer episodes, the others' begin with zeros."""
+    width = max((part.shape[1] for part in parts if part.dim() > 1), default=0)
+    padded = [
+        torch.cat([part.new_zeros((len(part), width - part.shape[1], *part.shape[2:])), part], 1) if part.dim() > 1 else part
+        for part in parts
+    ]
+    return torch.cat(padded)
 
 
 def _sum_over_ranks(world: World, mine: Totals) -> Totals:

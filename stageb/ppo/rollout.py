@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from stageb import draws
+from stageb.job import heartbeat
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.environment import Environment, mask
 from stageb.training.ppo import Trajectory
@@ -108,6 +109,7 @@ class Player:
         take = self._replay or self._take_step
         for _ in range(self.length):
             take()
+            heartbeat.tick()
         kept = {name: each for name, each in self.buffers.items() if name not in ("finals", "masks")}
         rollout = Rollout(masks=self.buffers.get("masks"), next_values=self._next_values(), **kept)
         return rollout, Totals.of(self._tally.tolist())

@@ -65,7 +65,7 @@ class PpoRun(LearningRun):
     config: PpoLoopConfig
     schedule: Schedule  # from ``begin`` on
     unit = "update"
-    not_shaping = (*NOT_SHAPING, "runner.envs")
+    not_shaping = (*NOT_SHAPING, "runner.envs", "runner.envs_per_rank", "env.workers")
     limits = ("runner.total_steps",)
 
     def __init__(self, config: PpoLoopConfig, resolved_yaml: str, facts: Mapping[str, Any], sample: Environment) -> None:

@@ -65,11 +65,11 @@ class Schedule:
 
     def learning_rate(self, update: int) -> float:
         """At an update, from 0."""
-        return schedules.learning_rate(self.config.ppo, schedules.share_done(update, self.updates))
+        return schedules.learning_rate(self.config.ppo, update / self.updates)  # above 0 at the last, where it ends at 0
 
     def entropy_weight(self, update: int) -> float:
         """At an update, from 0."""
-        return schedules.entropy_weight(self.config.ppo, schedules.share_done(update, self.updates))
+        return schedules.entropy_weight(self.config.ppo, update / self.updates)
 
     def commits(self, update: int) -> bool:
         """Whether a commit follows an update."""

@@ -7,13 +7,14 @@ figures that follow go there too. A logger that breaks is left out from then on,
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageb.config import LoggerConfig
+from stageb.config import AUTO_LOGGERS, LoggerConfig
 from stageb.errors import ConfigError, shown
 from stageb.store import disk
 from stageb.untrusted import strict_yaml
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 FOLDER = "logs.d"  # in a run's folder; no folder that is named after anything has a dot in its name
 PLACES = ("root_dir", "save_dir")  # what such classes call the folder to write to
 DATABASE = "tracking_uri"  # what MLflow calls the server or the database, which it wants rather than a folder
+# Fabric's own name for its package: that of ``lightning`` takes seconds to import.
+CSV = LoggerConfig("lightning_fabric.loggers.CSVLogger", {"name": "csv"})
+TENSORBOARD = LoggerConfig("lightning_fabric.loggers.TensorBoardLogger", {"name": "tensorboard"})
 HP_METRIC = "default_hp_metric"  # TensorBoard's logger would plot a made-up metric of -1 for the config
 RUN = ("id", "run_id")  # what classes of W&B's and MLflow's call a run of the service's that is to go on
 RUNS = "runs.json"  # under FOLDER: by logger, the service's run that this one is shown in
@@ -34,8 +38,14 @@ def check(configs: Sequence[str | LoggerConfig]) -> None:
 
     This imports the modules that are named: a config is trusted as code is.
     """
-    for each in configs:
+    for each in resolve(configs):
         _load_class(each)
+
+
+def resolve(configs: Sequence[str | LoggerConfig]) -> list[str | LoggerConfig]:
+    """``configs`` with auto replaced by what is installed."""
+    usual = [CSV, *[TENSORBOARD] * any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX")))]
+    return [one for each in configs for one in (usual if each == AUTO_LOGGERS else [each])]
 
 
 class Loggers:
@@ -46,7 +56,7 @@ class Loggers:
 
         Raises ``ConfigError``.
         """
-        self._tell = tell
+        self._tell, configs = tell, resolve(configs)
         self._file = folder / FOLDER / RUNS
         self._runs = _read_runs(self._file)
         if configs:
@@ -119,21 +129,30 @@ def _identify(config: str | LoggerConfig) -> str:
 
 
 def _load_class(config: str | LoggerConfig) -> type[Logger]:
-    from lightning.fabric.loggers.logger import Logger
-
     path, given = (config, {}) if isinstance(config, str) else (config.class_path, config.init_args)
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module or "lightning.pytorch.loggers"), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError("loggers", path, f"there is no such class ({error}); correct it, or install its package") from None
-    if not (isinstance(found, type) and issubclass(found, Logger)) or inspect.isabstract(found):
+    if not (isinstance(found, type) and issubclass(found, _kinds(path))) or inspect.isabstract(found):
         raise ConfigError("loggers", path, "this is not a logger class of lightning.fabric or lightning.pytorch")
     try:
         inspect.signature(found).bind(**{**_defaults(found, Path()), **given})
     except TypeError as error:
         raise ConfigError("loggers", path, f"init_args: {error}; this class takes {inspect.signature(found)}") from None
     return found
+
+
+def _kinds(path: str) -> tuple[type[Any], ...]:
+    """What is a logger: Lightning has the class twice, under the name of either of its packages."""
+    from lightning_fabric.loggers.logger import Logger as Bare
+
+    if path.startswith("lightning_fabric."):
+        return (Bare,)
+    from lightning.fabric.loggers.logger import Logger
+
+    return (Bare, Logger)
 
 
 def _create_logger(config: str | LoggerConfig, folder: Path, run: str | None) -> Logger:

@@ -56,7 +56,7 @@ def take_data(
 
 def _is_data(value: Any, key: Key | None) -> bool:
     """Whether ``value`` of ``key``, None where there is no such key, is data and nothing else."""
-    if key is None or key.trust == DATA:
+    if key is None or key.trust == DATA or value in ([], {}):  # what is empty names nothing
         return key is not None
     if isinstance(value, Mapping) and value and (section := section_of(key.annotation)):
         keys = describe_keys(section)

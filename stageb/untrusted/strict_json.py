@@ -37,6 +37,10 @@ def loads(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     except UnicodeEncodeError:
         raise ValueError("an escape that is half a surrogate pair") from None
+    except ValueError as error:
+        if "integer string" in str(error):  # as Python says of one, with what its programmer could do
+            raise ValueError("a whole number of more than 4300 digits") from None
+        raise
     return value
 
 

@@ -95,6 +95,16 @@ def test_the_gate_can_be_switched_off_or_set(fit: Fit, tmp_path: Path, form: str
     assert (none, fit.config.gate) == ("none", GateConfig(pool_size=64))
 
 
+def test_an_option_before_a_file_that_sets_its_key_to_something_else_is_refused(
+    fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text("seed: 5\nrunner: {epochs: 2}\n")
+    told = wrong(capsys, *TICKETS, "--runner.epochs", "7", "--config", "a.yaml")
+    assert "a.yaml:2: sets runner.epochs, and --runner.epochs stands before it; put --runner.epochs behind --config" in told
+    assert main(["fit", *TICKETS, "--runner.epochs", "2", "--seed", "5", "--config", "a.yaml"]) == 0
+    assert fit.config.runner.epochs == 2
+
+
 def test_options_win_over_the_files_before_them_and_later_files_over_earlier_ones(fit: Fit, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("gate: none\nrunner: {epochs: 2}\nseed: 5\n")
     (tmp_path / "b.yaml").write_text("runner: {epochs: 3}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from stageb.__main__ import main
 
 CARTPOLE = (
     "--loop=ppo --env.name=CartPole-v1 --agent.hidden=8 --runner.envs=6 --runner.rollout_steps=16 --runner.total_steps=384 "
-    "--runner.global_batch=48 --evaluation.episodes=5 --curves=false --fabric.accelerator=cpu --fabric.devices=1"
+    "--runner.global_batch=48 --evaluation.episodes=5 --curves=false --fabric.accelerator=cpu --fabric.devices=1 "
+    "--loggers=[]"
 ).split()
 OVER = ["--over=ppo.learning_rate=1e-4..1e-1:log", "--over=runner.rollout_steps=16,32", "--over=ppo.epochs=1..3"]
 ASKED = [*CARTPOLE, *OVER]
@@ -61,6 +63,23 @@ def test_a_sweep_tries_values_and_writes_the_best_config_and_an_interrupted_one_
     assert read_table(tmp_path / "part") == [head, *rows]
     assert main([*words[:-2], words[-1]]) == 2
     assert "holds a sweep over other values, or from another config" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_a_last_line_of_a_study_that_is_half_written_is_dropped_and_another_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", *CARTPOLE, f"--output.root={tmp_path}", "--over=agent.hidden=4,8", "--trials=1"]
+    assert main(words) == 0
+    (study,) = tmp_path.glob("*/study.log")
+    os.truncate(study, study.stat().st_size - 7)
+    capsys.readouterr()
+    assert main(words) == 0
+    assert f"{study}: its last line was half written, and is dropped" in capsys.readouterr().err
+    lines = study.read_bytes().splitlines(keepends=True)
+    study.write_bytes(b"".join([lines[0], lines[1][:-5] + b"\n", *lines[2:]]))
+    assert main(words) == 2
+    assert f"{study}:2: not a line of a study; take the line out" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("here")

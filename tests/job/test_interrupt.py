@@ -111,17 +111,18 @@ def test_from_python_ctrl_c_is_an_exception_and_another_call_goes_on_in_any_thre
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
     arguments = small.arguments(tickets, tmp_path / "out", 1, KEYS)
     job = Job.start([sys.executable, "-m", "stageb", *arguments], tmp_path / "job", PATH)
     assert wait_until(partial(has_commits, tmp_path / "out/run", 1), 60.0)
-    os.kill(job.parent.pid, signal.SIGTERM)
+    os.kill(job.parent.pid, number)
     assert job.wait(10.0)
-    assert job.code == 143
+    assert job.code == 128 + number
     assert "Traceback" not in job.err
     last = job.err.strip().splitlines()[-1]
-    assert last.startswith("interrupted by SIGTERM; the last commit stands; to resume: python -m stageb fit --")
+    assert last.startswith(f"interrupted by {number.name}; the last commit stands; to resume: python -m stageb fit --")
 
 
 def test_the_first_commit_counts_from_the_moment_it_is_there(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from safetensors.torch import load_file
 from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
+from stageb.ppo.environment import mask
 from stageb.ppo.evaluate import load_agent
 from stageb.ppo.export import ExportedAgent, ExportError, compare
 from stageb.ppo.make import make_agent, make_environment
@@ -40,6 +42,7 @@ SMALL = {
     "evaluation.every": 3,
     "evaluation.episodes": 5,
     "curves": False,
+    "loggers": [],
     "fabric.accelerator": "cpu",
 }
 
@@ -61,7 +64,7 @@ def last_row(root: Path) -> dict[str, Any]:
     ("name", "ranks", "units"), [("CartPole-v1", 1, 0), ("CartPole-v1", 2, 4), ("2048", 2, 0), ("2048", 1, 4)]
 )
 def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks: int, units: int) -> None:
-    """What it remembers of games, which outlast commits but for Gymnasium's, included."""
+    """What it remembers of games, which outlast commits, included."""
 
     def line_of(part: str, size: int) -> list[str]:
         return line(tmp_path / part, size, env__name=name, agent__recurrent=units)
@@ -75,8 +78,7 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, name: str, ranks
     assert "resuming after" in resumed.err
     if units:
         games = torch.load(next(tmp_path.glob("*/run/checkpoint-*.pt")), weights_only=True)["games"]
-        assert bool((games["memory"] == 0).all()) == (name == "CartPole-v1")
-        assert bool((games["returns"] == 0).all()) == (name == "CartPole-v1")
+        assert bool((games["memory"] != 0).any()) and bool((games["returns"] != 0).any())
 
 
 def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
@@ -105,7 +107,8 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     table = capsys.readouterr().out.splitlines()[1:-1]
     said = card.read_text()
     assert f"Plays `CartPole-v1`, learnt by PPO: `VectorAgent`, 755 parameters; best agent, of update {best} of 8." in said
-    assert "\n".join(table) in said and (whole / "config.yaml").read_text() in said and f"torch {torch.__version__}" in said
+    assert "\n".join(table) in said and (whole / "config.yaml").read_text() in said
+    assert f"torch {version('torch')}" in said  # a build of PyPI calls itself 2.13.0+cu130, its package 2.13.0
     assert main(["evaluate", str(whole), "--accelerator=cpu", f"--card={whole / 'config.yaml'}"]) == 2
 
 
@@ -236,16 +239,18 @@ def test_the_agent_answers_the_same_as_onnx(
     assert "best agent, of update 8 of 8" in said and "answers are those of the agent to" in said
     file, config = runtime.InferenceSession(place), parse_run(tmp_path / "run").config
     environment, agent = make_environment(config, 3, range(3), "cpu"), load_agent(tmp_path / "run", config).agent
-    names, memory = [each.name for each in file.get_inputs()], torch.rand((3, units))
-    assert names == ["observations", "memory"][: 1 + bool(units)]
-    found = file.run(None, {name: each.numpy() for name, each in zip(names, (environment.observe(), memory), strict=False)})
+    names, memory, masks = [each.name for each in file.get_inputs()], torch.rand((3, units)), environment.masks()
+    assert names == ["observations", *["memory"] * bool(units), *["masks"] * (masks is not None)]
+    inputs = {"observations": environment.observe(), "memory": memory, "masks": masks}
+    *found, actions = file.run(None, {each: inputs[each].numpy() for each in names})  # type: ignore[union-attr]
     wanted = agent.advance(environment.observe(), memory)[: len(found)]
+    assert actions.tolist() == agent.actions.best(mask(wanted[0], masks)).tolist()
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(torch.from_numpy(one), other.detach(), atol=1e-5, rtol=1e-5)
     with torch.no_grad():
         next(agent.parameters()).add_(1e-2)
     with pytest.raises(ExportError, match="differ from those of the agent by"):
-        compare(ExportedAgent(agent), file, config)
+        compare(ExportedAgent(agent, environment), file, config)
 
 
 def test_without_its_extra_nothing_is_exported(
@@ -275,6 +280,9 @@ def test_several_seeds_are_a_table_and_a_picture(
         values = [row[column] for row in best]
         figures = (np.mean(values), np.std(values, ddof=1), min(values), max(values))
         assert re.search(rf"^{name} +" + " +".join(format(each, style) for each in figures) + "$", said, re.M), said
+    ended = [json.loads(rows[-1])["eval/return"] for rows in found]
+    figures = (np.mean(ended), np.std(ended, ddof=1), min(ended), max(ended))
+    assert re.search("^return at the end +" + " +".join(format(each, ".4g") for each in figures) + "$", said, re.M), said
     with Image.open(tmp_path / "run-seeds.png") as picture:
         assert picture.size == (1200, 325)
     assert main(line(tmp_path / "alone", seed=4, **keys)) == 0
@@ -359,13 +367,16 @@ def test_play_shows_a_game_of_any_environment_that_can_be_looked_at(
     [
         ({"env__name": "CartPole-v99"}, "env.name: 'CartPole-v99': "),
         ({"env__name": "os:CartPole-v1"}, "name code of your own in env.make"),
-        ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": "yes"}}, "env.options: "),
+        ({"env__name": "CartPole-v1", "env__options": {"sutton_barto_reward": [1]}}, "env.options: "),
         ({"env__name": "CartPole-v1", "env__options": {"wheels": 4}}, "env.name: 'CartPole-v1': "),
         ({"env__name": "snake", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name snake"),
         ({"env__name": "snake", "agent__recurrent": 8}, "agent.recurrent: 8: 0 for Snake"),
         ({"env__name": "2048", "env__options": {"size": 5}}, "env.options: {'size': 5}: none for env.name 2048"),
-        ({"env__make": "programs.toys:Pictures"}, "gymnasium.wrappers.FlattenObservation"),
-        ({"env__make": "programs.toys:Listed"}, "env.make: 'action_mask': as a mask an array"),
+        ({"env__make": "programs.toys:Pictures"}, "the observation does not fit Dict("),
+        (
+            {"env__make": "programs.toys:Listed"},
+            "action_mask has 3 numbers; give 0 or 1 for each of 4 choices (tests/programs/toys.py:",
+        ),
         ({"env__make": "programs.toys:Nothing"}, "env.make: 'programs.toys:Nothing': "),
         ({"env__name": "CartPole-v1", "agent__make": "programs.toys:Doors"}, "agent.make: 'programs.toys:Doors': "),
     ],

@@ -20,6 +20,7 @@ SMALL = {
     "evaluation.every": 12,
     "evaluation.episodes": 9,
     "curves": False,
+    "loggers": [],
     "fabric.accelerator": "cpu",
 }
 

@@ -81,16 +81,16 @@ class Cue(gymnasium.Env[Any, Any]):
 
 
 class Pictures(Doors):
-    """What the loop cannot read: a dictionary."""
+    """It shows other than it says: an array in place of a dictionary."""
 
     observation_space = spaces.Dict({"it": spaces.Discrete(2)})  # type: ignore[assignment]
 
 
 class Listed(Doors):
-    """Its mask is no array."""
+    """Its mask is a list, of one number too few."""
 
     def _open(self) -> dict[str, Any]:
-        return {"action_mask": super()._open()["action_mask"].tolist()}
+        return {"action_mask": super()._open()["action_mask"].tolist()[:-1]}
 
 
 class Shown(Doors):

@@ -15,7 +15,7 @@ from lab.bench.learning.method import DTYPE, Learnt, Point, Task
 from stageb.cli.parsing import parse
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules.guidance_file import from_json
+from stageb.guidance.rules.guidance_file import from_json, to_json
 from stageb.guidance.words.types import BY_RULES, Guidance
 from stageb.store.journal import safe_name
 
@@ -32,8 +32,11 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
     """
     tickets = task.folder / "tickets.jsonl"
     data.write(task.tickets, tickets)
+    first = task.folder / "first.json"
+    first.write_text(json.dumps(to_json(task.first)), encoding="utf-8")
     options: dict[str, object] = {
         "tickets": json.dumps([str(tickets)]),
+        "guidance.path": first,  # as the other methods start, whatever verdict is the cheaper one
         "seed": task.seed,
         "model.model_name_or_path": task.model,
         "model.torch_dtype": DTYPE,

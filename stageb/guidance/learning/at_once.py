@@ -26,11 +26,12 @@ from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.scorecards import judge_compared
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge, rule_on
-from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_together
+from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, find_gain, learn_whole
 from stageb.guidance.learning.writing import WrittenRule, write_whole
@@ -70,7 +71,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     if found is None:
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit = found
-    reflection = Reflection(proposals=edit.proposals)
+    reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes())
     is_all = tools.config.reflection.scope == "all"
     left, share = mission.left, 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
@@ -86,9 +87,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
             edit = replace(edit, guidance=guidance or edit.guidance)
         elif tools.config.runner.judge == "both":
             edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
-        right = sum(case.right for case in cases) / len(cases)
-        figures = right, right + whole.won - whole.lost, whole.present, whole.cost
-        estimate = Estimate(len(cases), *(round(figure, 6) for figure in figures))
+        estimate = _estimate(whole, cases)
         is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
         if stacker and not (test.accepts or is_likely):
             relying, verdicts = yield from ask_once(teacher.rely_on_rules(whole, edit, judge), verdicts)
@@ -209,12 +208,27 @@ class _Teacher:
             known, rights = stacker.merits(judged), stacker.rights(judged)
         return (Taught(guidance, whole.won, whole.lost, known, rights) if guidance else None), stacker
 
+    def list_sizes(self) -> tuple[SizeEntry, ...]:
+        """What all groups teach in each of ``SIZES``, each with what is hoped of it, and the same one once."""
+        folds, sizes = self._cut(self.groups), SIZES[has_labels(self.present.labels)]
+        listed: dict[int, SizeEntry] = {}
+        for most, whole in sorted(learn_whole(self._material, folds, sizes).items()) if len(folds) > 1 else ():
+            edit = self._edit(whole, sum(folds))
+            if edit and fits(edit.guidance, self.tools) and _has_cards(edit, whole):
+                (proposal,) = edit.proposals
+                entry = SizeEntry(most, whole.size, _estimate(whole, self.bundle.judged), proposal.operations)
+                listed.setdefault(whole.size, entry)
+        return tuple(listed.values())
+
+    def _cut(self, groups: Sequence[Group]) -> list[int]:
+        """The masks of the folds of ``groups``."""
+        parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
+        return [to_mask(part) for part in parts if part]
+
     def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
         """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
         room."""
-        parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
-        folds = [to_mask(part) for part in parts if part]
-        has_own = has_labels(self.present.labels)
+        folds, has_own = self._cut(groups), has_labels(self.present.labels)
         most = self.tools.config.reflection.size or SIZE[has_own]
         # Smaller ones where there is no room.
         for size in (most, *(size for size in SIZES[has_own][::-1] if size < most)) if len(folds) > 1 else ():
@@ -268,13 +282,20 @@ class _Teacher:
         """The first tickets that a rule judges rightly, of those that it speaks of."""
         fails = self._material.fails
         of_verdict = self._material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
-        if rule.line:
-            held = hold_together(self._material.masks, rule.line) & of_verdict
+        if rule.lines:
+            held = hold_any(self._material.masks, rule.lines) & of_verdict
         else:
             held = judge_compared(whole.cards, self._material.masks, among)[rule.verdict] & of_verdict
         held = held & among or among
         places = (place for place, bit in enumerate(reversed(f"{held:b}")) if bit == "1")
         return tuple(self.bundle.judged[place].ticket.key for place in islice(places, NAMED))
+
+
+def _estimate(whole: Whole, cases: Sequence[Case]) -> Estimate:
+    """What is hoped of it on tickets like the ``cases``, each judged by what others taught."""
+    right = sum(case.right for case in cases) / len(cases)
+    figures = right, right + whole.won - whole.lost, whole.present, whole.cost
+    return Estimate(len(cases), *(round(figure, 6) for figure in figures))
 
 
 def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -> list[bool]:

@@ -17,6 +17,7 @@ from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
+from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
@@ -50,6 +51,7 @@ class Reflection:
     shown: tuple[ReflectionInput, ...] = ()  # what each answer saw
     proposals: tuple[Proposal, ...] = ()
     tokens: int = 0  # read and made
+    sizes: tuple[SizeEntry, ...] = ()  # of what code learns at once: the same in other sizes
 
 
 def reflect(

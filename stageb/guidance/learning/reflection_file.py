@@ -64,6 +64,16 @@ class GateEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeEntry:
+    """What code learns at once where the guidance may have so many conditions."""
+
+    most: int  # conditions, as asked for
+    conditions: int  # that it has
+    estimate: Estimate
+    operations: tuple[Operation, ...]  # that make it of the guidance before
+
+
+@dataclass(frozen=True, slots=True)
 class ReflectionRow:
     """A bundle that was reflected on."""
 
@@ -74,6 +84,7 @@ class ReflectionRow:
     gate: GateEntry | None  # None without a gate
     applied: tuple[int, ...] | None  # the proposals that changed the guidance, by ascending number; None where nothing did
     why_not: str  # why nothing was asked; empty where something was
+    sizes: tuple[SizeEntry, ...] = ()  # what was learnt at once in other sizes, the smallest first
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -107,15 +118,25 @@ def parse_row(row: Mapping[str, Any]) -> ReflectionRow:
         gate=GateEntry(**{**gate, "edits": tuple(map(_parse_edit, gate["edits"]))}) if (gate := row["gate"]) else None,
         applied=tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
         why_not=row["why_not"],
+        sizes=tuple(map(_parse_size, row.get("sizes", ()))),
     )
     parsed.operations_of(parsed.applied or ())  # which it must hold
     return parsed
 
 
 def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
+    refused = tuple(Refusal(**each) for each in row["refused"])
+    return ProposalEntry(**{**row, "operations": _parse_operations(row), "refused": refused})
+
+
+def _parse_size(row: Mapping[str, Any]) -> SizeEntry:
+    most, conditions = int(row["most"]), int(row["conditions"])
+    return SizeEntry(most, conditions, Estimate(**row["estimate"]), _parse_operations(row))
+
+
+def _parse_operations(row: Mapping[str, Any]) -> tuple[Operation, ...]:
     lists = ("merged_from", "evidence")
-    operations = tuple(Operation(**{**each, **{name: tuple(each[name]) for name in lists}}) for each in row["operations"])
-    return ProposalEntry(**{**row, "operations": operations, "refused": tuple(Refusal(**each) for each in row["refused"])})
+    return tuple(Operation(**{**each, **{name: tuple(each[name]) for name in lists}}) for each in row["operations"])
 
 
 def _parse_edit(row: Mapping[str, Any]) -> EditEntry:

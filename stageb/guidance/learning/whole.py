@@ -31,6 +31,7 @@ from stageb.guidance.words.types import Verdict
 FOLDS = 5
 GAIN, UNLIKE = 0.5, 2.0  # standard errors by which what is harder to follow must be better; comparisons of two fields
 ERRORS = 2  # of the dearer kind, by which it must be better as well
+RIGHTED = 2  # tickets that a condition more must set right in what judges all tickets right
 FEWEST = 3  # conditions that a shorter one is hoped to have
 SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
 GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
@@ -104,7 +105,7 @@ class _Found(NamedTuple):
     place: int  # of its kind among those of its form
     whole: Whole
     wrong: int
-    is_exact: bool = False  # whether it judges all tickets that taught it right
+    misfits: int = 0  # tickets that taught it, and that it judges wrong
 
 
 _FindCounts = Callable[[int, int], dict[Term, int]]
@@ -168,7 +169,7 @@ def _choose(
     plainer forms have come to."""
     best = dict(chosen or {})
     for form in forms:
-        perfect = _Found(0.0, FEWEST, 0, Whole("", False), 0, is_exact=True)
+        perfect = _Found(0.0, FEWEST, 0, Whole("", False), 0)
         if not any(size not in best or _beats(perfect, best[size], form.enough, material, folds) for size in sizes):
             continue
         found = _try_kinds(form.kinds, material, folds)
@@ -183,21 +184,29 @@ def _choose(
 
 
 def _find_least(found: Sequence[_Found], material: Material) -> _Found:
-    """What costs least, the smallest of equals; of what costs ``ERRORS`` more at most, one that is exact."""
+    """What costs least, the smallest of equals; or what alone is exact and costs about as much."""
     best = min(found, key=lambda each: each[:3])
-    most = best.cost + ERRORS * max(material.prices)
-    return min((each for each in found if each.is_exact and each.cost <= most), key=lambda each: each[:3], default=best)
+    exact = (each for each in found if _is_exact(each, best, material))
+    return min(exact, key=lambda each: each[:3], default=best)
 
 
 def _beats(one: _Found, other: _Found, enough: float, material: Material, folds: Sequence[int]) -> bool:
     """Whether it costs less than what is plainer by ``enough`` standard errors, and by ``ERRORS``; or no more, and is
-    ``SHORT``; or it alone is exact, and costs about as much."""
+    ``SHORT``; or it alone is exact, and costs about as much. What is exact gives way to what is longer by more errors."""
     saved = other.cost - one.cost
-    if one.is_exact > other.is_exact and saved >= -ERRORS * max(material.prices):
+    if _is_exact(one, other, material) or (saved >= 0 and one.size <= SHORT * other.size):
         return True
-    if saved >= 0 and one.size <= SHORT * other.size:
-        return True
+    if not other.misfits and one.size > other.size:
+        enough = max(enough, UNLIKE)
     return saved > ERRORS * max(material.prices) and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
+
+
+def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
+    """Whether ``one`` judges all tickets that taught it right, and ``other`` does not. By the estimate, it costs ``ERRORS``
+    more at most, and each condition that it has more sets ``RIGHTED`` tickets right; wrong labels would take one each."""
+    if one.misfits or not other.misfits or one.cost > other.cost + ERRORS * max(material.prices):
+        return False
+    return RIGHTED * (one.size - other.size) <= other.misfits
 
 
 def _learn_labels(material: Material, folds: Sequence[int], sizes: Sequence[int]) -> _Chosen:
@@ -227,6 +236,7 @@ def _learn_by_label(material: Material, folds: Sequence[int], most: int) -> _Fou
     comes next that one line tells best."""
     among, claimed = sum(folds), material.held
     right, told = claimed & ~(material.fails ^ material.judged_fail), claimed  # told: what is spoken of out of fold
+    fitted = right  # what they judge right of the tickets that taught them
     lists: list[Whole] = []
     *others, default = material.labelled
     while others:
@@ -240,12 +250,14 @@ def _learn_by_label(material: Material, folds: Sequence[int], most: int) -> _Fou
             lists.append(replace(found.whole, verdict=label))
             held = (found.wrong ^ wanted) & among & ~claimed & ~told
             right, told = right | held & wanted, told | held
-            claimed |= judge_whole(found.whole, left, among)
+            judged = judge_whole(found.whole, left, among) & ~claimed
+            fitted, claimed = fitted | judged & wanted, claimed | judged
     right |= material.labelled[default] & among & ~told
+    fitted |= material.labelled[default] & among & ~claimed
     if not lists:
         return None
     whole, wrong = Whole("", bool(material.verdicts), lists=tuple(lists)), among & ~right
-    return _Found(_cost(wrong, material), whole.size, 0, whole, wrong)
+    return _Found(_cost(wrong, material), whole.size, 0, whole, wrong, (among & ~fitted).bit_count())
 
 
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
@@ -338,8 +350,8 @@ def _try_kinds(kinds: Sequence[_Kind], material: Material, folds: Sequence[int])
             for fold, wholes in by_fold:
                 taught = wholes[min(number, len(wholes) - 1)] if wholes else Whole("fail", False)
                 wrong |= _find_wrong(taught, material, fold)
-            is_exact = not _find_wrong(whole, material, among)
-            found.append(_Found(_cost(wrong, material), whole.size, place, whole, wrong, is_exact))
+            misfits = _find_wrong(whole, material, among).bit_count()
+            found.append(_Found(_cost(wrong, material), whole.size, place, whole, wrong, misfits))
     return found
 
 

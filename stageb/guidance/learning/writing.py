@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Line
 from stageb.guidance.learning.whole import Whole
 from stageb.guidance.rules.evidence_forms import Condition
-from stageb.guidance.rules.expression import All, Expression, Points, join_words, negate
+from stageb.guidance.rules.expression import All, Atom, Expression, Points, find_exact_count, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Words, clue_text
+from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Verdict
 
@@ -21,15 +22,19 @@ Read = Callable[[Condition], Expression | None]
 
 @dataclass(frozen=True, slots=True)
 class WrittenRule:
-    """The text of one rule, and the line that it says; None for a scorecard."""
+    """The text of one rule, and the lines that it says, one of which holds; none for a scorecard."""
 
     text: str
-    line: Line | None
-    verdict: Verdict  # of the tickets for which the line holds
+    lines: tuple[Line, ...]
+    verdict: Verdict  # of the tickets for which the rule holds
+
+
+_Code = tuple[Expression, tuple[Line, ...]]
 
 
 def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
-    """The rules of what was learnt, without those that would not be read back as meant: a value may look like two."""
+    """The rules of what was learnt, the shortest first, without those that would not be read back as meant: a value may look
+    like two."""
 
     if whole.lists:
         return [rule for each in whole.lists for rule in write_whole(each, vocabulary, words)]
@@ -39,28 +44,85 @@ def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Writ
         code = parse_rule(f"{opening}{clue_text((condition,), words)}{end}", vocabulary, words)
         return None if isinstance(code, OutOfReach) else code.condition
 
-    codes = [(_card_code(whole, whole.card, read), None)] if whole.card else _line_codes(whole, read)
-    texts = [(write_rule(code, words), code, line) for code, line in codes if code]
+    codes = _card_codes(whole.card, read) if whole.card else join_codes(_line_codes(whole.lines, read))
+    rules = [(RuleCode(whole.verdict, expression), lines) for expression, lines in codes]
+    texts = [(write_rule(code, words), code, lines) for code, lines in rules]
     return [
-        WrittenRule(text, line, whole.verdict)
-        for text, code, line in texts
+        WrittenRule(text, lines, whole.verdict)
+        for text, code, lines in sorted(texts, key=lambda each: _count_parts(each[1].expression))
         if _is_same(parse_rule(text, vocabulary, words), code)
     ]
+
+
+def join_codes(codes: Sequence[_Code]) -> list[_Code]:
+    """The same in fewer rules: two that differ in the values of one field alone, or in one word, are one that has both."""
+    joined: list[_Code] = []
+    for expression, lines in codes:
+        for place, (before, others) in enumerate(joined):
+            if both := _join(before, expression):
+                del joined[place]
+                # What is joined may fit what could not be joined before.
+                joined = join_codes([*joined, (both, (*others, *lines))])
+                break
+        else:
+            joined.append((expression, lines))
+    return joined
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _join(one: Expression, other: Expression) -> Expression | None:
+    """What holds where either does, where they differ in one condition on values of a field, or on words."""
+    first, second = _parts(one), _parts(other)
+    mine, theirs = ([part for part in some if part not in rest] for some, rest in ((first, second), (second, first)))
+    if not (len(first) == len(second) and len(mine) == len(theirs) == 1):
+        return None
+    left, right = mine[0], theirs[0]
+    if not (isinstance(left, Atom) and isinstance(right, Atom) and left.relation == right.relation):
+        return None
+    if left.relation not in ("is", "mentions") or left.name != right.name:
+        return None
+    values = tuple(dict.fromkeys((*left.values, *right.values)))
+    both = replace(left, values=_drop_implied(values) if left.relation == "mentions" else values)
+    parts = tuple(both if part is left else part for part in first)
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def _drop_implied(words: Sequence[str]) -> tuple[str, ...]:
+    """The words, stems and phrases in alphabetical order, without those that others imply."""
+    stems = {word.removesuffix(ANY) for word in words if word.endswith(ANY)}
+    single = {word for word in words if " " not in word}
+
+    def is_implied(word: str) -> bool:
+        if word.endswith(ANY):
+            return word[:-1].startswith(tuple(stems - {word[:-1]}))
+        return any(each.startswith(tuple(stems)) or (each in single and each != word) for each in word.split())
+
+    return tuple(sorted(word for word in words if not is_implied(word)))
+
+
+def _parts(expression: Expression) -> tuple[Expression, ...]:
+    return expression.parts if isinstance(expression, All) else (expression,)
+
+
+def _count_parts(expression: Expression) -> int:
+    return len(_parts(expression))
 
 
 def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
     return isinstance(read, RuleCode) and (read.verdict, read.expression) == (code.verdict, code.expression)
 
 
-def _card_code(whole: Whole, card: Scorecard, read: Read) -> RuleCode | None:
-    """A card as one rule."""
+def _card_codes(card: Scorecard, read: Read) -> list[_Code]:
+    """A card as one rule, or as none."""
     parts = [(points, meant) for line, points in card.points.items() if (meant := _meant(line, read))]
-    return RuleCode(whole.verdict, Points(card.least, join_words(parts))) if parts else None
+    return [(Points(card.least, join_words(parts)), ())] if parts else []
 
 
-def _line_codes(whole: Whole, read: Read) -> list[tuple[RuleCode | None, Line | None]]:
-    """A rule for each line."""
-    return [(RuleCode(whole.verdict, meant), line) for line in whole.lines if (meant := _meant(line, read))]
+def _line_codes(lines: Sequence[Line], read: Read) -> list[_Code]:
+    """A rule for each line that can be read."""
+    return [(meant, (line,)) for line in lines if (meant := _meant(line, read))]
 
 
 def _meant(line: Line, read: Read) -> Expression | None:
@@ -71,4 +133,6 @@ def _meant(line: Line, read: Read) -> Expression | None:
         if part is None:
             return None
         parts.append(negate(part) if term.is_denied else part)
+    if len(parts) == 2 and find_exact_count(All((parts[1], parts[0]))):
+        parts.reverse()
     return parts[0] if len(parts) == 1 else All(tuple(parts))

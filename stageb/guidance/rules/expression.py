@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from stageb.guidance.rules import predicates
@@ -100,6 +100,23 @@ def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expr
 def negate(expression: Expression) -> Expression:
     """What holds where ``expression`` does not."""
     return expression.part if isinstance(expression, Not) else Not(expression)
+
+
+def find_exact_count(expression: Expression) -> AtLeast | None:
+    """The count of which so many hold, and no more; None where something else is said."""
+    parts = expression.parts if isinstance(expression, All) else ()
+    if len(parts) != 2 or not isinstance(least := parts[0], AtLeast):
+        return None
+    return least if parts[1] == Not(replace(least, count=least.count + 1)) else None
+
+
+def find_limits(expression: Expression) -> tuple[str, str, str] | None:
+    """The field that is above one limit and below another, and these; None where something else is said."""
+    parts = expression.parts if isinstance(expression, All) else ()
+    sides = [part for part in parts if isinstance(part, Atom)]
+    if [side.relation for side in sides] != ["above", "below"] or len(parts) > 2 or sides[0].name != sides[1].name:
+        return None
+    return sides[0].name, sides[0].values[0], sides[1].values[0]
 
 
 def compile_expression(expression: Expression) -> Predicate:

@@ -24,7 +24,9 @@ IRRELEVANT = frozenset({"无关图片", "irrelevant image"})  # summaries, folde
 OF_ONE_IMAGE = re.compile(r"image_\d+_")  # begins the name of a field of one image
 _IMAGE_KEY = re.compile(r"\D*(\d{1,9})\D*")
 _IMAGE_COLUMN = re.compile(r"image_[1-9][0-9]{0,8}")
+MOST_COUNT = 10**18  # a larger whole number counts nothing
 UNIT = r"(?: ?[^\s\d.,:;+/-][^\s\d.,:;]*)?"
+_MINUS_BEHIND = re.compile(r"\d+,\d+-")
 _DECIMAL_COMMA = re.compile(rf"[-+−]?\d+,\d+{POWER}{UNIT}")
 
 
@@ -118,7 +120,9 @@ def is_image_column(name: str) -> bool:
 
 
 def read_decimal(cell: str, mark: str) -> str:
-    """A cell with a decimal point in the place of another mark."""
+    """A cell with a decimal point in the place of another mark, and a minus before its number, where some programs put it
+    behind."""
+    cell = f"-{cell[:-1]}" if mark == "," and _MINUS_BEHIND.fullmatch(cell) else cell
     return cell.replace(",", ".", 1) if mark == "," and _DECIMAL_COMMA.fullmatch(cell) else cell
 
 
@@ -188,7 +192,7 @@ def _walk(value: object, path: tuple[str, ...], document: Document) -> None:
                 document.remarks.append(clean_value(item))
             else:
                 _walk(item, path, document)
-    elif name and isinstance(value, int) and not isinstance(value, bool):
+    elif name and isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_COUNT:
         document.counts[name] = document.counts.get(name, 0) + value
     elif name and value is not None and (said := clean_value(value if isinstance(value, str) else json.dumps(value))):
         document.values[name] = said if document.values.get(name, said) == said else None

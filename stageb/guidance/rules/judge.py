@@ -20,6 +20,8 @@ from stageb.guidance.rules.expression import (
     Some,
     atoms,
     compile_expression,
+    find_exact_count,
+    find_limits,
     is_word,
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
@@ -64,7 +66,10 @@ def write_rule(code: RuleCode, words: Words) -> str:
 def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
     if isinstance(expression, Not):
         return _write(expression.part, grammar, not is_denied)
-    if within := _find_limits(expression):
+    if counted := find_exact_count(expression):
+        parts = grammar.part.join(_write(part, grammar) for part in counted.parts)
+        return grammar.exactly.format(count=counted.count, parts=parts)
+    if within := find_limits(expression):
         return f"{within[0]}{grammar.within[0]}{within[1]}{grammar.within[1]}{within[2]}"
     if isinstance(expression, All | Some):
         mark = grammar.and_ if isinstance(expression, All) else grammar.or_
@@ -74,7 +79,8 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         parts = grammar.part.join(_write(part, grammar) for part in expression.parts)
         return form.format(count=expression.count - is_denied, parts=parts)
     if isinstance(expression, Points):  # never denied: a rule says "unless"
-        return grammar.points.format(least=expression.least) + grammar.part.join(_write_scored(expression, grammar))
+        opening = grammar.points.format(least=expression.least, s="s" * (expression.least != 1))
+        return opening + grammar.part.join(_write_scored(expression, grammar))
     if isinstance(expression, Arithmetic):
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
     if expression.relation == "missing":
@@ -101,15 +107,6 @@ def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
     """What stands between the two sides of a comparison."""
     said = {"over": "above", "under": "below"}.get(relation, relation)
     return next(mark for mark, found in grammar.relations.items() if found == (said, is_denied))
-
-
-def _find_limits(expression: Expression) -> tuple[str, str, str] | None:
-    """The field that is above one limit and below another, and these; None where something else is said."""
-    parts = expression.parts if isinstance(expression, All) else ()
-    sides = [part for part in parts if isinstance(part, Atom)]
-    if [side.relation for side in sides] != ["above", "below"] or len(parts) > 2 or sides[0].name != sides[1].name:
-        return None
-    return sides[0].name, sides[0].values[0], sides[1].values[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +144,16 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
         read = parse_rule(text, vocabulary if is_whole else own, words)
         return read if is_whole or isinstance(read, RuleCode) else _parse_openly(text, vocabulary, words)
 
-    coded = [
-        CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional)
-        for rule in speaking_rules(guidance.rules, words)
-    ]
-    return CodedRules(coded, order_labels(guidance.rules, guidance.labels, words))
+    return code_rules(guidance.rules, guidance.labels, words, parse)
 
 
-def order_labels(rules: Sequence[Rule], labels: tuple[Verdict, ...], words: Words) -> tuple[Verdict, ...]:
-    """``labels``, the one of tickets that no rule speaks of first: fail where the headline of ``rules`` fails."""
+def code_rules(
+    rules: Sequence[Rule], labels: tuple[Verdict, ...], words: Words, parse: Callable[[str], RuleCode | OutOfReach]
+) -> CodedRules:
+    """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets that none speaks of."""
+    coded = [CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional) for rule in speaking_rules(rules, words)]
     is_failing = rules[:1] and rules[0].text == words.failing_headline
-    return labels[::-1] if is_failing else labels
+    return CodedRules(coded, labels[::-1] if is_failing else labels)
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:

@@ -137,7 +137,9 @@ class _RuleReader:
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
-        self._atom, self._lists, self._subject = cache(self._read_atom), cache(self._read_lists), cache(self._read_subject)
+        self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
+        # What is compared: a field, or a number that two give.
+        self._subject = cache(lambda text: vocabulary.field(text) or self._read_computed(text))
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
@@ -145,7 +147,8 @@ class _RuleReader:
         longest_first = sorted(grammar.relations.items(), key=lambda item: -len(item[0]))
         self._relations = [(re.compile(re.escape(mark)), *said) for mark, said in longest_first]
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
-        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(-?\d{1,3})")
+        self._exactly = _counting(grammar.exactly, grammar.part)
+        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(-?\d{1,3})").replace(re.escape("{s}"), "s?")
         self._points = re.compile(f"{opening}(.+)")
         self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
         each_word = "{}(?P<words>.+?){}".format(*map(re.escape, grammar.each_word))
@@ -232,6 +235,8 @@ class _RuleReader:
         for form, is_denied in self._counts.items():
             if counted := form.fullmatch(text):
                 return self._read_count(int(counted["count"]), counted["parts"], is_denied)
+        if counted := self._exactly.fullmatch(text):
+            return _both([self._read_count(int(counted["count"]), counted["parts"], denied) for denied in (False, True)])
         tried = [
             self._compare(text[: found.start()], relation, is_denied, text[found.end() :])
             for mark, relation, is_denied in self._relations
@@ -259,8 +264,7 @@ class _RuleReader:
             return OutOfReach("it counts a condition twice")
         if not 1 <= least <= len(right):
             return OutOfReach(f"it counts {count} of {len(right)} conditions")
-        found = AtLeast(least, tuple(right))
-        return negate(found) if is_denied else found
+        return negate(AtLeast(least, tuple(right))) if is_denied else AtLeast(least, tuple(right))
 
     def _read_points(self, least: int, text: str) -> _Atom:
         parts: list[tuple[int, Expression]] = []
@@ -277,7 +281,7 @@ class _RuleReader:
         return Points(least, tuple(parts))
 
     def _mention(self, listed: str) -> _Atom:
-        known, words = self._vocabulary, [fold_text(word) for word in self._items(listed)]
+        known, words = self._vocabulary, [fold_text(word) for word in self._separator.split(listed)]
         for word in words:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
                 lacks = f"no ticket mentions {word!r}"
@@ -298,7 +302,7 @@ class _RuleReader:
             if len(lists) > 1:
                 return TWO_WAYS
             if not lists:
-                wrong = next((each for each in self._items(value) if fold_value(each) not in known.values[field]), value)
+                wrong = next((e for e in self._separator.split(value) if fold_value(e) not in known.values[field]), value)
                 if field in known.units and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 nearest = partial(known.nearest_value, field, wrong)
@@ -321,9 +325,7 @@ class _RuleReader:
         return negate(found) if is_denied else found
 
     def _within(self, name: str, low: str, high: str) -> _Atom:
-        sides = [self._compare(name, "above", False, low), self._compare(name, "below", False, high)]
-        right = tuple(side for side in sides if not isinstance(side, OutOfReach))
-        return All(right) if right == tuple(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
+        return _both([self._compare(name, "above", False, low), self._compare(name, "below", False, high)])
 
     def _limit_fault(self, field: str, value: str) -> OutOfReach | None:
         """Why a field cannot be compared with a limit; None where it can."""
@@ -348,10 +350,6 @@ class _RuleReader:
             return OutOfReach(f"no ticket can have {field!r} {'above' if is_above else 'below'} {value!r}")
         self.is_loose = True
         return Atom("is", field, held)
-
-    def _read_subject(self, text: str) -> str | Computed | None:
-        """What is compared: a field, or a number that two give."""
-        return self._vocabulary.field(text) or self._read_computed(text)
 
     def _read_computed(self, text: str) -> Computed | None:
         """``A × B``, where both are fields that have numbers; None where it is not, or may be cut in two ways."""
@@ -383,16 +381,18 @@ class _RuleReader:
                 ways += [(first, *rest) for rest in self._lists(field, listed[mark.end() :])]
         return ways[:2]
 
-    def _items(self, listed: str) -> list[str]:
-        """The parts of "a, b or c"."""
-        return self._separator.split(listed)
-
 
 @cache
 def _counting(form: str, part: str) -> re.Pattern[str]:
     """What finds the parts of ``form``: two or more."""
     escaped = re.escape(form).replace(re.escape("{count}"), r"(?P<count>\d{1,2})")
     return re.compile(escaped.replace(re.escape("{parts}"), f"(?P<parts>.+{re.escape(part)}.+)"))
+
+
+def _both(sides: Sequence[_Atom]) -> _Atom:
+    """What holds where all sides do; or what to tell where some cannot be read."""
+    right = tuple(side for side in sides if not isinstance(side, OutOfReach))
+    return All(right) if len(right) == len(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
 
 
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:

@@ -318,15 +318,15 @@ class Conditions:
         rest = f"LTRIM({text}, '+-{_DIGITS},')"
         unsigned = f"LTRIM(SUBSTR({run}, 1, 1), '+-') || SUBSTR({run}, 2)"
         is_one = f"{unsigned} LIKE '%_,_%' AND {unsigned} NOT LIKE '%,%,%' AND LTRIM({unsigned}, '{_DIGITS},') = ''"
-        is_one += f" AND {unsigned} NOT LIKE ',%' AND {unsigned} NOT LIKE '%,'"
-        unit = f"LTRIM(SUBSTR({rest}, 1, 1)) || SUBSTR({rest}, 2)"
+        body, unit = f"SUBSTR({text}, 1, LENGTH({text}) - 1)", f"LTRIM(SUBSTR({rest}, 1, 1)) || SUBSTR({rest}, 2)"
         strange = " OR ".join(f"{unit} LIKE '%{each}%'" for each in f" .,:;{_DIGITS}")
-        is_unit = f"NOT ({strange} OR SUBSTR({unit}, 1, 1) IN ('+', '/', '-'))"
+        is_unit = f"{unit} <> '' AND NOT ({strange} OR SUBSTR({unit}, 1, 1) IN ('+', '/', '-'))"
         return (
             f"CASE WHEN {text} NOT LIKE '%,%' THEN {text}"
             f" WHEN TRIM({raw}) <> {text} THEN CASE WHEN REPLACE(TRIM({raw}), '  ', ' ') = {text} THEN {text} END"
+            f" WHEN {text} LIKE '%_-' AND {is_one.replace(unsigned, body)} THEN '-' || REPLACE({body}, ',', '.')"
             f" WHEN NOT ({is_one}) THEN {text}"
-            f" WHEN {rest} = '' OR ({unit} <> '' AND {is_unit}) THEN REPLACE({text}, ',', '.')"
+            f" WHEN {rest} = '' OR ({is_unit}) THEN REPLACE({text}, ',', '.')"
             f" WHEN SUBSTR({rest}, 1, 1) NOT IN ('e', 'E') THEN {text} END"
         )
 

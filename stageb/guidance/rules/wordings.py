@@ -250,8 +250,9 @@ class Grammar:
     within: tuple[str, str]  # between a name and its lower limit, and between that and the upper one
     mentions: Mapping[str, bool]  # before a word -> whether that is denied
     counts: Mapping[str, bool]  # a count of conditions, with {count} and {parts} -> whether more than that many are denied
+    exactly: str  # so many of the conditions and no more, with {count} and {parts}
     part: str  # between the conditions that are counted, or have points
-    points: str  # before the conditions that have some, with {least}
+    points: str  # before the conditions that have some, with {least}, and {s} behind a word that may stand in the plural
     scored: str  # between points and their condition
     each_word: tuple[str, str]  # between points and words of which each has them, and behind these
     others: str  # behind what a ticket has most points for, with {total} and {count}
@@ -288,8 +289,9 @@ ENGLISH = Grammar(
     within=(" is above ", " and below "),
     mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
     counts={"at least {count} of ({parts})": False, "at most {count} of ({parts})": True},
+    exactly="exactly {count} of ({parts})",
     part="; ",
-    points="it has {least} points or more: ",
+    points="it has {least} point{s} or more: ",
     scored=" if ",
     each_word=(" for each of ", " that a summary mentions"),
     others="{total} for {count} more",
@@ -318,6 +320,7 @@ CHINESE = Grammar(
     within=("大于", "且小于"),
     mentions={"摘要提到": False, "摘要未提到": True, "摘要没有提到": True},
     counts={"至少{count}项成立（{parts}）": False, "至多{count}项成立（{parts}）": True},
+    exactly="恰有{count}项成立（{parts}）",
     part="；",
     points="总分至少{least}：",
     scored="分若",

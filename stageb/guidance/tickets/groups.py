@@ -8,9 +8,11 @@ Nothing parts a group: no split, no fold, no race; and a test counts it once.
 Two tickets say the same if their summaries are equal one by one, but for
 
 - upper and lower case, full and half width (Unicode's NFKC), and how much white space there is,
-- the marks ``. , ; : ! ?`` at the end of a word, and a hyphen between two letters.
+- the marks ``. , ; : ! ?`` at the end of a word, and a hyphen between two letters,
+- what stands in a number behind its third decimal, in one below 1 behind its third digit from the first that is not 0: a
+  table that another program has written again holds the same cases.
 
-Digits, signs and symbols count, and so do the order of images and marks inside numbers: rows of small tables differ in
+Other digits, signs and symbols count, and so do the order of images and marks inside numbers: rows of small tables differ in
 nothing else. Labels do not count. Where a model is shown images, their files must hold the same as well, and these alone
 count where they stand instead of the summaries.
 """
@@ -35,6 +37,7 @@ Group = tuple[int, ...]
 """The positions of one group's tickets."""
 
 MANY = 4  # group_ids of a group in the mean: copies alone hardly make so many
+_DECIMALS = re.compile(r"(?<![\w.,-])-?\d{1,15}\.\d+(?![\d.,])")  # of numbers, not of versions and dates
 _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])")
 
 
@@ -78,7 +81,13 @@ def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Gr
 
 def normalize_text(text: str) -> str:
     """``text`` without what makes no difference to whether two say the same."""
-    return " ".join(_MARKS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).split())
+    marked = _MARKS.sub(" ", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(_DECIMALS.sub(_round, marked).split())
+
+
+def _round(found: re.Match[str]) -> str:
+    number = float(found[0])
+    return f"{number:.3f}".rstrip("0").rstrip(".") if abs(number) >= 1 else f"{number:.3g}"
 
 
 def name_content(ticket: Ticket) -> str:

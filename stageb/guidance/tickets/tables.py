@@ -1,9 +1,9 @@
 """Tickets in tables, whose first row names the columns, as rows of the kind that JSON Lines hold, and the numbers in their
 cells.
 
-Cells are parted by commas, by semicolons where the header has those and no comma (as spreadsheets write where the comma is
-the decimal point), or by tabs in a ``.tsv`` and in what is made here of a spreadsheet. Texts in quotes may hold any
-of these, and line breaks.
+Cells are parted by what stands most often in the header, outside quotes: commas, semicolons (as spreadsheets write where the
+comma is the decimal point), tabs or bars; in a ``.tsv``, and in what is made here of a spreadsheet, by tabs. Texts in quotes
+may hold any of these, and line breaks.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from stageb.errors import write_option
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
-from stageb.guidance.rules.value_types import POWER, clean_value, fold_text
+from stageb.guidance.rules.value_types import POWER, clean_value, fold_text, parse_number
 from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
 from stageb.guidance.words.types import Content
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
+from stageb.untrusted.workbook import MARK, read_parquet, read_workbook
 
 # The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
 #
@@ -43,11 +42,14 @@ class Decimals:
 
     def __init__(self, mark: Decimal, columns: Iterable[str]) -> None:
         self._mark, own, other = mark, re.escape(mark), re.escape(_OTHER[mark])
-        self._plain = re.compile(rf"-?\d+(?:{own}\d+)?{POWER}{UNIT}")
-        self._other = re.compile(rf"-?\d+{other}\d+{POWER}{UNIT}")  # with the other mark before decimals
-        self._grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{UNIT}")  # with it between thousands
+        self._plain = re.compile(rf"-?\d+(?:{own}\d+)?(?:{POWER}{UNIT}|-)")
+        self._other = re.compile(rf"-?\d+{other}\d+(?:{POWER}{UNIT}|-)")  # with the other mark before decimals
+        # with it between thousands
+        self._grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?(?:{UNIT}|-)")
         # Columns of numbers alone, with the line and the cell in which the other mark stands first.
         self._numeric: dict[str, tuple[int, str] | None] = dict.fromkeys(columns)
+        # with the own mark between thousands, and the other one before decimals
+        self._mixed = re.compile(rf"-?[1-9]\d{{0,2}}(?:{own}\d{{3}})+{other}\d+(?:{UNIT}|-)")
 
     def watch(self, line: int, cells: Mapping[str, str]) -> None:
         """Look at a row's cells, by column."""
@@ -55,7 +57,7 @@ class Decimals:
             cell = cells[name].strip()
             if not cell or self._plain.fullmatch(cell):
                 continue
-            if not self._other.fullmatch(cell) and not self._grouped.fullmatch(cell):
+            if not any(form.fullmatch(cell) for form in (self._other, self._grouped, self._mixed)):
                 del self._numeric[name]
             elif doubt is None:
                 self._numeric[name] = line, cell
@@ -63,6 +65,7 @@ class Decimals:
     def check(self) -> None:
         """Raise ``FaultError``, once all rows were watched, where numbers may be others."""
         doubts = [(name, doubt) for name, doubt in self._numeric.items() if doubt]
+        doubts.sort(key=lambda each: not self._mixed.fullmatch(each[1][1]))  # first what no key mends
         if doubts:
             name, (line, cell) = doubts[0]
             more = f", as in {len(doubts) - 1} more columns" if doubts[1:] else ""
@@ -72,6 +75,8 @@ class Decimals:
     def _explain(self, cell: str) -> tuple[str, str]:
         """What a doubtful cell may say, and the remedy."""
         mark, other = NAMES[self._mark], _OTHER[self._mark]
+        if self._mixed.fullmatch(cell):
+            return f"has a {mark} between thousands", "export the table without such marks"
         strange, bare = NAMES[other], cell.replace(other, "")
         if not self._other.fullmatch(cell):
             return f"has a {strange} between thousands", "export the table without such marks"
@@ -82,6 +87,9 @@ class Decimals:
         return what, f"{remedy}, or set columns.decimal: {short(other)}"
 
 
+SEPARATORS = ",;\t|"
+AHEAD = 20  # rows that are looked at before the first is read
+MARKED = MARK.encode()
 SHOWN = 4  # names of columns at either end
 
 
@@ -149,13 +157,21 @@ class Table:
         self._repeats: Counter[tuple[str, ...]] = Counter()
         texts = self._decode(lines)
         first = next(texts, "")
-        self.delimiter = "	" if path.lower().endswith(TABBED) else ";" if ";" in first and "," not in first else ","
+        self.delimiter = "\t" if path.lower().endswith(TABBED) else _find_separator(first)
         self._reader = csv.reader(chain([first] if first else [], texts), delimiter=self.delimiter, strict=True)
+        self._ahead: list[TableRow] = []  # rows that were looked at with the header
+        self._fault: FaultError | None = None  # that stands behind them
         header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
         self.header = [columns.rename.get(name.strip(), name.strip()) for name in header.cells]
-        _check_parted(self.header, header.line)
+        if self.header[0].casefold().startswith("sep="):
+            raise FaultError(f"{short(self.header[0])}, a line for a spreadsheet alone", "take it out", header.line)
+        try:
+            self._ahead += islice(self._rows(), AHEAD)
+        except FaultError as fault:
+            self._fault = fault
+        _check_title([header, *self._ahead])
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
         self._together = self.header.index(columns.together) if columns.together in self.header else None
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
@@ -163,7 +179,7 @@ class Table:
 
     def rows(self) -> Iterator[TableRow]:
         """The rows below the header that are not blank."""
-        for row in self._rows():
+        for row in chain(self._ahead, self._rows()):
             if len(row.cells) == len(self.header):
                 self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
                 if self.columns.group_id is None:  # counted here, since not every row has to be read
@@ -173,8 +189,15 @@ class Table:
             yield row
         self._decimals.check()
 
+    def has_no_label(self, row: TableRow) -> bool:
+        """Whether the cell of its label is empty."""
+        place = self._whole.get("label")
+        return place is not None and len(row.cells) == len(self.header) and not row.cells[place].strip()
+
     def _rows(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
+        if self._fault:
+            raise self._fault
         while True:
             try:
                 cells = next(self._reader, None)
@@ -194,6 +217,8 @@ class Table:
         if len(cells) != len(self.header):
             what = f"{len(cells)} cells where the header names {len(self.header)}"
             raise FaultError(what, "give every row as many, and put a text that holds the separator in quotes")
+        if MARKED in row.raw:
+            self._check_readable(cells)
         said: dict[str, Any] = {name: cells[place].strip() for name, place in self._whole.items()}
         if columns.mission_name is not None:
             said["mission"] = columns.mission_name
@@ -204,8 +229,16 @@ class Table:
         said["together"] = cells[self._together].strip() if self._together is not None else ""
         said["per_image"], said["content"] = self._read_texts(cells)
         used = {*self._whole.values(), *self._seen.values()}
-        rest = {name: cells[place] for place, name in enumerate(self.header) if name and place not in used}
+        rest = {name: cells[place] for place, name in enumerate(self.header) if (name or cells[place]) and place not in used}
         return {**rest, **said}
+
+    def _check_readable(self, cells: Sequence[str]) -> None:
+        """Raise ``FaultError`` where a cell that is asked for cannot be read; others may hold anything."""
+        places = [*self._whole.values(), *self._seen.values(), *([] if self._together is None else [self._together])]
+        for place in places:
+            if cells[place].startswith(MARK):
+                _, what, remedy = cells[place].split(MARK)
+                raise FaultError(f"column {short(self.header[place])}: {what}", f"{remedy}, or leave the column out")
 
     def _name_row(self, row: TableRow) -> str:
         """A name for a row by all that it says beside its label, so that rows keep theirs where others are added."""
@@ -226,9 +259,6 @@ class Table:
         """Where mission, group_id and label stand; and where the texts do, by their columns' names: those that the config
         names, or all that say nothing else. A label need not be there, unless it is needed. Raises ``FaultError``."""
         columns, header = self.columns, {name: place for place, name in enumerate(self.header)}
-        twice = sorted(name for name, count in Counter(self.header).items() if name and count > 1)
-        if twice:
-            raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
         if columns.label in header or self._labelled:
             wanted["label"] = columns.label
@@ -240,6 +270,10 @@ class Table:
         ]
         together = [("together", columns.together)] if columns.together is not None else []
         named = [*found.items(), *together, *(("texts", name) for name in texts)]
+        asked = {columns.split, columns.reason, *(name for _, name in named)}
+        twice = sorted(name for name, count in Counter(self.header).items() if name in asked and count > 1)
+        if twice:
+            raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         missing = [(key, name) for key, name in named if name not in header]
         if missing or not texts:
             taken = {*found.values(), columns.together, *columns.texts}
@@ -278,12 +312,37 @@ class Table:
         return dict(shown), content
 
 
-def _check_parted(header: Sequence[str], line: int) -> None:
-    """Raise ``FaultError`` where a header that was not parted into cells shows why."""
-    if len(header) == 1 and "\t" in header[0]:
-        raise FaultError("tabs between the cells", "give the file a name that ends in .tsv", line)
-    if header[0].casefold().startswith("sep="):
-        raise FaultError(f"{short(header[0])}, a line for a spreadsheet alone", "take it out", line)
+def _find_separator(header: str) -> str:
+    """What parts the cells of a header, by its first line."""
+    bare = re.sub(r'"[^"]*("|$)', "", header)
+    return max(SEPARATORS, key=bare.count)  # of equals the first
+
+
+def _check_title(rows: Sequence[TableRow]) -> None:
+    """Raise ``FaultError`` where the first row is a title, rather than the names of the columns below."""
+    said = [[cell.strip() for cell in row.cells] for row in rows]
+    if all(len(cells) == 1 for cells in said):  # a title tells no separator
+        mark = _find_separator(rows[-1].raw.decode())
+        said = [next(csv.reader([cells[0]], delimiter=mark)) for cells in said if cells[0]]
+    counts = [len({*filter(None, cells)}) for cells in said]
+    place = next(n for n, count in enumerate(counts) if 2 * count >= max(counts))
+    names, *below = said[place:]
+    is_table = below and all(len(cells) == len(names) for cells in below) and not any(map(parse_number, names))
+    if place and is_table:
+        what = f"row {rows[0].line} is a title, {short(said[0][0])}; the header seems to stand in row {rows[place].line}"
+        raise FaultError(what, "take out the rows above the header", rows[0].line)
+    if len(below) > 1 and is_table and _goes_on(names, below):
+        what = f"the header goes on in row {rows[1].line}, which names columns that have no name in row {rows[0].line}"
+        raise FaultError(what, "give each column a name of its own in one row", rows[0].line)
+
+
+def _goes_on(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether the row below the ``names`` names what these leave nameless, and leaves out what all rows after it tell."""
+    second, *rows = below
+    nameless = [place for place, name in enumerate(names) if not name and any(row[place] for row in below)]
+    told = [place for place, name in enumerate(names) if name and all(row[place] for row in rows)]
+    is_second = all(second[place] and parse_number(second[place]) is None for place in nameless)
+    return bool(nameless) and is_second and not all(second[place] for place in told)
 
 
 def _check_apart(names: Sequence[str], line: int) -> None:
@@ -310,80 +369,18 @@ def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
 
 
 # Spreadsheets and Parquet files, as the lines of a table whose cells are parted by tabs.
-# Numbers and dates come as such, not as they are shown: ``0.25`` of a cell that shows 25 %, ``2024-03-01`` of any date.
-
-UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
-MOST = 1 << 30  # bytes of a workbook, unpacked
-AS_CSV = "save it as CSV (UTF-8), and name that file"
-INSTALL = f"python -m pip install 'stageb[tables]', or {AS_CSV}"
 
 
-def table_lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
-    """The lines of the table in the file ``path``, with their numbers from 1; of a sheet, its rows."""
+def table_lines(path: str, kind: str, sheet: str | None = None) -> Iterator[tuple[int, bytes]]:
+    """The lines of the table in the file ``path``, with their numbers from 1; of the ``sheet`` of a workbook, its rows."""
     if not is_sheet(path):
         return lines(path, kind)
     with reading(kind), open_named(path):
-        return _write_rows(_read_sheet(path) if path.lower().endswith(SHEETS) else _read_parquet(path))
+        return _write_rows(read_workbook(path, sheet) if path.lower().endswith(SHEETS) else read_parquet(path))
 
 
-def _read_sheet(path: str) -> Iterator[Iterable[Any]]:
-    try:
-        import python_calamine
-    except ImportError:
-        raise FaultError("a spreadsheet, which python-calamine reads", INSTALL) from None
-    try:
-        if _measure(path) > MOST:
-            raise FaultError(f"a workbook of more than {MOST >> 20} MiB, unpacked", AS_CSV)
-        with python_calamine.CalamineWorkbook.from_path(path) as book:
-            sheets = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
-    except (*UNREADABLE, zipfile.BadZipFile, python_calamine.CalamineError) as error:
-        what = f"cannot be read as a spreadsheet: damaged, or not of the kind that its name says ({error})"
-        raise FaultError(what, f"open it and save it again, or {AS_CSV}") from error
-    filled = [name for name, rows in sheets.items() if rows]
-    if len(filled) > 1:
-        what = f"{len(filled)} sheets with something in them: {', '.join(map(short, filled))}"
-        raise FaultError(what, f"keep one, or {AS_CSV}")
-    return iter(sheets[filled[0]] if filled else [])
-
-
-def _measure(path: str) -> int:
-    """The bytes of a workbook, unpacked, of those that are archives."""
-    if not zipfile.is_zipfile(path):
-        return 0
-    with zipfile.ZipFile(path) as archive:
-        return sum(each.file_size for each in archive.infolist())
-
-
-def _read_parquet(path: str) -> Iterator[Iterable[Any]]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise FaultError("a Parquet file, which pyarrow reads", INSTALL) from None
-    try:
-        with parquet.ParquetFile(path) as opened:
-            names = opened.schema_arrow.names
-            yield names
-            for batch in opened.iter_batches():
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    except (*UNREADABLE, pyarrow.ArrowException) as error:
-        raise FaultError(f"cannot be read as Parquet: {error}", AS_CSV) from error
-
-
-def _write_rows(rows: Iterable[Iterable[Any]]) -> Iterator[tuple[int, bytes]]:
+def _write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:
     for number, row in enumerate(rows, 1):
         line = io.StringIO()
-        csv.writer(line, "excel-tab", lineterminator="\n").writerow([_write_cell(cell, number) for cell in row])
+        csv.writer(line, "excel-tab", lineterminator="\n").writerow(row)
         yield number, line.getvalue().encode("utf-8", "surrogatepass")
-
-
-def _write_cell(cell: Any, number: int) -> str:
-    """How a table says what a cell holds."""
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return ""
-    if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() else repr(cell)
-    if isinstance(cell, list | dict | bytes):
-        what = f"a cell that holds a {type(cell).__name__}: {short(str(cell))}"
-        raise FaultError(what, "give it texts and numbers alone", number)
-    return str(cell)

@@ -13,11 +13,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
-from stageb.errors import BadInputError, BadLine, InputError, StagebError, write_option
+from stageb.errors import BadInputError, BadLine, StagebError, write_option
 from stageb.guidance.config import LoopConfig, UseImages
 from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
@@ -28,13 +27,19 @@ from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, open_named, reading, short
+from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short
 
 KIND = "ticket"
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
 MOST_REASON = 240  # characters of a person's reason that are read
+NO_LABEL = "write the right verdict, leave the row out, or all such: columns.unlabelled skip (new: --unlabelled skip)"
+LeftOut = Literal["copies", "unlabelled"]
+LEFT_OUT: Mapping[LeftOut, str] = {
+    "copies": "exact copies of others, which count once",
+    "unlabelled": "without a label, and left out",
+}
 NO_FILES: Mapping[Split, str] = {}
 SPLIT_WORDS: Mapping[str, Split] = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 
@@ -45,6 +50,7 @@ class BadRecord:
 
     line: BadLine  # where, what, and the remedy
     raw: str  # the line as it came, undecodable bytes escaped
+    left_out: LeftOut | None = None  # why it is no fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Entry:
     line: int  # from 1
     raw: bytes  # as it came
     ticket: Callable[[bool], Ticket]  # (whether a label is needed) -> the ticket; raises FaultError
+    is_skipped: bool = False  # whether it has no label, and the config says that such rows are left out
 
 
 def read_tickets(
@@ -74,14 +81,23 @@ def read_tickets(
     broken: list[BadLine] = []  # whole files
     bad: list[BadRecord] = []
     places: dict[tuple[str, str], str] = {}
+    known: dict[tuple[str, str], Ticket] = {}
     others: dict[int, BadRecord] = {}  # of tickets that are labelled neither pass nor fail, should that be a fault
     files: list[tuple[Split | None, str]] = [*((None, str(path)) for path in paths), *splits.items()]
     for split, path in files:
         try:
             for entry in read_entries(path, columns):
+                if entry.is_skipped:
+                    bad.append(_set_aside(path, entry, FaultError("an empty label", NO_LABEL), "unlabelled"))
+                    continue
                 try:
                     ticket = attach_images(entry.ticket(True), path, use_images)
-                    place = f"{path}:{entry.line}"
+                    place, name = f"{path}:{entry.line}", (ticket.mission, ticket.key)
+                    if name in places and known[name] == ticket:
+                        copied = FaultError(f"says what {places[name]} says", "leave one out")
+                        bad.append(_set_aside(path, entry, copied, "copies"))
+                        continue
+                    known.setdefault(name, ticket)
                     claim_place(ticket, place, places)
                     if ticket.label not in PASS_FAIL:
                         others[len(tickets)] = _set_aside(path, entry, name_strange_label(ticket.label, columns))
@@ -97,17 +113,27 @@ def read_tickets(
     bad.sort(key=lambda record: (order[record.line.path], record.line.line))
     broken += faults
     tickets = [ticket for i, ticket in enumerate(tickets) if i not in strange]
-    if not tickets and not broken and (on_bad_record == "skip" or not bad):
+    if not tickets and not broken and (on_bad_record == "skip" or all(record.left_out for record in bad)):
         named = ", ".join(map(str, paths)) or "tickets"
         broken.append(BadLine(named, 0, "no tickets", "name files that hold usable tickets"))
-    if broken or (bad and on_bad_record == "error"):
-        raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])
+    faults = [record.line for record in bad if not record.left_out]
+    if broken or (faults and on_bad_record == "error"):
+        raise BadInputError("places in the ticket files", [*broken, *faults])
     return join_equal(tickets), bad
 
 
-def _set_aside(path: str, entry: Entry, fault: FaultError) -> BadRecord:
+def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:
+    """What there is to say of lines that were left out though they are no faults."""
+    for why, what in LEFT_OUT.items():
+        own = [record.line for record in records if record.left_out == why]
+        if own:
+            are = "rows are" if len(own) > 1 else "row is"
+            yield f"{len(own):,} {are} {what}; the first is {own[0].path}:{own[0].line}"
+
+
+def _set_aside(path: str, entry: Entry, fault: FaultError, left_out: LeftOut | None = None) -> BadRecord:
     line = BadLine(path, entry.line, fault.what, fault.remedy)
-    return BadRecord(line, entry.raw.decode("utf-8", "backslashreplace"))
+    return BadRecord(line, entry.raw.decode("utf-8", "backslashreplace"), left_out)
 
 
 def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
@@ -142,15 +168,16 @@ def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[se
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
+    skips = labelled and columns.unlabelled == "skip"
     if not is_table(path):
         for number, raw in filled_lines(path, KIND):
-            yield Entry(number, raw, partial(_parse_json, raw, columns))
+            yield Entry(number, raw, partial(_parse_json, raw, columns), skips and _has_no_label(raw))
         return
-    table = Table(table_lines(path, KIND), columns, path, labelled)
+    table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled)
     empty = True
     for row in table.rows():
         empty = False
-        yield Entry(row.line, row.raw, partial(_parse_cells, table, row))
+        yield Entry(row.line, row.raw, partial(_parse_cells, table, row), skips and table.has_no_label(row))
     if empty:
         raise FaultError("no rows below the header", "leave it out, or write a ticket per row")
 
@@ -178,20 +205,30 @@ def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) 
 
 
 def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
-    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail, numbers and true and false
-    as they are written."""
+    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail, true and false as they are
+    written; numbers are labels like others."""
     row = object_on(raw, SHAPE)
     label = row.get("label")
+    if isinstance(label, int | float) and not isinstance(label, bool):
+        label = row["label"] = json.dumps(int(label) if label == int(label) else label)
     if _has_own_words(columns) and not isinstance(label, dict | list):
         row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
     return _make_ticket(row, labelled, None, apart=columns.repeats == "apart")
+
+
+def _has_no_label(raw: bytes) -> bool:
+    """Whether a line is an object without a label."""
+    try:
+        return object_on(raw, SHAPE).get("label") in (None, "")
+    except FaultError:
+        return False
 
 
 def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     """The ticket in one row of a table."""
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
-        raise FaultError("an empty label", "write the right verdict, or leave the row out")
+        raise FaultError("an empty label", NO_LABEL)
     return _make_ticket(said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart")
 
 
@@ -208,7 +245,8 @@ def _make_ticket(
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if not isinstance(label, str) and (labelled or label is not None):
-        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {advise_words()}')
+        wanted = NO_LABEL if label is None else f'write "pass" or "fail", or set {advise_words()}'
+        raise FaultError(f"label {short(label)}", wanted)
     if label is not None and (why := label_fault(label)):
         raise FaultError(f"label {short(label)}", f"write {why}")
     summaries = _sort_summaries(row["per_image"], labelled)
@@ -270,94 +308,6 @@ def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
         if labelled and not summaries[number].strip():
             raise FaultError(f"per_image: {key}: an empty summary", "write what the image shows, or leave the image out")
     return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]
-
-
-# Ticket files as a stream: looked over once before any work starts, then read a round at a time.
-#
-# Memory does not grow with their number: no pass holds more than a round.
-
-MOST_FAULTS = 1000  # gathered before the survey gives up
-
-Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, slots=True)
-class TicketStream(Generic[Item]):
-    """Ticket files, and what is made of each ticket in them."""
-
-    files: Sequence[str]
-    read: Callable[[str, Entry], Item]
-    """Of a file's name and one of its entries. Raises ``FaultError``."""
-    columns: ColumnsConfig = _BY_COLUMN_NAMES
-    """Where a table's cells belong."""
-    labelled: bool = True
-    """Whether a table needs a column of labels."""
-
-    def digest(self) -> str:
-        """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""
-        digest = hashlib.blake2b(digest_size=16)
-        for file in self.files:
-            try:
-                with reading(KIND), open_named(file) as opened:
-                    while block := opened.read(1 << 20):
-                        digest.update(block)
-            except FaultError as fault:
-                raise BadInputError("ticket files", [BadLine(file, 0, fault.what, fault.remedy)]) from fault
-            digest.update(b"\0end of file\0")
-        return digest.hexdigest()
-
-    def survey(self, check: Callable[[Item], None] = lambda item: None) -> int:
-        """The number of tickets, once all of them were looked at; ``check`` raises ``FaultError`` for one that is sound and
-        cannot be used.
-
-        Raises ``BadInputError`` with everything that is wrong.
-        """
-        count = 0
-        bad: list[BadLine] = []
-        for file, entry in self._entries(bad):
-            try:
-                check(self.read(file, entry))
-                count += 1
-            except FaultError as fault:
-                bad.append(BadLine(file, entry.line, fault.what, fault.remedy))
-            if len(bad) >= MOST_FAULTS:
-                break
-        if bad:
-            raise BadInputError("places in the ticket files", bad)
-        return count
-
-    def glance(self, most: int, make_check: Callable[[], Callable[[Item], None]]) -> int:
-        """The number of tickets, counted up to ``most``, before all of them are looked at: a fault among them is one that
-        shows at once, and ``survey``, with a check of its own, then tells of every other."""
-        count, bad = 0, list[BadLine]()
-        check = make_check()
-        try:
-            for file, entry in islice(self._entries(bad), most):
-                check(self.read(file, entry))
-                count += 1
-        except FaultError:
-            return self.survey(make_check())
-        return count if not bad and all(Path(file).exists() for file in self.files) else self.survey(make_check())
-
-    def items(self, skip: int = 0) -> Iterator[Item]:
-        """The tickets in order, but for the first ``skip``. Raises ``InputError`` where they are no longer as they were."""
-        bad: list[BadLine] = []
-        for file, entry in islice(self._entries(bad), skip, None):
-            try:
-                yield self.read(file, entry)
-            except FaultError as fault:
-                raise InputError(f"{file}:{entry.line}: changed since it was looked at: {fault.what}") from None
-        if bad:
-            raise InputError(f"{bad[0].path}: changed since it was looked at: {bad[0].what}")
-
-    def _entries(self, bad: list[BadLine]) -> Iterator[tuple[str, Entry]]:
-        """What stands in the files; what is wrong with one as a whole goes to ``bad``."""
-        for file in self.files:
-            try:
-                for entry in read_entries(file, self.columns, self.labelled):
-                    yield file, entry
-            except FaultError as fault:
-                bad.append(BadLine(file, fault.line, fault.what, fault.remedy))
 
 
 def read_same_tickets(

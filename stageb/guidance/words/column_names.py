@@ -39,6 +39,8 @@ class ColumnsConfig(Section, at="columns"):
     it, for train tickets; whoever judges a ticket never does."""
     label: str = setting("label", trust=DATA)
     """The column that holds the right verdict."""
+    unlabelled: Literal["refuse", "skip"] = "refuse"
+    """Rows without a label where one is needed. skip: they are left out, and counted."""
     passes: list[str] = setting(lambda: ["pass"], trust=DATA)
     """Words of that column that mean pass, in any case; of labels in JSON Lines, too."""
     fails: list[str] = setting(lambda: ["fail"], trust=DATA)
@@ -52,6 +54,8 @@ class ColumnsConfig(Section, at="columns"):
     rename: dict[str, str] = setting(dict, trust=DATA)
     """Columns of tables that are read under other names, such as those that rules know: ``{TSH: TSH (mU/l)}``. One that a
     table does not have is nothing."""
+    sheet: str | None = setting(None, trust=DATA)
+    """The sheet of a workbook that holds the table; null: the only one with something in it that is not hidden."""
     decimal: Decimal = "."
     """The mark before the decimals of numbers in tables; a comma is read as a point: 0,5 as 0.5."""
 

@@ -1,75 +1,75 @@
 """Environments of Gymnasium's, on the CPU, as the loop's.
 
 Every episode is reset with a seed of its own, named by the run's seed, the episode's number and how many came before it.
-What goes on inside an environment cannot be saved, so all begin anew after every commit, whether the run goes on or is
-resumed there: both leave the same bytes.
+What goes on inside an environment cannot be saved, but it follows from that seed and the actions: those of episodes under
+way are kept, and a run that is resumed takes them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from gymnasium.error import DependencyNotInstalled
-from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from stageb import seeds
-from stageb.config import require
-from stageb.errors import InputError
-from stageb.ppo.environment import Actions, Box, Discrete, Environment, Frame, Transition
+from stageb.errors import ConfigError, InputError
+from stageb.ppo.environment import Actions, Box, Discrete, Environment, Frame, Joint, Transition, Units
+from stageb.ppo.envs.gym_games import GameError, Games
+from stageb.ppo.envs.gym_spaces import Spaces
 
-MASK = "action_mask"  # in what environments tell beside observations: as Gymnasium's own Taxi has it
+LONGEST = 100_000  # steps of an episode; one that goes on is cut off, since all its actions are kept
 
 
 class GymEnvironment(Environment):
-    """A vector of Gymnasium's, with autoreset disabled."""
+    """Games of Gymnasium's."""
 
-    begins_anew = True
     measures: Mapping[str, str] = {"return": "rewards of an episode", "cut_rate": "", "length": "steps an episode"}
 
-    def __init__(self, key: str, envs: VectorEnv[Any, Any, Any], seed: int, numbers: Sequence[int], device: str) -> None:
-        """``key`` and its value, a name, told the user where the loop cannot use ``envs``."""
-        mode = envs.metadata.get("autoreset_mode")
-        remedy = "a vector whose metadata have autoreset_mode AutoresetMode.DISABLED: the loop resets"
-        require(mode == AutoresetMode.DISABLED, key, str(mode), remedy)
-        self.device, self._envs = torch.device(device), envs
-        self._space, self._acts = envs.single_observation_space, envs.single_action_space
-        require(isinstance(self._space, spaces.Box | spaces.Discrete), key, str(self._space), "observations in a Box, or "
-                "Discrete; gymnasium.wrappers.FlattenObservation makes vectors of others")  # fmt: skip
-        self.actions = read_actions(key, self._acts)
-        self._keys = [seeds.stream(seed, "gymnasium", number) for number in numbers]
+    def __init__(
+        self, config: tuple[str, str], make: Callable[[int], Games], seed: int, numbers: Sequence[int], device: str
+    ) -> None:
+        """``make`` makes so many games; the key and the value of the ``config`` that name them are told where they fail."""
+        self._config, self.device, self._seed = config, torch.device(device), seed
         self._episodes = np.full(len(numbers), -1)
         self._returns, self._lengths = np.zeros(len(numbers)), np.zeros(len(numbers), np.int64)
-        self._masks: NDArray[np.bool_] | None = None
-        self._begin_anew()
-        fits = self._masks is None or self._masks.shape[1:] == (getattr(self._acts, "n", None),)
-        require(fits, key, MASK, "as a mask an array with 0 or 1 for each of Discrete actions")
+        self._number(numbers)
+        with self._telling():
+            self._games = make(len(numbers))
+        self.spaces = self._games.spaces
+        self.actions = find_actions(self.spaces)
+        self._taken: list[NDArray[Any]] = []  # the actions of the last steps, back to the start of the oldest episode
+        try:
+            self._begin_anew()
+        except BaseException:
+            self.close()
+            raise
 
     def observe(self) -> Tensor:
-        """See ``Environment``: float32, of numbers or of classes as vectors of 0 and a 1; bytes stay bytes."""
-        seen = torch.as_tensor(self._seen)
-        if isinstance(self._space, spaces.Discrete):
-            seen = torch.nn.functional.one_hot(seen - int(self._space.start), int(self._space.n))
-        return (seen if seen.dtype == torch.uint8 else seen.float()).to(self.device)
+        """See ``Environment``: float32, flattened by Gymnasium where they are no Box; images of bytes stay bytes."""
+        return torch.from_numpy(self._seen).to(self.device)
 
     def masks(self) -> Tensor | None:
         """See ``Environment``."""
-        return None if self._masks is None else torch.tensor(self._masks, device=self.device)
+        return None if self._masks is None else torch.from_numpy(self._masks).to(self.device)
 
     def step(self, actions: Tensor) -> Transition:
         """See ``Environment``."""
-        self._seen, rewards, terminated, truncated, told = self._envs.step(self._native(actions.cpu().numpy()))
-        self._note_masks(told)
+        chosen = actions.cpu().numpy()
+        self._taken.append(chosen)
+        with self._telling():
+            self._seen, self._masks, rewards, terminated, truncated = self._games.step(chosen)
         self._returns += rewards
         self._lengths += 1
-        truncated = truncated & ~terminated
+        truncated = (truncated | (self._lengths >= LONGEST)) & ~terminated
         found = (rewards.astype(np.float32), terminated, truncated, self._returns.copy(), self._lengths.copy())
         first, ended, cut, returns, lengths = (torch.from_numpy(each).to(self.device) for each in found)
         return Transition(first, ended, cut, (returns, cut, lengths))
@@ -77,59 +77,101 @@ class GymEnvironment(Environment):
     def restart(self, done: Tensor) -> None:
         """See ``Environment``."""
         begun = done.cpu().numpy()
-        if not begun.any():
-            return
-        self._episodes[begun] += 1
-        self._returns[begun], self._lengths[begun] = 0.0, 0
-        seeds_of = [
-            seeds.bits(key, int(episode)) >> 32 if each else None
-            for key, episode, each in zip(self._keys, self._episodes, begun, strict=True)
-        ]
-        self._seen, told = self._envs.reset(seed=seeds_of, options={"reset_mask": begun})  # type: ignore[arg-type]
-        self._note_masks(told)
+        if begun.any():
+            self._episodes[begun] += 1
+            self._returns[begun], self._lengths[begun] = 0.0, 0
+            self._reset(begun)
+        del self._taken[: len(self._taken) - int(self._lengths.max())]
 
     def state(self) -> dict[str, Tensor]:
-        """See ``Environment``: how many episodes there were, and all begin anew."""
-        self._begin_anew()
-        return {"episodes": torch.from_numpy(self._episodes.copy())}
+        """See ``Environment``: how many episodes there were, and what happened in those under way."""
+        blank = self.actions.blank(len(self._keys), "cpu").numpy()
+        taken = np.stack([blank, *self._taken], 1)[:, 1:]
+        kept = {"episodes": self._episodes, "lengths": self._lengths, "returns_so_far": self._returns}
+        return {name: torch.from_numpy(each.copy()) for name, each in {**kept, "taken": taken}.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """See ``Environment``."""
-        self._episodes[:] = state["episodes"].numpy() - 1
+        """See ``Environment``: begin each episode so late that by the last step all have come to where they were."""
+        lengths, taken = state["lengths"].numpy().copy(), state["taken"].numpy()
+        self._episodes[:] = state["episodes"].numpy()
+        steps, over = int(lengths.max()), np.ones(len(lengths), np.bool_)
+        self._taken = [taken[:, step] for step in range(taken.shape[1] - steps, taken.shape[1])]
+        for left, chosen in zip(range(steps, 0, -1), self._taken, strict=True):
+            if (fresh := over | (lengths == left)).any():
+                self._reset(fresh)
+            begun, waiting = lengths >= left, self.spaces.idle(self._masks, len(lengths))
+            with self._telling():
+                moved = self._games.step(np.where(begun.reshape(-1, *[1] * (chosen.ndim - 1)), chosen, waiting))
+            self._seen, self._masks, over = moved.observations, moved.masks, moved.terminated | moved.truncated
+            lengths[begun & over] = 0  # it did not follow from seed and actions, and begins anew
+        if (fresh := lengths == 0).any():
+            self._reset(fresh)
+        self._lengths[:], self._returns[:] = lengths, np.where(fresh, 0.0, state["returns_so_far"].numpy())
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Play other episodes, as many, from the first of each."""
+        self._number(numbers)
+        self._episodes[:] = -1
         self._begin_anew()
 
     def frame(self) -> Frame:
         """See ``Environment``: pictures, where ``render_mode`` is rgb_array."""
-        if self._envs.render_mode != "rgb_array":
+        if self._games.render_mode != "rgb_array":
             return super().frame()
         try:
-            shown = np.asarray(self._envs.render()[0])  # type: ignore[index]
+            shown = np.asarray(self._games.render())
         except DependencyNotInstalled as error:
             raise InputError(f"stageb play: {error}") from error
         height, width = (side // 2 * 2 for side in shown.shape[:2])  # even, as films want their sides
         return Frame("", partial(Image.fromarray, shown[:height, :width].copy()))
 
+    def units(self) -> Units:
+        """See ``Environment``."""
+        return Units(*(tuple(each.tolist()) for each in self.spaces.list_units()))
+
+    def find_strays(self) -> str:
+        """See ``Environment``: of the observations that it shows now."""
+        box = self.spaces.seen
+        if not isinstance(box, spaces.Box):
+            return ""
+        low, high = (bound.reshape(self.spaces.shape) for bound in (box.low, box.high))
+        beyond = self._seen[(self._seen < low) | (self._seen > high)]
+        return f"an observation holds {beyond.flat[0]:g}, beyond {box}" if beyond.size else ""
+
+    def close(self) -> None:
+        """See ``Environment``."""
+        self._games.close()
+
+    def _number(self, numbers: Sequence[int]) -> None:
+        self._numbers = list(numbers)
+        self._keys = [seeds.stream(self._seed, "gymnasium", number) for number in numbers]
+
     def _begin_anew(self) -> None:
         self.restart(torch.ones(len(self._keys), dtype=torch.bool))
 
-    def _native(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Actions as the environment takes them."""
-        if isinstance(self._acts, spaces.Discrete):
-            return np.asarray(actions + self._acts.start)
-        assert isinstance(self._acts, spaces.Box)
-        shaped = actions.reshape(-1, *self._acts.shape)
-        clipped: NDArray[Any] = np.clip(shaped, self._acts.low, self._acts.high).astype(self._acts.dtype)
-        return clipped
+    def _reset(self, begun: NDArray[np.bool_]) -> None:
+        """Begin the episodes that are counted in ``_episodes``."""
+        seeds_of = [
+            seeds.bits(key, int(episode)) >> 32 if each else None
+            for key, episode, each in zip(self._keys, self._episodes, begun, strict=True)
+        ]
+        with self._telling():
+            self._seen, self._masks = self._games.reset(seeds_of)
 
-    def _note_masks(self, told: Mapping[str, Any]) -> None:
-        if MASK in told:
-            known, new = told[f"_{MASK}"], np.asarray(told[MASK], dtype=np.bool_)
-            self._masks = new.copy() if self._masks is None else np.where(known[:, None], new, self._masks)
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Name the game and the step that failed. Raises ``ConfigError``."""
+        try:
+            yield
+        except GameError as error:
+            number, episode, step = (each[error.game] for each in (self._numbers, self._episodes, self._lengths))
+            where = f"game {number}, step {step + 1} of its episode {episode + 1}: " if episode >= 0 else ""
+            place = f" ({error.place})" if error.place else ""
+            raise ConfigError(*self._config, f"{where}{error.what}{place}") from error.__cause__
 
 
-def read_actions(key: str, space: Space[Any]) -> Actions:
-    """What the loop makes of a space of actions. Raises ``ConfigError`` for one that it cannot choose from."""
-    if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
-    require(isinstance(space, spaces.Box), key, str(space), "actions that are Discrete or a Box")
-    return Box(int(np.prod(space.shape or ())))
+def find_actions(here: Spaces) -> Actions:
+    """What the loop makes of a space of actions."""
+    if isinstance(here.acts, spaces.Discrete):
+        return Discrete(here.choices[0])
+    return Joint(here.choices, here.numbers) if here.choices else Box(here.numbers)

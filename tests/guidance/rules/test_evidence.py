@@ -256,13 +256,16 @@ def test_any_text_can_be_counted(texts: list[str], cut: int) -> None:
             assert each in masks
 
 
-def test_what_only_a_product_tells_is_counted_where_arithmetic_is_asked_for() -> None:
+def test_what_only_a_product_tells_is_counted_where_it_is_asked_for_and_the_fields_are_allowed() -> None:
     rows = [(torque, speed) for torque in range(10, 70, 6) for speed in range(10, 70, 6)]
     made = [ticket(n, f"torque: {torque} Nm; speed: {speed}") for n, (torque, speed) in enumerate(rows)]
     wrong = [each for each, (torque, speed) in zip(made, rows, strict=True) if torque * speed > 1500]
     right = [each for each in made if each not in wrong]
-    first = find_evidence(wrong, right, MOST, forms=Forms(arithmetic=True)).clues[0]
+    allowed = Forms(arithmetic=True, comparable=frozenset({"torque", "speed"}))
+    first = find_evidence(wrong, right, MOST, forms=allowed).clues[0]
     (condition,) = first.conditions
     assert (condition.kind, condition.name) == ("above", "speed × torque")
     assert first.wrong > 0.8 * len(wrong)
-    assert not any(each.is_computed for clue in find_evidence(wrong, right, MOST).clues for each in clue.conditions)
+    for forms in (Forms(), Forms(arithmetic=True)):  # unasked for, or of a torque and a speed that nobody put side by side
+        clues = find_evidence(wrong, right, MOST, forms=forms).clues
+        assert not any(each.is_computed for clue in clues for each in clue.conditions)

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.value_types import clean_value
-from stageb.guidance.tickets.tickets import read_entries, read_tickets
+from stageb.guidance.tickets.tickets import describe_left_out, read_entries, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import UNKNOWN, Ticket, Verdict
 
@@ -67,6 +67,11 @@ def test_a_table_as_a_spreadsheet_writes_it(tmp_path: Path) -> None:
         ("t.csv", "mission;group_id;label;part\nm;1;pass;a,b\n"),
         ("t.TSV", "mission\tgroup_id\tlabel\tpart\nm\t1\tpass\ta,b\n"),
         ("t.csv", 'mission,group_id,label,part\nm,1,PASS,"a,b"'),
+        ("t.csv", "mission|group_id|label|part\nm|1|pass|a,b\n"),
+        ("t.csv", "mission\tgroup_id\tlabel\tpart\nm\t1\tpass\ta,b\n"),
+        ("t.csv", '"mission"\t"group_id"\t"label"\t"part"\n"m"\t"1"\t"pass"\t"a,b"\n'),
+        ("t.csv", 'mission;group_id;label;part;"b,c,d,e,f"\nm;1;pass;a,b;\n'),
+        ("t.csv", "mission;group_id;label;part;Torque, Nm\nm;1;pass;a,b;\n"),
     ],
 )
 def test_what_parts_cells_is_told_by_the_header(tmp_path: Path, name: str, text: str) -> None:
@@ -82,7 +87,11 @@ def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
 
 def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
     path = write(tmp_path, "mission,group_id,label,seal\nm,1,,new\nm,2,fail,worn\n")
-    assert faults(path, ColumnsConfig()) == [(2, "an empty label", "write the right verdict, or leave the row out")]
+    ((line, what, remedy),) = faults(path, ColumnsConfig())
+    assert (line, what) == (2, "an empty label") and "columns.unlabelled skip" in remedy
+    tickets, (left_out,) = read_tickets([path], "error", ColumnsConfig(unlabelled="skip"))
+    assert [ticket.key for ticket in tickets] == ["2::fail"] and left_out.left_out == "unlabelled"
+    assert list(describe_left_out([left_out])) == [f"1 row is without a label, and left out; the first is {path}:2"]
     assert [entry.ticket(False).label for entry in read_entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
     without = write(tmp_path, "mission,group_id,seal\nm,1,new\n", "without.csv")
     assert faults(without, ColumnsConfig())[0][1].startswith('no column "label" (columns.label)')
@@ -122,7 +131,9 @@ QUOTE, BREAKS = "close every quote", "line breaks"
         ("ID,Part\n1,a\n", 1, 'no column "Station" (columns.mission), "Result" (columns.label); there are ID, Part', ""),
         ("ID,Station,Result\n1,a,OK\n", 1, "no column for the text; there are ID, Station, Result", ""),
         ("ID,Station,Result,Part,Part\n", 1, 'two columns "Part"', ""),
-        ("ID\tStation\tResult\tPart\n1\ta\tOK\tx\n", 1, "tabs between the cells", ""),
+        ("Racks of 2025\n\nID;Station;Result;Part\n1;a;OK;x\n", 1, 'row 1 is a title, "Racks of 2025"; the header', "above"),
+        ("ID,Station,Seen,,Result\n,,Seal,mm,\n1,a,x,3,OK\n2,a,x,4,OK\n", 1, "the header goes on in row 2", "in one row"),
+        ("Racks,,,\n,,,\nID,Station,Result,Part\n1,a,OK,x\n", 1, 'row 1 is a title, "Racks"; the header seems', "above"),
         ("sep=;\nID;Station;Result;Part\n1;a;OK;x\n", 1, '"sep=", a line for a spreadsheet alone', ""),
         ('ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,"never\nclosed\n', 3, "no row of a table begins here", QUOTE),
         ('ID,Station,Result,Part\n1,a,OK,"x"y\n', 2, "no row of a table begins here", QUOTE),
@@ -251,6 +262,9 @@ NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
         (["1,234"], 2, '"1,234" is 1.234 if the comma stands before decimals, 1234 if between thousands'),
         (["1.5", "1,234,567"], 3, '"1,234,567" has a comma between thousands'),
         (["1,234.5"], 2, '"1,234.5" has a comma between thousands'),
+        (["7", "6.037,39"], 3, '"6.037,39" has a point between thousands'),
+        (["0,5", "6.037,39-"], 2, '"0,5" has a decimal comma'),
+        (["12,50-"], 2, '"12,50-" has a decimal comma'),
     ],
 )
 def test_a_column_of_numbers_with_commas_is_refused(tmp_path: Path, cells: list[str], line: int, what: str) -> None:
@@ -258,7 +272,7 @@ def test_a_column_of_numbers_with_commas_is_refused(tmp_path: Path, cells: list[
     path = write(tmp_path, f"label;seal;mean\n{rows}")
     ((found, said, remedy),) = faults(path, NUMBERS)
     assert (found, said) == (line, f'column "mean": {what}')
-    assert what.endswith("has a comma between thousands") or 'columns.decimal: ","' in remedy
+    assert what.endswith("between thousands") or 'columns.decimal: ","' in remedy
     with pytest.raises(BadInputError):
         read_tickets([path], "skip", NUMBERS)
 
@@ -282,6 +296,16 @@ def test_a_decimal_comma_is_read_as_a_point_where_the_config_says_so(tmp_path: P
         'column "mean": "1.234" is 1.234 if the point stands before decimals, 1234 if between thousands',
     )
     assert remedy.startswith("export the table with a decimal comma")
+
+
+def test_a_minus_behind_a_number_with_a_decimal_comma_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "label;mean;part\npass;12,50-;3-\nfail;7,5;a,5-\n")
+    tickets, _ = read_tickets([path], "error", replace(NUMBERS, decimal=","))
+    assert [each.per_image[0][1] for each in tickets] == ["mean: -12.50; part: 3-", "mean: 7.5; part: a,5-"]
+    path = write(tmp_path, "label;rate;mean\npass;0,5;6.037,39\n", "sap.csv")
+    assert faults(path, NUMBERS)[0][1].startswith(
+        'column "mean": "6.037,39" has a point between thousands'
+    )  # no key mends it
 
 
 def test_a_decimal_comma_is_of_tables_alone() -> None:
@@ -345,9 +369,28 @@ def test_a_fault_names_the_row_of_the_sheet(tmp_path: Path) -> None:
 
 def test_of_several_sheets_none_is_guessed(tmp_path: Path) -> None:
     path = write_xlsx(tmp_path / "t.xlsx", [HEADER, *SHEET], [["notes"]])
-    with pytest.raises(BadInputError, match='2 sheets with something in them: "S1", "S2"'):
+    with pytest.raises(BadInputError, match=r'2 sheets with something in them: "S1", "S2"; name one by columns\.sheet'):
         read_tickets([path], "error", COLUMNS)
+    assert len(read_tickets([path], "error", replace(COLUMNS, sheet="S1"))[0]) == 3
+    with pytest.raises(BadInputError, match='no sheet "S3"; there are "S1", "S2"'):
+        read_tickets([path], "error", replace(COLUMNS, sheet="S3"))
     assert len(read_tickets([write_xlsx(path, [HEADER, *SHEET], [])], "error", COLUMNS)[0]) == 3
+
+
+def test_columns_that_nobody_asks_for_may_have_one_name(tmp_path: Path) -> None:
+    path = write(tmp_path, "ID,Station,Part,Result,Note,Note\n1,a,seal,OK,x,y\n")
+    assert faults(path)[0][1] == 'two columns "Note"'
+    assert len(read_tickets([path], "error", replace(OWN, texts=["Part"]))[0]) == 1
+    assert faults(path, replace(OWN, texts=["Part"], reason="Note"))[0][1] == 'two columns "Note"'
+
+
+def test_a_cell_that_cannot_be_read_is_a_fault_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = {"id": [1, 2], "label": ["pass", "fail"], "seal": ["new", "worn"], "boxes": [[1, 2], None]}
+    parquet.write_table(pyarrow.table(table), path)
+    with pytest.raises(BadInputError, match=r't.parquet:2: column "boxes": a list: "\[1, 2\]"; .* or leave the column out'):
+        read_tickets([path], "error", COLUMNS)
+    assert len(read_tickets([path], "error", replace(COLUMNS, texts=["seal"]))[0]) == 2
 
 
 def test_what_its_reader_stumbles_over_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
-from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
+from stageb.guidance.tickets.tickets import BadRecord, describe_left_out, fingerprint, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
 
@@ -113,7 +113,7 @@ def test_labels_in_the_users_own_words_are_read_from_json_lines_as_from_csv(tmp_
     path = written(tmp_path, *(row(group_id=name, label=label) for name, label in labels.items()))
     tickets, _ = read_tickets([path], "error", columns)
     assert [each.label for each in tickets] == ["pass"] * 3 + ["fail"] * 3
-    with pytest.raises(BadInputError, match=r"6 unusable .*(?s:.)*--columns passes=WORD,fails=WORD"):
+    with pytest.raises(BadInputError, match=r"2 unusable .*(?s:.)*--columns passes=WORD,fails=WORD"):
         read_tickets([path], "error")
     for strange in ("fine", 2, None, ["0"], {"ok": 1}):
         path = written(tmp_path, row(label=strange), name="strange.jsonl")
@@ -238,3 +238,43 @@ def test_a_line_with_images_alone_is_told_who_writes_their_summaries(tmp_path: P
     path.write_text(json.dumps({"mission": "m", "group_id": "1", "label": "pass", "images": ["a.png"]}) + "\n")
     with pytest.raises(BadInputError, match="images, but no per_image; stageb summarize writes what each image shows"):
         read_tickets([str(path)], "error")
+
+
+def test_labels_of_ones_own_may_be_numbers(tmp_path: Path) -> None:
+    rows = [row(group_id=f"g{n}", label=label) for n, label in enumerate([0, 1, 2, 1.0, 2.5, "2", 10**30])]
+    tickets, _ = read_tickets([written(tmp_path, *rows)], "error")
+    assert [ticket.label for ticket in tickets] == ["0", "1", "2", "1", "2.5", "2", f"{10**30}"]
+    with pytest.raises(BadInputError, match=r'label "1"; write "pass" or "fail", or set .*columns.passes'):
+        read_tickets([written(tmp_path, row(label=0), row(group_id="g2", label=1))], "error")
+
+
+def test_a_whole_number_that_counts_nothing_is_a_value(tmp_path: Path) -> None:
+    serial = "9" * 4300
+    seen = f'{{"plugs": 2, "serial": {serial}}}'
+    (ticket,), _ = read_tickets([written(tmp_path, row(per_image={"1": seen, "2": seen}))], "error")
+    assert ticket.content
+    assert [dict(ticket.content.fields)[name] for name in ("plugs", "serial")] == ["4", serial]
+
+
+def test_a_number_that_python_does_not_read_is_told_without_python(tmp_path: Path) -> None:
+    assert fault(tmp_path, f'{{"n": {"9" * 4400}}}') == "not JSON: a whole number of more than 4300 digits"
+
+
+def test_lines_without_a_label_may_be_skipped(tmp_path: Path) -> None:
+    bare = {key: value for key, value in GOOD.items() if key != "label"}
+    path = written(tmp_path, row(), bare, row(label=None), row(group_id="g2", label="fail"))
+    tickets, left_out = read_tickets([path], "error", ColumnsConfig(unlabelled="skip"))
+    assert [ticket.key for ticket in tickets] == ["g1::pass", "g2::fail"]
+    assert [(each.line.line, each.left_out) for each in left_out] == [(2, "unlabelled"), (3, "unlabelled")]
+    with pytest.raises(BadInputError, match=r"2 unusable (?s:.)*label null; .*columns.unlabelled skip"):
+        read_tickets([path], "error")
+
+
+def test_exact_copies_count_once_and_others_of_the_name_are_faults(tmp_path: Path) -> None:
+    path = written(tmp_path, row(), row(group_id="g2"), row(), row(group_id="g2"), row())
+    tickets, copies = read_tickets([path], "error")
+    assert [ticket.key for ticket in tickets] == ["g1::pass", "g2::pass"]
+    (told,) = describe_left_out(copies)
+    assert told == f"3 rows are exact copies of others, which count once; the first is {path}:3"
+    with pytest.raises(BadInputError, match=r"t.jsonl:2: ticket 'g1::pass' .* stands at .*:1 already"):
+        read_tickets([written(tmp_path, row(), row(note="seen again"))], "error")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from math import ceil
 from typing import Any
 
@@ -23,6 +23,7 @@ from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number
+from stageb.guidance.tickets.groups import normalize_text
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of
@@ -39,10 +40,13 @@ FORMS = 0.9  # share of tickets without free text from which on these are forms,
 DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
     r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}|\d\d([-/.])\d\d\3\d\d)(?:[T ].*)?"
 )
+NUMERAL = re.compile(r"[-+]?\d[\d.,:/-]*")
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
     ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
     ("dates: give a number, such as days since a date", DATES),
     ("numbers with thousands apart: export them without", re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*")),
+    ("numbers with the minus behind them: write it before", re.compile(r"\d+([.,]\d+)?-")),
+    ("lengths of time: give hours as a number", re.compile(r"-?\d+ days?,?( [+-]?\d\d?:\d\d(:\d\d\S*)?)?|P[\dDTHMS.]+")),
     ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
 )
 NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes
@@ -51,13 +55,17 @@ SHOWN = 5  # names of fields, at most
 MOST_FORMATS = 100  # fields that are looked at for these
 
 
+LONG = 5  # words of a text, numbers aside, that hardly comes twice by chance
+COPIED = 0.2  # share of tickets with such a text that comes again, from which on it is told
+MOST_COPIES = 20  # of a text in the mean, beyond which it is a form of words
+
+
 def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
     """What there is to say of each mission's tickets."""
     for mission in inputs.splits:
         own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
-        yield from (
-            f"{mission}: {line}" for line in (*warn_of_labels(own, config), *warn_of_fields(own), *warn_of_numbers(own))
-        )
+        told = (warn(own) for warn in (warn_of_names, warn_of_copies, warn_of_fields, warn_of_numbers))
+        yield from (f"{mission}: {line}" for line in chain(warn_of_labels(own, config), *told))
     yield from warn_of_few(inputs, config)
 
 
@@ -84,6 +92,31 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
         )
 
 
+def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Values of tables in columns that have no name."""
+    if nameless := [ticket for ticket in tickets if ticket.extra.get("")]:
+        first, what = nameless[0], "a column without a name: name it in the header where it is to be read"
+        yield f"{len(nameless):,} rows hold something, such as {first.extra['']!r}{_place(first)}, in {what}"
+
+
+def warn_of_copies(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Long texts that come again in other groups, but for numbers in them: as copies of one case they prove what they teach.
+    Texts that come very often are forms of words."""
+    groups: dict[str, list[Ticket]] = {}
+    for ticket in tickets:
+        if said := strip_numbers(" ".join(reading(ticket).texts)):
+            groups.setdefault(said, []).append(ticket)
+    repeated = [own for own in groups.values() if len({ticket.group for ticket in own}) > 1]
+    count = sum(map(len, repeated))
+    if count >= max(FEWEST, COPIED * len(tickets)) and count <= MOST_COPIES * len(repeated):
+        one, other, *_ = repeated[0]
+        yield (
+            f"{len(repeated):,} texts come {count / len(repeated):.2g} times each, but for numbers in them, in tickets that "
+            f"count as cases of their own, such as {one.place or one.key} and {other.place or other.key}: what one teaches, "
+            f"another would prove. Name the column that says which case it is: {write_option('columns.together', 'NAME')}"
+        )
+
+
 def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
     """Fields that give the label away, and fields that nearly no ticket has."""
     columns: dict[str, dict[int, str]] = {}
@@ -95,7 +128,8 @@ def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
             columns.setdefault(name, {})[position] = value
     count = Counter(ticket.label for ticket in tickets)
     if len(count) > 1 and min(count.values()) >= FEWEST:
-        telling = [name for name, column in columns.items() if _tells_label(column, tickets)]
+        labels = [ticket.label for ticket in tickets]
+        telling = [name for name, column in columns.items() if tells_label(column, labels)]
         for name in telling[:SHOWN]:
             yield (
                 f"{name!r} alone tells the label of every ticket: if it is written down after the verdict, leave it out "
@@ -167,25 +201,36 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
         )
 
 
+def strip_numbers(text: str) -> str:
+    """The words of a text that hold no digits, or, where nearly all do, those that are no numbers by themselves; empty where
+    these are too few to tell it from others."""
+    words = normalize_text(text).split()
+    bare = [word for word in words if not any(map(str.isdigit, word))]
+    if len(bare) < LONG:
+        bare = [word for word in words if not NUMERAL.fullmatch(word)]
+    return " ".join(bare) if len(bare) >= LONG else ""
+
+
 def _place(ticket: Ticket) -> str:
     return f" ({ticket.place})" if ticket.place else ""
 
 
-def _tells_label(column: Mapping[int, str], tickets: Sequence[Ticket]) -> bool:
-    """Whether every value of a field goes with one label, by itself or beyond a limit."""
-    if len(column) < len(tickets):
+def tells_label(column: Mapping[int, str], of: Sequence[str]) -> bool:
+    """Whether every value of a field goes with one label, by itself or beyond a limit; ``of`` are the labels of all tickets,
+    ``column`` the values by their places."""
+    if len(column) < len(of):
         return False
     labels: dict[str, set[str]] = {}
     for position, value in column.items():
-        labels.setdefault(value, set()).add(tickets[position].label)
-    if all(len(each) == 1 for each in labels.values()) and REPEATS * len(labels) <= len(tickets):
+        labels.setdefault(value, set()).add(of[position])
+    if all(len(each) == 1 for each in labels.values()) and REPEATS * len(labels) <= len(of):
         return True
     numbers: dict[str, list[float]] = {}
     for position, value in column.items():
         number = parse_number(value)
         if number is None:
             return False
-        numbers.setdefault(tickets[position].label, []).append(number)
+        numbers.setdefault(of[position], []).append(number)
     ranges = sorted((min(own), max(own)) for own in numbers.values())
     return all(below[1] < above[0] for below, above in pairwise(ranges))
 

@@ -167,6 +167,7 @@ def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
             for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()
         ],
         "proposals": [asdict(make_proposal_entry(proposal)) for proposal in reflection.proposals],
+        **({"sizes": [asdict(size) for size in reflection.sizes]} if reflection.sizes else {}),
     }
 
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, get_args
 
 from rich.console import RenderableType
@@ -15,7 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
-from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_labels, warn_of_numbers
+from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_few, warn_of_labels, warn_of_names, warn_of_numbers
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
@@ -25,6 +26,7 @@ from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, 
 from stageb.guidance.learning.state import State, Tally
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS, describe_labels
+from stageb.guidance.tickets.tickets import describe_left_out
 from stageb.guidance.words.costs import EQUAL, prices_of
 from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.progress import console
@@ -153,8 +155,10 @@ class FitProgress:
 
     def show_start(self, inputs: Inputs, judges_by: str) -> None:
         """Print what a person should know of the input files, and what the run may cost."""
-        if inputs.set_aside:
-            self.say(f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}", "warning")
+        for line in describe_left_out(inputs.set_aside):
+            self.say(line, "warning")
+        if unusable := sum(not record.left_out for record in inputs.set_aside):
+            self.say(f"{unusable} unusable ticket lines were set aside in {BAD_RECORDS}", "warning")
         if inputs.left_out:
             self.say(inputs.left_out)
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
@@ -171,7 +175,8 @@ class FitProgress:
             for name, splits in inputs.splits.items():
                 self.say(f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
-                for line in (*warn_of_labels(own_tickets, self._config), *warn_of_numbers(own_tickets)):
+                told = (warn(own_tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers))
+                for line in chain(warn_of_labels(own_tickets, self._config), *told):
                     self.say(f"{name}: {line}", "warning")
             for line in warnings:
                 self.say(line, "warning")

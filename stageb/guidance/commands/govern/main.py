@@ -15,6 +15,7 @@ from typing import Any, get_args
 from stageb.cli.parsing import WordParser, parse_run
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.govern import screens, shared
+from stageb.guidance.commands.govern.resize import RESIZES, parse_conditions, resize
 from stageb.guidance.commands.govern.screens import add_provenance
 from stageb.guidance.commands.use.source import find_tickets, list_read_files
 from stageb.guidance.config import Language, LoopConfig, PromptConfig
@@ -76,6 +77,9 @@ def make_parser() -> argparse.ArgumentParser:
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
     exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
     exports.add_argument("--typed", action="store_true", help=TYPED)
+    resizes = command("resize", "What a run has learnt by code, in another size.", resize, "source", more=RESIZES)
+    resizes.add_argument("--conditions", type=parse_conditions, metavar="N", help="the most that all rules may have")
+    resizes.add_argument("--output", type=Path, metavar="FILE", help="write the guidance of that size to this file")
     promotes = command(
         "promote", "Copy guidance into a shared file that many runs can use.", promote, "source", more=PROMOTES
     )

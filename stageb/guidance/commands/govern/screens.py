@@ -203,7 +203,7 @@ def _describe_provenance(rule: Rule, edit: ReflectionRow | None, all_tickets: bo
         named = [_name_ticket(str(key)) for key in (sources if all_tickets else sources[:TICKETS])]
         more = len(sources) - len(named)
         yield f"learnt from {count_of(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
-    if isinstance(told.get("gate"), Mapping):
+    if isinstance(told.get("gate"), Mapping) and not rule.is_provisional:  # of another size, it is of the rules in use
         yield f"gate: {_describe_test(told['gate'])}"
 
 

@@ -28,6 +28,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from stageb.guidance.commands.report.read import AgreementLevel
 from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.learning.attempts import OUTCOME_TEXTS, Attempt, Attempts, keep_furthest
+from stageb.guidance.learning.reflection_file import SizeEntry
 
 # A matplotlib figure as SVG for a page: its colours are the page's, light or dark, and nothing in it needs a style of its
 # own or shares a name with another figure.
@@ -290,6 +291,25 @@ def _draw_gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]]
     axes.set_xlim(0.5, reflections + 0.5)
     _tick_whole_numbers(axes)
     _add_legend(axes, 4)
+
+
+def draw_sizes(sizes: Sequence[SizeEntry], name: str) -> str:
+    """Estimated accuracy by the conditions that a guidance may have, above what it is without its rules."""
+    figure, axes = _make_figure(170)
+    heights = [size.estimate.acc for size in sizes]
+    places = range(len(sizes))
+    axes.plot(places, heights, "o-", color=COLOURS["val"], markersize=5.5, linewidth=1.4, label="estimated accuracy")
+    before = sizes[0].estimate.acc_before
+    axes.axhline(before, color=INK, linewidth=1, linestyle=(0, (1, 2)), label="without these rules")
+    axes.set_xticks(places, [f"{size.conditions}" for size in sizes])
+    axes.set_xlim(-0.4, max(1, len(sizes) - 1) + 0.4)
+    axes.set_ylim(max(0.0, min(before, *heights) // 0.1 / 10 - 0.02), 1.02)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_percent))
+    axes.set_xlabel("conditions in all rules", fontsize=LETTER)
+    _add_legend(axes, 2)
+    told = (f"{size.conditions} conditions: {size.estimate.acc:.1%}" for size in sizes)
+    return render_svg(figure, name, "Estimated accuracy by size", "; ".join(told))
 
 
 def draw_agreement(levels: Sequence[AgreementLevel], name: str) -> str:

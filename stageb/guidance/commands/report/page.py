@@ -152,6 +152,8 @@ def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str
         counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
         ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
         yield "edits", charts.draw_time_line(mission.attempts, ends, f"m{number}-edits")
+    if len(mission.sizes) > 1:
+        yield "sizes", charts.draw_sizes(mission.sizes, f"m{number}-sizes")
     if len(mission.judged.levels) > 1:
         yield "agreement", charts.draw_agreement(mission.judged.levels, f"m{number}-agreement")
 

@@ -21,7 +21,7 @@ from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.source import code_rules
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, list_attempts
-from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
+from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry, parse_row
 from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, find_author, mark_provisional
 from stageb.guidance.rules.guidance_file import from_json
 from stageb.guidance.rules.prompts import words_of
@@ -233,6 +233,7 @@ class MissionReport:
     final: int  # which of the steps is in force: the one that val chose, the last one while none is chosen
     is_chosen: bool  # whether val has chosen
     attempts: Attempts  # edits, accepted and not
+    sizes: tuple[SizeEntry, ...]  # what code learns at once in other sizes; empty where nothing is
     judged: TicketVerdicts  # how tickets were judged
     letter: Mapping[str, Any]  # what ``compare_with_letter`` says of the last val and test; empty where that is not known
 
@@ -315,6 +316,7 @@ def _read_mission(
         final=final,
         is_chosen=chosen is not None,
         attempts=list_attempts(reflections),
+        sizes=next((row.sizes for row in reversed(reflections) if row.sizes), ()),
         judged=judged,
         letter=read_letter(files, final_guidance, judged, tickets, config),
     )

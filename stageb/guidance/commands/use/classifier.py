@@ -17,7 +17,7 @@ import numpy as np
 
 from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields, find_shares, is_unusual
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
-from stageb.guidance.commands.use.new import FAILS, PASSES
+from stageb.guidance.commands.use.guess import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import make_explainer, read_rules

@@ -43,7 +43,7 @@ from stageb.guidance.commands.use.source import (
 )
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
-from stageb.guidance.tickets.tickets import TicketStream
+from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.words.costs import Prices, check_prices, prices_of
 from stageb.guidance.words.types import Guidance
 from stageb.job import lifetime

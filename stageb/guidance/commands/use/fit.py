@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import groupby
 from operator import itemgetter
@@ -30,19 +30,26 @@ from stageb.errors import CALLER, IN_PYTHON, InputError, StagebError
 from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
 from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
+from stageb.guidance.commands.use.guess import Told, read_guessed
 from stageb.guidance.commands.use.predict import predict
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.tickets.tables import Table, table_lines
+from stageb.guidance.tickets.tickets import KIND
+from stageb.guidance.words import column_names
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance
 from stageb.runs.folder import RunFolder, RunRow, is_finished
 from stageb.store import disk
 from stageb.store.commits import COMMIT
 from stageb.untrusted import strict_yaml
+from stageb.untrusted.strict_json import FaultError
 
 HEIGHT = 800  # of a report in a notebook, in pixels
 SAYS = "stageb: "  # how a command begins to say what ended it
+TICKETS = "tickets"  # the mission of rows whose columns are guessed
 SELECTIONS = "selections.jsonl"
 ROUND = ("mission", "epoch", "split", "round", "guidance_step")
 LOOK_S = 0.5  # between two looks for what a run has committed, while it prints nothing
@@ -119,7 +126,8 @@ def fit(
     ...; ``config`` names YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are
     written into ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit
     (before the first one it raises ``KeyboardInterrupt``); the same call goes on with it. Raises
-    ``stageb.StagebError`` if something cannot be used, or fails.
+    ``stageb.StagebError`` if something cannot be used, or fails. Where neither ``keys`` nor a config say anything of
+    columns, those of a table are guessed as ``stageb new`` guesses them, and printed.
 
     ``on_round`` is called with each round that is committed (its mission, epoch, split, round, step of the guidance, and how
     many of its tickets are right), ``on_edit`` with each bundle that led to an edit: its row of ``reflection.jsonl``, and
@@ -246,8 +254,25 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Draft:
     """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
     entry = commands.LOOPS["guidance"]
-    root = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build().output.root
-    return draft_keywords("fit", entry, {**keys, "tickets": _list_files(tickets, Path(root), is_table)})
+    config = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build()
+    keys = {**keys, "tickets": _list_files(tickets, Path(config.output.root), is_table)}
+    if config.columns == ColumnsConfig() and _lacks_names(table := keys["tickets"][0]):
+        (columns, notes), _ = read_guessed(table, Told())
+        if columns.mission_name and not _name_files(tickets):  # the name of a file that nobody chose
+            columns = replace(columns, mission_name=TICKETS)
+        said = {name: value for name, value in asdict(columns).items() if value != getattr(config.columns, name)}
+        print(f"columns={said!r}, as guessed; say otherwise where that is wrong")
+        print("".join(f"Note: {note}\n" for note in notes), end="")
+        keys["columns"] = asdict(columns)
+    return draft_keywords("fit", entry, keys)
+
+
+def _lacks_names(path: str) -> bool:
+    """Whether a file is a table without the columns that a config names by itself."""
+    try:
+        return column_names.is_table(path) and not Table(table_lines(path, KIND), ColumnsConfig(), path, labelled=True)
+    except FaultError:
+        return True
 
 
 def _list_files(tickets: Any, folder: Path, is_table: bool = False) -> list[str]:

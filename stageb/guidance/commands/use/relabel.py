@@ -149,7 +149,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
         labels.setdefault(ticket.mission, set()).add(ticket.label)
     places, words, bad = dict[tuple[str, str], str](), dict[int, str](), list[BadLine]()
     for line in tickets.keys() - corrections:
-        claim_place(tickets[line], f"{path}:{line}", places)
+        places.setdefault((tickets[line].mission, tickets[line].key), f"{path}:{line}")  # there may be exact copies
     for line, made in corrections.items():
         try:
             words[line], ticket = _correct(tickets.get(line), made, columns, labels)
@@ -222,9 +222,13 @@ def _correct(
 
 def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> Iterator[bytes]:
     """The lines of a ticket file, with other words for the labels of those that begin at some lines."""
-    lines = [raw for _, raw in table_lines(path, KIND)] if is_sheet(path) else [*io.BytesIO(Path(path).read_bytes())]
+    lines = (
+        [raw for _, raw in table_lines(path, KIND, columns.sheet)]
+        if is_sheet(path)
+        else [*io.BytesIO(Path(path).read_bytes())]
+    )
     if is_table(path):
-        table = Table(table_lines(path, KIND), columns, path, labelled=True)
+        table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled=True)
         for row in table.rows():
             if row.line in words:
                 text, cells = io.StringIO(newline=""), [*row.cells]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from stageb.errors import InputError
-from stageb.guidance.tickets.tickets import TicketStream
+from stageb.guidance.tickets.stream import TicketStream
 from stageb.job import lifetime
 from stageb.runs.progress import ItemProgress
 from stageb.store.output import Output, read_commit, set_aside

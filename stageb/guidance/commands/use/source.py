@@ -20,14 +20,8 @@ from stageb.guidance.rules.prompts import Words, words_of
 from stageb.guidance.rules.rules_file import history_path
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.images import attach_images
-from stageb.guidance.tickets.tickets import (
-    Entry,
-    TicketStream,
-    claim_place,
-    name_strange_label,
-    read_entries,
-    read_same_tickets,
-)
+from stageb.guidance.tickets.stream import TicketStream
+from stageb.guidance.tickets.tickets import Entry, claim_place, name_strange_label, read_entries, read_same_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import EQUAL, Prices, prices_of
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict

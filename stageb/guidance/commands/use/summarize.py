@@ -21,7 +21,8 @@ from stageb.errors import ConfigError
 from stageb.guidance.commands.use.config import SummarizeConfig
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.tickets.images import find_images, parse_number
-from stageb.guidance.tickets.tickets import SHAPE, Entry, TicketStream
+from stageb.guidance.tickets.stream import TicketStream
+from stageb.guidance.tickets.tickets import SHAPE, Entry
 from stageb.guidance.words.column_names import is_table
 from stageb.guidance.words.texts import one_line
 from stageb.seeds import stream

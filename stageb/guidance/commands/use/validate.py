@@ -32,6 +32,7 @@ from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.rules.prompts import rollout_prompt, words_of
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS
+from stageb.guidance.tickets.tickets import describe_left_out
 from stageb.guidance.words.costs import describe_counts, has_labels
 from stageb.guidance.words.types import NOWHERE
 from stageb.runs.folder import RunFolder
@@ -260,8 +261,9 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     if config.runner.judge == "both":
         notices.append("code applies the rules and gives most of these answers and verdicts, at no cost")
     notices += list_cautions(inputs, config)
-    if inputs.set_aside:
-        notices.append(f"{len(inputs.set_aside):,} unusable ticket lines would be set aside")
+    notices += describe_left_out(inputs.set_aside)
+    if unusable := sum(not record.left_out for record in inputs.set_aside):
+        notices.append(f"{unusable:,} unusable ticket lines would be set aside")
     if aside:
         notices.append(f"{aside:,} tickets are longer than sampler.max_prompt_tokens, {limit:,}, and would be set aside")
     longest = reflection.max_prompt_tokens + reflection.max_new_tokens

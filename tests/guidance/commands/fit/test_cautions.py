@@ -6,11 +6,23 @@ from typing import Literal
 
 import pytest
 
-from stageb.guidance.commands.fit.advice import list_cautions, warn_of_fields, warn_of_labels, warn_of_numbers
+from stageb.guidance.commands.fit.advice import (
+    list_cautions,
+    warn_of_copies,
+    warn_of_fields,
+    warn_of_labels,
+    warn_of_names,
+    warn_of_numbers,
+)
 from stageb.guidance.commands.fit.inputs import read_inputs
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.tickets.groups import join_equal
+from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket, Verdict
 
+TEXTS = [" ".join(f"w{a}{chr(97 + n)}{chr(97 + n * k % 26)}" for k, a in enumerate("pqrstu")) for n in range(20)]
+COLUMNS = ColumnsConfig(mission_name="m", group_id="id", passes=["OK"], fails=["NG"])
 CONFIG = LoopConfig(tickets=["t.jsonl"])
 
 
@@ -76,6 +88,44 @@ def test_broken_values_among_numbers_are_named_with_their_place() -> None:
     assert [line.split(":")[0] for line in found] == ["'size'", "'perimeter'"]
     assert "1 of 80 values is no number, such as 'n/a' (my.csv:5)" in found[0]
     assert "2 of 80 values are no number, such as '#REF!' (my.csv:9)" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [("12.50-", "numbers with the minus behind"), ("1 days 03:00:00", "lengths of"), ("PT3H", "lengths of")],
+)
+def test_forms_of_numbers_that_nobody_reads_are_named(value: str, what: str) -> None:
+    (line,) = warn_of_numbers(made(40, lambda n: n % 2 == 0, lambda n: f"cost: {value if n % 2 else n}"))
+    assert f"20 of 40 values are not read as numbers, such as '{value}': they are {what}" in line
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (lambda n: f"{TEXTS[n // 5]} ref {n * 7919 % 90000}", True),
+        (lambda n: f"{TEXTS[n // 5].replace(' ', f'{n} ')} seen", False),  # words that hold digits are words where all do
+        (lambda n: TEXTS[n // 5], False),  # equal ones are of one group
+        (lambda n: f"{TEXTS[n // 5]} {'abcde'[n % 5]}x", False),
+        (lambda n: f"the torque at the bolt was {n} Nm", False),  # a form of words
+        (lambda n: f"seal: good; size: {n}; part: {n % 7}; cover: on; label: printed", False),  # no text
+    ],
+)
+def test_texts_that_differ_in_numbers_alone_are_told(says: Callable[[int], str], told: bool) -> None:
+    tickets = [
+        replace(each, place=f"t:{n}") for n, each in enumerate(join_equal(made(100, lambda n: n // 5 % 2 == 0, says)))
+    ]
+    found = list(warn_of_copies(tickets))
+    assert [line.split(", such as")[0] for line in found] == (
+        ["20 texts come 5 times each, but for numbers in them, in tickets that count as cases of their own"] if told else []
+    )
+
+
+def test_values_of_columns_without_a_name_are_told(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{'NG' if n % 2 else 'OK'},{n % 3},{'loud' if n == 3 else ''}\n" for n in range(9))
+    (tmp_path / "t.csv").write_text(f"id,label,size,\n{rows}")
+    tickets, _ = read_tickets([tmp_path / "t.csv"], "error", COLUMNS)
+    (line,) = warn_of_names(tickets)
+    assert line.startswith(f"1 rows hold something, such as 'loud' ({tmp_path}/t.csv:5), in a column without a name")
 
 
 @pytest.mark.parametrize("says", [lambda n: f"size: {n if n % 5 else 'none'}", lambda n: f"size: {n if n else 'x'} {n}"])

@@ -53,7 +53,7 @@ def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.Captur
     changed = rows(tmp_path / "out" / "changed.jsonl")
     assert len(changed) == paired["won"]
     assert all(row["verdict"] == row["label"] != row["compared_verdict"] for row in changed)
-    assert "in.jsonl:41: valves, g-w: labelled fail, answered pass: G0: no rule fails it" in said
+    assert "in.jsonl:41: valves, g-w: labelled fail, answered pass: G0: no rule speaks of it" in said
     assert f"of 41 groups {paired['won']} are better, 0 worse; p = " in said
     assert "of these tickets taught the guidance its rules" in said
     letter = found["letter"]["valves"]  # the scripted model follows rules by their letter

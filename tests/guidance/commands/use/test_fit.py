@@ -82,6 +82,25 @@ def test_files_rows_and_frames_teach_what_the_command_teaches(
     assert "G1" in run.report()._repr_html_()
 
 
+def test_columns_that_nobody_names_are_guessed_as_new_guesses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"Checked": "NG" if row["label"] == "fail" else "OK", **row} for row in table()]
+    rows = [{name: row[name] for name in row if name != "label"} | {"Inspector": f"{n % 3}"} for n, row in enumerate(rows)]
+    run = stageb.fit(rows, **{name: value for name, value in KEYS.items() if name != "columns"})
+    assert (run.config.columns.label, run.config.columns.passes, run.config.columns.group_id) == (
+        "Checked",
+        ["OK"],
+        "number",
+    )
+    said = capsys.readouterr().out
+    assert "'label': 'Checked'" in said and 'no texts to judge by: "Inspector" (who judged a row, and when)' in said
+    assert len(run.guidance["tickets"].rules) > 1
+    with pytest.raises(stageb.InputError, match=r"holds the right verdict, .* Say it with columns={'label': 'COLUMN'}"):
+        stageb.fit([{"x": "1", "y": "2"}, {"x": "3", "y": "4"}], model={"engine": "scripted"})
+
+
 def test_what_cannot_be_used_raises_what_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for tickets, why in (([], "nothing was given"), (3, "int was given"), ("no.csv", "no.csv")):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from guidance.made_sheets import write_xlsx
 
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
@@ -119,6 +120,80 @@ def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys
     columns = new("x,z\n1,up\n2,down\n")
     assert (columns.label, columns.passes, columns.fails) == ("z", ["down"], ["up"])
     assert 'does "up" mean pass or fail?' in capsys.readouterr().err
+
+
+def words(n: int) -> str:
+    return " ".join(f"{'abcdefgh'[n * k % 8]}{'xyz'[n // 8 % 3]}{'uvw'[n // 24 % 3]}{k}" for k in range(1, 7))
+
+
+JUDGED = [
+    (n, n // 3, f"2025-01-0{n % 9 + 1}", f"{n * 7 % 10}.5", words(n // 3), "OK" if n // 3 % 2 else "NG") for n in range(90)
+]
+
+
+def judge(*columns: int, header: str) -> str:
+    return "\n".join([header, *(",".join(str(row[column]) for column in columns) for row in JUDGED)]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "together", "texts"),
+    [
+        ("annotation_id,id,annotator,created_at,lead_time,text,verdict", (0, 1, 0, 2, 3, 4, 5), "id", ["text"]),
+        ("id,checked_by,Remark,Result", (0, 0, 4, 5), "Remark", ["Remark"]),
+        ("id,lead_time,Remark,Result", (0, 3, 4, 5), "Remark", ["lead_time", "Remark"]),  # of a delivery, it may be
+        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 1, 5), "part_id", ["Gap"]),  # all that is said of it
+        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 0, 5), None, ["part_id", "Gap"]),  # parts that were measured again
+        ("id,Remark,Result", (0, 3, 5), None, ["Remark"]),
+        ("id,machine no,Remark,Result", (0, 1, 3, 5), None, ["machine no", "Remark"]),  # which is no name of a text
+    ],
+)
+def test_rows_of_one_text_stay_together_and_who_judged_it_is_no_text(
+    header: str, columns: tuple[int, ...], together: str | None, texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = new(judge(*columns, header=header))
+    assert (found.together, found.texts) == (together, texts) and (not together or found.repeats == "together")
+    said = capsys.readouterr().out
+    assert (f'Note: 90 rows are of 30 different "{together}"' in said) == (together is not None)
+    assert ("(who judged a row, and when)" in said) == any(
+        each in header for each in ("annotator", "checked_by", "inspector")
+    )
+
+
+def test_a_second_label_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{n},{'worn' if n % 3 else 'new'},{n % 3 > 0:d},{'NG' if n % 3 else 'OK'}\n" for n in range(60))
+    assert new(f"id,Seal,target,Checked\n{rows}").texts == ["Seal"]
+    assert '"target" (it alone tells the label of every row, as a second label does)' in capsys.readouterr().out
+
+
+def test_exact_copies_leave_a_name_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"T-{n:03},{n % 7},{'NG' if n % 3 else 'OK'}\n" for n in range(60)]
+    assert new("Teil,Temp,Ergebnis\n" + "".join([*rows, *rows[:25]])).group_id == "Teil"
+    assert "Note: 25 rows are exact copies of others, which count once; the first is my.csv:62" in capsys.readouterr().out
+    assert main(["validate", "--config", "tickets", "--config", "frugal", "--config", "my.yaml"]) == 0
+    assert "Note: 25 rows are exact copies" in capsys.readouterr().out
+    Path("my.yaml").unlink()
+    assert new("Length,Result\n" + "312,OK\n313,OK\n500,NG\n" * 2).group_id is None
+
+
+def test_rows_without_a_label_may_be_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "x,Result\n1,OK\n2,NG\n3,\n"
+    assert new(text, "--unlabelled", "skip").unlabelled == "skip"
+    assert "Note: 1 row is without a label, and left out; the first is my.csv:4" in capsys.readouterr().out
+
+
+def test_a_sheet_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    table = [["id", "Seal", "Result"], ["a", "new", "OK"], ["b", "worn", "NG"]]
+    write_xlsx(Path("my.xlsx"), [["notes"]], table)
+    assert '"S1", "S2"; name one by columns.sheet (stageb new: --sheet)' in refuse(capsys, "my.xlsx")
+    assert main(["new", "my.xlsx", "--sheet", "S2"]) == 0
+    columns: ColumnsConfig = parse(["--config", "my.yaml"]).config.columns
+    assert (columns.sheet, columns.texts) == ("S2", ["Seal"])
+
+
+def test_columns_that_hold_no_texts_or_numbers_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    write_xlsx(Path("my.xlsx"), [["id", "Seal", "Sum", "Result"], ["a", "new", "=1+1", "OK"], ["b", "worn", "=A1", "NG"]])
+    assert main(["new", "my.xlsx"]) == 0
+    assert 'no texts to judge by: "Sum" (cells that are no text or number)' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""Ticket files as a stream: looked over once before any work starts, then read a round at a time.
+
+Memory does not grow with their number: no pass holds more than a round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from stageb.errors import BadInputError, BadLine, InputError
+from stageb.guidance.tickets.tickets import KIND, Entry, read_entries
+from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.untrusted.strict_json import FaultError, open_named, reading
+
+_BY_COLUMN_NAMES = ColumnsConfig()
+MOST_FAULTS = 1000  # gathered before the survey gives up
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class TicketStream(Generic[Item]):
+    """Ticket files, and what is made of each ticket in them."""
+
+    files: Sequence[str]
+    read: Callable[[str, Entry], Item]
+    """Of a file's name and one of its entries. Raises ``FaultError``."""
+    columns: ColumnsConfig = _BY_COLUMN_NAMES
+    """Where a table's cells belong."""
+    labelled: bool = True
+    """Whether a table needs a column of labels."""
+
+    def digest(self) -> str:
+        """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""
+        digest = hashlib.blake2b(digest_size=16)
+        for file in self.files:
+            try:
+                with reading(KIND), open_named(file) as opened:
+                    while block := opened.read(1 << 20):
+                        digest.update(block)
+            except FaultError as fault:
+                raise BadInputError("ticket files", [BadLine(file, 0, fault.what, fault.remedy)]) from fault
+            digest.update(b"\0end of file\0")
+        return digest.hexdigest()
+
+    def survey(self, check: Callable[[Item], None] = lambda item: None) -> int:
+        """The number of tickets, once all of them were looked at; ``check`` raises ``FaultError`` for one that is sound and
+        cannot be used.
+
+        Raises ``BadInputError`` with everything that is wrong.
+        """
+        count = 0
+        bad: list[BadLine] = []
+        for file, entry in self._entries(bad):
+            try:
+                check(self.read(file, entry))
+                count += 1
+            except FaultError as fault:
+                bad.append(BadLine(file, entry.line, fault.what, fault.remedy))
+            if len(bad) >= MOST_FAULTS:
+                break
+        if bad:
+            raise BadInputError("places in the ticket files", bad)
+        return count
+
+    def glance(self, most: int, make_check: Callable[[], Callable[[Item], None]]) -> int:
+        """The number of tickets, counted up to ``most``, before all of them are looked at: a fault among them is one that
+        shows at once, and ``survey``, with a check of its own, then tells of every other."""
+        count, bad = 0, list[BadLine]()
+        check = make_check()
+        try:
+            for file, entry in islice(self._entries(bad), most):
+                check(self.read(file, entry))
+                count += 1
+        except FaultError:
+            return self.survey(make_check())
+        return count if not bad and all(Path(file).exists() for file in self.files) else self.survey(make_check())
+
+    def items(self, skip: int = 0) -> Iterator[Item]:
+        """The tickets in order, but for the first ``skip``. Raises ``InputError`` where they are no longer as they were."""
+        bad: list[BadLine] = []
+        for file, entry in islice(self._entries(bad), skip, None):
+            try:
+                yield self.read(file, entry)
+            except FaultError as fault:
+                raise InputError(f"{file}:{entry.line}: changed since it was looked at: {fault.what}") from None
+        if bad:
+            raise InputError(f"{bad[0].path}: changed since it was looked at: {bad[0].what}")
+
+    def _entries(self, bad: list[BadLine]) -> Iterator[tuple[str, Entry]]:
+        """What stands in the files; what is wrong with one as a whole goes to ``bad``."""
+        for file in self.files:
+            try:
+                for entry in read_entries(file, self.columns, self.labelled):
+                    if not entry.is_skipped:
+                        yield file, entry
+            except FaultError as fault:
+                bad.append(BadLine(file, fault.line, fault.what, fault.remedy))

@@ -1,0 +1,219 @@
+"""Spreadsheets and Parquet files that others made, as rows of texts.
+
+Numbers and dates come as such, not as they are shown: ``0.25`` of a cell that shows 25 %, ``2024-03-01`` of any date, and a
+length of time in hours. Every cell of a merged range says what the range shows.
+
+A spreadsheet of a few bytes may name a cell in row 4,000,000,000, for which its reader makes room, or a text that it does
+not hold, at which the reader panics, as no ``Exception`` of Python's. So this file is also a program, which reads a
+spreadsheet in a process of its own with limits, and writes a row a line.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import re
+import resource
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any
+from xml.etree import ElementTree
+
+from stageb.untrusted.strict_json import FaultError, short
+
+UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
+MOST = 1 << 30  # bytes of a workbook, unpacked
+MOST_MEMORY = 4 << 30  # bytes of the process that reads it
+MOST_SECONDS = 300  # that this computes
+AS_CSV = "save it as CSV (UTF-8), and name that file"
+INSTALL = f"python -m pip install 'stageb[tables]', or {AS_CSV}"
+DAMAGED = "cannot be read as a spreadsheet: damaged, or not of the kind that its name says"
+SAVE = f"open it and save it again, or {AS_CSV}"
+MARK = "\ufdd0"  # no character of Unicode's: begins a cell that cannot be read, before what it holds and the remedy
+SHOWN = 8  # names of sheets in a message
+
+Rows = list[list[Any]]
+Area = tuple[tuple[int, int], tuple[int, int]]  # the first and the last cell of a merged range, by row and column from 0
+
+
+def read_workbook(path: str, sheet: str | None) -> Iterator[list[str]]:
+    """The rows of the ``sheet`` of that name; with None, of the only one that is filled and not hidden. Raises
+    ``FaultError``."""
+    command = [sys.executable, "-P", "-m", __name__, path, *([sheet] if sheet is not None else [])]
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=found) as reader:
+        assert reader.stdout is not None
+        for line in reader.stdout:
+            said = json.loads(line)
+            if isinstance(said, dict):
+                raise FaultError(said["what"], said["remedy"], said["line"])
+            yield said
+    if reader.returncode:
+        limits = f"more than {MOST_MEMORY >> 30} GiB of memory or {MOST_SECONDS // 60} minutes"
+        raise FaultError(f"{DAMAGED} (its reader gave up, or needs {limits})", SAVE)
+
+
+def read_parquet(path: str) -> Iterator[list[str]]:
+    """The rows of a Parquet file, first the names of its columns. Raises ``FaultError``."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise FaultError("a Parquet file, which pyarrow reads", INSTALL) from None
+    try:
+        with parquet.ParquetFile(path) as opened:
+            yield list(opened.schema_arrow.names)
+            for batch in opened.iter_batches():
+                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield list(map(write_value, row))
+    except (*UNREADABLE, pyarrow.ArrowException) as error:
+        raise FaultError(f"cannot be read as Parquet: {error}", AS_CSV) from error
+
+
+def write_value(value: Any) -> str:
+    """How a table says what a cell holds."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, datetime.timedelta):
+        return write_value(value / datetime.timedelta(hours=1))
+    if isinstance(value, list | dict | bytes):
+        return mark_unreadable(f"a {type(value).__name__}: {short(str(value))}", "give it texts and numbers alone")
+    return str(value).removeprefix(MARK)
+
+
+def mark_unreadable(what: str, remedy: str) -> str:
+    """The cell that stands for one which cannot be read, a fault only where its column is asked for."""
+    return f"{MARK}{what}{MARK}{remedy}"
+
+
+# In a process of its own -------------------------------------------------------------------------------------------------
+
+
+def _serve(path: str, sheet: str | None = None) -> None:
+    """Write the rows of a sheet, or what is wrong, to standard output."""
+    with suppress(ValueError, OSError):  # where a system has no such limits
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    try:
+        rows: Iterable[Any] = _read_sheet(path, sheet)
+    except FaultError as fault:
+        rows = [{"what": fault.what, "remedy": fault.remedy, "line": fault.line}]
+    sys.stdout.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+
+def _read_sheet(path: str, sheet: str | None) -> Rows:
+    try:
+        import python_calamine as calamine
+    except ImportError:
+        raise FaultError("a spreadsheet, which python-calamine reads", INSTALL) from None
+    try:
+        if zipfile.is_zipfile(path) and _measure(path) > MOST:
+            raise FaultError(f"a workbook of more than {MOST >> 20} MiB, unpacked", AS_CSV)
+        with calamine.CalamineWorkbook.from_path(path) as book:
+            kinds = {each.name: each for each in book.sheets_metadata if each.typ == calamine.SheetTypeEnum.WorkSheet}
+            name = sheet if sheet in kinds else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
+            if name is None:
+                return []
+            found = book.get_sheet_by_name(name)
+            rows: Rows = found.to_python(skip_empty_area=False)
+            merged: Sequence[Area] = found.merged_cell_ranges or ()
+        for row, column in _find_uncomputed(path, name):
+            if row < len(rows) and column < len(rows[row]) and rows[row][column] == "":
+                rows[row][column] = mark_unreadable("a formula that was never computed", f"in a spreadsheet, {SAVE}")
+    except (*UNREADABLE, zipfile.BadZipFile, ElementTree.ParseError, calamine.CalamineError) as error:
+        raise FaultError(f"{DAMAGED} ({error})", SAVE) from error
+    _check_header(rows, merged)
+    _fill_merged(rows, merged)
+    return [[cell if isinstance(cell, str) and cell.startswith(MARK) else write_value(cell) for cell in row] for row in rows]
+
+
+def _measure(path: str) -> int:
+    """The bytes of an archive, unpacked."""
+    with zipfile.ZipFile(path) as archive:
+        return sum(each.file_size for each in archive.infolist())
+
+
+def _choose_sheet(book: Any, kinds: Mapping[str, Any], wanted: str | None, visible: Any) -> str | None:
+    """The name of the only sheet that is filled and not hidden; None where none is filled at all."""
+    if wanted is None and len(kinds) == 1:
+        return next(iter(kinds))
+    filled = [name for name in kinds if book.get_sheet_by_name(name).to_python(nrows=1)]
+    shown = [name for name in filled if kinds[name].visible == visible]
+    if wanted is None and (len(shown) == 1 or not filled):
+        return shown[0] if shown else None
+    told = [f"{short(name)}{' (hidden)' * (name not in shown)}" for name in filled or kinds]
+    listed = ", ".join(told[:SHOWN]) + f" and {len(told) - SHOWN} more" * (len(told) > SHOWN)
+    what = f"{len(filled)} sheets with something in them: {listed}"
+    if wanted is not None:
+        what = f"no sheet {short(wanted)}; there {'are' if len(told) > 1 else 'is'} {listed}"
+    elif len(filled) == 1:
+        what = f"its only sheet with something in it is hidden: {listed}"
+    raise FaultError(what, f"name one by columns.sheet (stageb new: --sheet), or {AS_CSV}")
+
+
+def _check_header(rows: Rows, merged: Sequence[Area]) -> None:
+    """Raise ``FaultError`` for a first row in which one cell of several is merged: one name stands for many columns, or
+    names go on below."""
+    first = next((number for number, row in enumerate(rows) if any(cell != "" for cell in row)), 0)
+    for (top, left), last in merged:
+        if top == first < len(rows) and left < len(rows[first]) and len({cell for cell in rows[first] if cell != ""}) > 1:
+            what = f"the header has merged cells, such as {short(str(rows[first][left]))}"
+            what += f", which reaches down to row {last[0] + 1}" * (last[0] > top)
+            raise FaultError(what, "give each column a name of its own in one row", first + 1)
+
+
+def _fill_merged(rows: Rows, merged: Sequence[Area]) -> None:
+    """Give every cell of a merged range what the first one holds. Raises ``FaultError``."""
+    room = sum(map(len, rows))
+    for (top, left), (bottom, right) in merged:
+        inside = rows[top : bottom + 1]
+        width = min(right + 1, len(inside[0]) if inside else 0) - left
+        room -= len(inside) * max(0, width)
+        if room < 0:  # each of a million may be as large as the sheet
+            raise FaultError(f"{DAMAGED} (merged cells overlap)", SAVE)
+        for row in inside if width > 0 else ():
+            row[left : left + width] = [inside[0][left]] * width
+
+
+_CELL = re.compile(  # of a formula without a result; a text that it made may be empty
+    rb"<(?:\w+:)?c\b([^>]*)>\s*<(?:\w+:)?f\b(?:[^>]*/>|[^>]*>[^<]*</(?:\w+:)?f>)\s*"
+    rb"(?:<(?:\w+:)?v\s*/>\s*|<(?:\w+:)?v>\s*</(?:\w+:)?v>\s*)?</(?:\w+:)?c>"
+)
+_PLACE = re.compile(rb'\br="([A-Z]{1,3})(\d{1,7})"')
+_RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+
+
+def _find_uncomputed(path: str, sheet: str) -> Iterator[tuple[int, int]]:
+    """The rows and columns, from 0, of formulas that no program has computed yet, as programs that write sheets leave them:
+    their cells would count as empty."""
+    if not path.lower().endswith((".xlsx", ".xlsm")):
+        return
+    with zipfile.ZipFile(path) as archive:
+        try:
+            book, links = (ElementTree.fromstring(archive.read(f"xl/{part}")) for part in _PARTS)
+            link = next(each.get(_RELATION) for each in book.iter() if each.get("name") == sheet and each.get(_RELATION))
+            target = next(each.get("Target", "") for each in links.iter() if each.get("Id") == link)
+            text = archive.read(str(PurePosixPath("/xl", target)).removeprefix("/"))
+        except (KeyError, StopIteration):  # laid out in another way
+            return
+    for found in _CELL.finditer(text):
+        place = _PLACE.search(found[1])
+        if place and b't="str"' not in found[1]:
+            column = 0
+            for letter in place[1]:
+                column = 26 * column + letter - 64
+            yield int(place[2]) - 1, column - 1
+
+
+_PARTS = ("workbook.xml", "_rels/workbook.xml.rels")
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
