@@ -8,8 +8,8 @@ they would take the place of present ones.
 A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects, if it does: with
 demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
 teach first, and no bet is on them. Since that guidance may be worse than one verdict for all tickets, rules must beat the
-best of these, too. Where the two together show no gain, but the rules alone seem better than the model,
-the rules decide.
+best of these, too. Where the two together show no gain, but the rules alone are likely to be better than that, and the
+model is more than a point behind them, the rules decide.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.scorecards import judge_compared
-from stageb.guidance.learning.stacking import Stacker
+from stageb.guidance.learning.stacking import MOST_BEHIND, Stacker
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge, rule_on
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, find_gain, learn_whole
+from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, learn_whole
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
@@ -241,17 +241,19 @@ class _Teacher:
         return None
 
     def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
-        """The edit under which its rules as code decide, if they seem better than the model under the present guidance, and
-        than the best constant verdict; None where they do not, or cannot be read. A hundred tickets can teach good rules,
-        yet too little about how far to trust them beside the model, since that is measured on rules that fewer tickets
-        taught."""
+        """The edit under which its rules as code decide, if they are likely to be better than the best constant verdict, so
+        that code alone would keep them, and the model under the present guidance is more than ``MOST_BEHIND`` them; None
+        where that is not so, or they cannot be read. A hundred tickets can teach good rules, yet too little about how far to
+        trust them beside the model, since that is measured on rules that fewer tickets taught."""
         rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
         if not self.tools.weighs or whole.gain <= LIKELY or any(isinstance(rule.code, OutOfReach) for rule in rules):
             return None
         (judged,) = yield from judge.judgements([(self.present, self.positions)])
         labels = [self.present.labels.index(case.ticket.label) for case in self.bundle.judged]
-        wrong = to_mask(place for place, each in enumerate(judged) if each.is_wrong(labels[place]))
-        if find_gain(whole.wrong, wrong, self._material, (1 << len(judged)) - 1) <= LIKELY:
+        wrong = [each.is_wrong(label) for each, label in zip(judged, labels, strict=True)]
+        counts = [judge.weigh(i) for i in self.positions]
+        behind = sum(count * (wrong[place] - (whole.wrong >> place & 1)) for place, count in enumerate(counts))
+        if behind <= MOST_BEHIND * sum(counts):
             return None
         return replace(edit, guidance=replace(edit.guidance, judge="rules"))
 
