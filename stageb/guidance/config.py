@@ -156,7 +156,8 @@ class RunnerConfig(Section, at="runner"):
     tickets_per_epoch: int | None = setting(None, at_least(1).or_null())
     """Train tickets drawn for each epoch and mission; null: all except those that edits are raced on."""
     judge: Literal["model", "both"] = "model"
-    """Who judges in rounds and for the gate: model; or both: rules as code, and the model where code cannot decide."""
+    """Who judges in rounds and for the gate: model: what learning finds best for each mission (judge in guidance.json), and
+    before that the model; both: rules as code, and the model where code cannot decide."""
     log_every_s: float = setting(10.0, Check(lambda seconds: 0 <= seconds <= 1e6, "seconds, 0 or more"))
     """Seconds between progress lines if the output is not a terminal; the end of a split always gets one."""
     max_unreadable: float = setting(0.5, SHARE)
@@ -167,11 +168,12 @@ class RunnerConfig(Section, at="runner"):
 class ReflectionConfig(Section, at="reflection"):
     """When and how the model edits its guidance."""
 
-    scope: Literal["bundle", "round", "all"] = "bundle"
-    """bundle: reflect on batch_size tickets at a time. round, for rounds of many tickets: reflect on all that were rolled
-    out, in one bundle for each third of train; their answers are sampled together and tested in turn. all, where code judges
-    (runner.judge both): learn the whole guidance at once, from all train tickets, without asking the model. Where another
-    model than the shipped one judges, that is done first, once, with any scope, and the model judges what comes of it."""
+    scope: Literal["auto", "bundle", "round", "all"] = "auto"
+    """all: code learns the whole guidance at once, from all train tickets, and no model reflects; where code judges
+    (runner.judge both), or another model than the shipped one. bundle: reflect on batch_size tickets at a time. round, for
+    rounds of many tickets: reflect on all that were rolled out, in one bundle for each third of train; their answers are
+    sampled together and tested in turn. Where another model than the shipped one judges, code learns first with both. auto:
+    all where code can learn at once, for labels of your own with runner.judge both beside the shipped model; else bundle."""
     batch_size: int = setting(64, at_least(1))
     """Tickets rolled out, over all ranks, for each bundle."""
     num_proposals: int = setting(8, at_least(1))
@@ -270,7 +272,8 @@ class EarlyStopConfig(Section, at="early_stop"):
 
 @dataclass(frozen=True)
 class BudgetConfig(TimeConfig, at="budget"):
-    """What may be spent, over all missions and from the start, before learning ends.
+    """What may be spent from the start, before learning ends: each mission has an equal share, and what one leaves goes to
+    the others. What code learns for nothing is learnt whatever was spent.
 
     The step that reaches a limit is the last and is completed; judging val and test comes on top.
     """
@@ -388,7 +391,6 @@ class LoopConfig(Section, at=""):
         shown = self.sampler.use_images
         require(not (shown and self.distill.size), "distill.size", self.distill.size, "0 with images: chats hold text alone")
         at_once = self.reflection.scope == "all"
-        require(not at_once or self.runner.judge == "both", "reflection.scope", "all", "bundle or round, unless code judges")
         self.require(not at_once or self.has_gate, "gate", "a gate with reflection.scope all, whose rules it proves")
         is_told = self.columns.split is not None and bool(self.split.files)
         require(

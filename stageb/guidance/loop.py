@@ -54,26 +54,26 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
 def epochs(world: World, run: FitRun, ranks: GuidanceRanks, state: State) -> State:
     """Judge val and test, learn for some epochs, choose by val, judge test again.
 
-    Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is rank
-    0's; elsewhere it is nothing, and only handed on.
+    Before each round, ``learn_before`` reflects on the records of earlier ones; ``end_epoch`` takes the rest. ``state`` is
+    rank 0's; elsewhere it is nothing, and only handed on.
     """
     schedule = run.schedule
     for round_ in schedule.before():
         state = roll_out(world, run, ranks, state, round_)
     for epoch in schedule.epochs:
+        for mission in schedule.missions if epoch == schedule.epochs[0] else ():
+            state = world.consult(ranks.answer, prepare, run, state, mission)
+        for round_ in schedule.train(epoch):
+            state = world.consult(ranks.answer, learn_before, run, state, round_)
+            state = roll_out(world, run, ranks, state, round_)
         for mission in schedule.missions:
-            if epoch == schedule.epochs[0]:
-                state = world.consult(ranks.answer, prepare, run, state, mission)
-            for round_ in schedule.train(epoch, mission):
-                state = world.consult(ranks.answer, learn, run, state, mission, schedule.bundle_size(mission))
-                state = roll_out(world, run, ranks, state, round_)
             state = world.consult(ranks.answer, end_epoch, run, state, epoch, mission)
-            for round_ in schedule.val(epoch, mission):
-                state = roll_out(world, run, ranks, state, round_)
+        for round_ in schedule.val(epoch):
+            state = roll_out(world, run, ranks, state, round_)
     for mission in schedule.missions:
         state = world.alone(choose, run, state, mission)
-        for round_ in schedule.after(mission):
-            state = roll_out(world, run, ranks, state, round_)
+    for round_ in schedule.after():
+        state = roll_out(world, run, ranks, state, round_)
     return state
 
 
@@ -129,7 +129,15 @@ def prepare(run: FitRun, state: State, name: str) -> Dialogue[State]:
     mission, verdicts = yield from steps.prepare(before, run.tools(name))
     if mission.guidance.step != before.guidance.step:
         state = run.record_preparation(state, mission, verdicts)
-    return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state)
+    return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state, name)
+
+
+def learn_before(run: FitRun, state: State, round_: Round) -> Dialogue[State]:
+    """Learn from what a mission's bundles hold before its next round. A resumed run does so where it would have: another
+    mission may have its turn in between."""
+    if round_.place <= state.done:
+        return state
+    return (yield from learn(run, state, round_.mission, run.schedule.bundle_size(round_.mission)))
 
 
 def learn(run: FitRun, state: State, name: str, size: int) -> Dialogue[State]:
@@ -137,9 +145,9 @@ def learn(run: FitRun, state: State, name: str, size: int) -> Dialogue[State]:
 
     If several bundles are drawn at once, all proposals are made under one snapshot of the guidance, and each is tested under
     what was accepted by then."""
-    learn_once = learn_whole if run.config.reflection.scope == "all" else learn_from_bundles
     while transitions.is_due(state, name, size, run.config):
-        state = run.commit((yield from learn_once(run, state, name)))
+        is_whole = run.config.reflection.scope == "all" or name in state.over
+        state = run.commit((yield from (learn_whole if is_whole else learn_from_bundles)(run, state, name)), name)
     return state
 
 
@@ -163,11 +171,16 @@ def learn_from_bundles(run: FitRun, state: State, name: str) -> Dialogue[State]:
 
 
 def learn_whole(run: FitRun, state: State, name: str) -> Dialogue[State]:
-    """Learn a mission's whole guidance at once, from all of its train tickets; apply what may stay."""
+    """Learn a mission's whole guidance at once, from all of its train tickets; apply what may stay. Where it has spent its
+    share of a budget, code alone learns."""
     before, tools = state.missions[name], run.tools(name)
     run.progress.say(f"{name}: learning rules from {len(tools.splits.train):,} tickets by code")
-    bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
-    mission = steps.apply_result(replace(before, bundles=before.bundles + 1), learnt, tools)
+    if name in state.over:
+        bundle, reflection, learnt = at_once.learn_by_code(before, tools)
+    else:
+        bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
+    mission = replace(before, bundles=before.bundles + 1, unpaid=name in state.over)
+    mission = steps.apply_result(mission, learnt, tools)
     return run.record_reflection(state, bundle, reflection, learnt, mission)
 
 

@@ -13,6 +13,7 @@ from stageb.guidance.learning.state import STOP
 from stageb.job.process import collector_off
 from stageb.runs.folder import is_finished
 from stageb.runs.progress import set_log_level
+from stageb.untrusted import strict_yaml
 
 
 def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -26,12 +27,17 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
         loggers.check(config.loggers)
     inputs = read_inputs(config)
-    check_folder(config, inputs, fresh)
+    settled = inputs.config
+    if settled != config:  # what a run's folder says must hold without its tickets
+        given, _ = strict_yaml.read(resolved_yaml)
+        given["reflection"]["scope"], given["runner"]["judge"] = settled.reflection.scope, settled.runner.judge
+        resolved_yaml = strict_yaml.dump(given)
+    check_folder(settled, inputs, fresh)
 
     with collector_off():  # as in stageb/cli/commands.py
         from stageb.guidance.loop import run  # brings torch
 
-    return run(config, resolved_yaml, fresh, inputs)
+    return run(settled, resolved_yaml, fresh, inputs)
 
 
 def stop(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:

@@ -251,7 +251,7 @@ def test_a_model_that_judges_is_given_what_code_learns_with_a_calibration(
     assert main(["guidance", "show", str(run)]) == 0
     assert "more for the label that they give a ticket" in capsys.readouterr().out
     given = {"guidance": run, "tickets": tickets, "output": tmp_path / "rows.jsonl", "vocabulary": tickets, **WEIGHED}
-    given |= {"prompt.prefill": "true", "fabric.accelerator": "cpu"}
+    given |= {"prompt.prefill": "true", "fabric.accelerator": "cpu", "by": "model"}
     assert main(["predict", *(f"--{key}={value}" for key, value in given.items())]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert sum(row["verdict"] == row["label"] for row in rows) > 300
@@ -303,7 +303,18 @@ def test_the_shipped_model_judges_by_rules_of_any_labels_and_proposes_none(
     capsys.readouterr()
     assert main(small.arguments(tickets, tmp_path / "anew", keys=keys)) == 2
     said = capsys.readouterr().err
-    assert "reflection.scope" in said and "proposes rules of pass and fail alone" in said and "--config frugal" in said
+    assert "reflection.scope" in said and "proposes rules of pass and fail alone" in said and "leave it at auto" in said
+
+
+def test_with_no_key_set_labels_of_any_kind_are_learnt(tmp_path: Path) -> None:
+    given = {"tickets": plant(tmp_path / "t.jsonl", 3, 1, 300), "output.root": tmp_path, "report": "false"}
+    given |= {"fabric.accelerator": "cpu", "fabric.devices": 1}  # a run of its own takes what there is
+    assert main(["fit", *(f"--{key}={value}" for key, value in given.items())]) == 0
+    run = next(path.parent for path in tmp_path.glob("*/config.yaml"))
+    assert len(read_guidance(run)["mail"].rules) > 2
+    assert read_rows(run, "metrics.jsonl")[-1]["acc"] > 0.9
+    said = (run / "config.yaml").read_text()
+    assert "scope: all" in said and "judge: both" in said and "model_name_or_path: stageb-tiny" in said
 
 
 @pytest.mark.parametrize(("judge", "labels", "most"), [("model", 12, 6), ("both", 12, 48), ("model", 3, 4), ("both", 3, 12)])

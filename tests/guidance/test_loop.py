@@ -509,7 +509,7 @@ LIMITED = {"budget.rollouts": 260}
     [
         (LIMITED, {"budget.rollouts": 600}, {"report": True}),
         (LIMITED, {"budget.rollouts": "null"}, {"distill__size": 5}),
-        ({"budget.tokens": 18_000, "budget.rollouts": 9_000}, {"budget.tokens": 40_000, "budget.rollouts": 10_000}, NO_VAL),
+        ({"budget.tokens": 36_000, "budget.rollouts": 9_000}, {"budget.tokens": 80_000, "budget.rollouts": 10_000}, NO_VAL),
         ({"runner.epochs": 1}, {"runner.epochs": 3}, {"early_stop__patience": 1}),
         ({"runner.epochs": 1, **UNTESTED}, {"runner.epochs": 3, **UNTESTED}, {}),
         ({"runner.epochs": 1, **LIMITED}, {"runner.epochs": 3, "budget.rollouts": 500}, {}),

@@ -8,13 +8,16 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
+from stageb.errors import BadInputError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
@@ -22,12 +25,22 @@ from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.stacking import Stacker
-from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.guidance_file import from_json, make_neutral, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.types import UNCALIBRATED, Guidance, Judgement, Rule, Ticket, Verdict
+from stageb.guidance.words.types import (
+    PASS_FAIL,
+    UNCALIBRATED,
+    Calibration,
+    Guidance,
+    Judgement,
+    JudgeName,
+    Rule,
+    Ticket,
+    Verdict,
+)
 from stageb.seeds import stream, uniform
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))
@@ -142,7 +155,9 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
     trial = Trial(right=0.9, weighs=False)
     guidance, after = answer_all(trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer)
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
-    assert after is trial.stacker
+    assert guidance.judge == "model" and set(after.merits(trial.blocks[0])) == set(trial.blocks[0])
+    guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
+    assert guidance and guidance.judge == "rules"  # right of nine in ten, and the model, which passes nearly all, of fewer
 
 
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
@@ -151,6 +166,66 @@ def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
     for most in (2 * room, 2 * room - 1):
         config = replace(CONFIG, sampler=replace(CONFIG.sampler, max_prompt_tokens=most))
         assert steps.fits(TORN, replace(tools, config=config)) == (most == 2 * room)
+
+
+# Who judges
+
+
+def judge_after(trial: Trial, by_folds: float = 0.0) -> tuple[str, Mapping[JudgeName, float]]:
+    """Who judges under the guidance that all blocks have taught, and what was measured; on folds, code is right of this
+    share."""
+    trial.run()
+    known = {i: n < by_folds * 150 for n, i in enumerate(i for block in trial.blocks for i in block)}
+    guidance, after = answer_all(trial.stacker.prepare(TORN, range(210), by_folds=known), trial.answer)
+    assert guidance and guidance.calibration.weighs_rules == (guidance.judge != "model")
+    return guidance.judge, after.measure_judges()
+
+
+def test_who_is_right_most_often_judges_and_of_equals_code() -> None:
+    judge, shares = judge_after(Trial(right=1.0, sees=0.3))
+    assert judge == "rules" and shares["rules"] == 1.0 >= max(shares.values()) > shares["model"]
+    judge, shares = judge_after(Trial(right=0.5, sees=2.5))
+    assert judge in ("model", "weighed") and shares[cast(JudgeName, judge)] == max(shares.values()) > shares["rules"] + 0.3
+    judge, shares = judge_after(Trial(right=0.85, sees=1.2))
+    assert shares[cast(JudgeName, judge)] == max(shares.values())
+
+
+def test_no_judge_is_more_than_a_point_behind_code_as_all_tickets_teach_it() -> None:
+    def make() -> Trial:
+        return Trial(right=0.5, sees=1.2)
+
+    judge, shares = judge_after(make())
+    assert judge != "rules" and shares[cast(JudgeName, judge)] < 0.98
+    assert judge_after(make(), 1.0)[0] == "rules"
+
+
+@given(
+    st.sampled_from(PASS_FAIL), st.integers(0, 9), st.integers(0, 9), st.floats(0, 9), st.floats(0, 2), st.floats(0.01, 9)
+)
+def test_what_code_is_sure_of_no_word_within_the_models_reach_overturns(
+    ruling: Verdict, one: int, other: int, rules: float, points: float, reach: float
+) -> None:
+    calibration, leads = Calibration(1.0, 0.0, rules, points, reach=reach), (("pass", one), ("fail", other))
+    for odds in (-reach, reach):
+        passes = calibration.given(ruling, leads).of(odds) > 0
+        assert not calibration.is_sure(ruling, leads, PASS_FAIL) or passes == (ruling == "pass")
+    assert not calibration.is_sure(None, leads, PASS_FAIL)
+    assert not replace(calibration, reach=0.0).is_sure(ruling, leads, PASS_FAIL)
+    labels = ("low", "high", "medium")
+    told = Calibration.of_labels(labels, 1.0, [0.0, 0.0, 0.0], rules, points)
+    led = (("high", one), ("medium", other))
+    if replace(told, reach=reach).is_sure("high", led, labels):
+        scores = told.given("high", led).weigh([reach, 0.0, reach])
+        assert scores[1] == max(scores)
+
+
+def test_a_guidance_that_names_no_judge_is_read_as_before_and_one_that_is_unknown_refused() -> None:
+    torn = replace(TORN, next_number=2)
+    plain = to_json(replace(torn, judge="rules"))
+    assert plain["m"]["judge"] == "rules" and from_json(plain, "g.json")["m"].judge == "rules"
+    assert "judge" not in to_json(torn)["m"] and from_json(to_json(torn), "g.json")["m"].judge == ""
+    with pytest.raises(BadInputError, match="judge: none of rules, model and weighed"):
+        from_json({"m": {**plain["m"], "judge": "oracle"}}, "g.json")
 
 
 # Through the loop
@@ -217,7 +292,7 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
             file.write(json.dumps(row) + "\n")
     assert main(small.arguments(path, tmp_path, keys={**KEYS, "seed": 0})) == 0
     (edit,) = read_rows(tmp_path / "run", "reflection.jsonl")[0]["gate"]["edits"]
-    assert edit["outcome"] == "provisional" and edit["test"]["mean_gain"] < 0
+    assert edit["outcome"] == "provisional" and edit["test"]["judge"] == "rules"
     before, *_, after = [row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"]
     assert before < 0.6 and after > 0.9
 
@@ -225,7 +300,8 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
 def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_path: Path) -> None:
     given = json.loads((run / "valves" / "guidance.json").read_text())
 
-    def count_right(name: str, guidance: Mapping[str, Any]) -> int:
+    def judge(name: str, guidance: Mapping[str, Any]) -> tuple[int, set[str]]:
+        """How many verdicts are right, and who gave them."""
         path, out = tmp_path / f"{name}.json", tmp_path / f"{name}.jsonl"
         path.write_text(json.dumps(guidance))
         keys = {
@@ -240,11 +316,39 @@ def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_
         assert main(["predict", *(f"--{key}={value}" for key, value in keys.items())]) == 0
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         labels = [json.loads(line)["label"] for line in tickets.read_text().splitlines()]
-        return sum(row["verdict"] == label for row, label in zip(rows, labels, strict=True))
+        right = sum(row["verdict"] == label for row, label in zip(rows, labels, strict=True))
+        return right, {row["by"] for row in rows}
 
     alone = json.loads(json.dumps(given))
+    given["valves"]["judge"], alone["valves"]["judge"] = "weighed", "model"
     alone["valves"]["calibration"] |= {"rules": 0.0, "points": 0.0}
-    assert count_right("weighed", given) > 310 > count_right("alone", alone)
+    given["valves"]["calibration"]["reach"] = 1e3
+    weighed, by = judge("weighed", given)
+    assert weighed > 310 > judge("alone", alone)[0] and by == {"model"}
+    given["valves"]["calibration"]["reach"] = 1e-3  # so code is sure
+    assert judge("sure", given) == (weighed, {"rules"})
+
+
+def test_the_judge_that_is_learnt_judges_rounds_predictions_and_promoted_files(
+    run: Path, tickets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert read_guidance(run)["valves"].judge == "rules"  # the model knows nothing that they do not
+    after = [row for row in read_rows(run, "metrics.jsonl") if row["split"] == "test"][-1]
+    assert after["by_rules"] == after["n"] and after["tokens"] == 0
+    assert main(["guidance", "promote", str(run), "--to", str(tmp_path / "kept.json"), "--yes"]) == 0
+    keys = {"tickets": tickets, "vocabulary": tickets, "fabric.accelerator": "cpu"}
+    keys |= {key: KEYS[key] for key in ("model.engine", "model.model_name_or_path")}
+
+    def judge(name: str, guidance: Path, *options: str) -> set[str]:
+        given = {**keys, "guidance": guidance, "output": tmp_path / name}
+        assert main(["predict", *(f"--{key}={value}" for key, value in given.items()), *options]) == 0
+        return {json.loads(line)["by"] for line in (tmp_path / name).read_text().splitlines()}
+
+    assert judge("run.jsonl", run) == judge("kept.jsonl", tmp_path / "kept.json") == {"rules"}
+    assert judge("model.jsonl", run, "--by", "model") == {"model"}
+    capsys.readouterr()
+    assert main(["guidance", "show", str(run)]) == 0
+    assert "judged by: the rules as code" in capsys.readouterr().out
 
 
 def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
@@ -262,3 +366,21 @@ def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_byt
     resumed = run_in("killed", "resuming")
     assert resumed.codes == (0,), resumed.err
     assert written("killed") == written("whole")
+
+
+def test_where_code_learns_at_once_no_model_reflects_unless_it_is_told_to(
+    tickets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def count(**keys: Any) -> tuple[int, int]:
+        root = tmp_path / str(len(keys))
+        assert main(small.arguments(tickets, root, keys={**KEYS, "runner.epochs": 1, **keys})) == 0
+        rounds = [json.loads(line) for line in (root / "run" / "valves" / "selections.jsonl").read_text().splitlines()]
+        return len(read_rows(root / "run", "reflection.jsonl")), sum(row["split"] == "train" for row in rounds)
+
+    reflections, rolled_out = count()
+    assert (reflections, rolled_out) == (1, 0)
+    assert main(["validate", *small.arguments(tickets, tmp_path, keys=KEYS)[1:]]) == 0
+    said = capsys.readouterr().out
+    assert "the model judges tickets by them. At most" in said and "verdicts that calibrate the model and test rules" in said
+    reflections, rolled_out = count(**{"reflection.scope": "bundle", "early_stop.reflections": 3})
+    assert reflections > 1 and rolled_out > 0

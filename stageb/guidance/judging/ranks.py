@@ -164,9 +164,11 @@ class GuidanceRanks:
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         """What rules as code say of tickets, on every rank the same; no verdict on those that the model is asked."""
-        if self.config.runner.judge != "both":
+        by_code = self.config.runner.judge == "both"
+        if not by_code and guidance.judge in ("", "model"):
             return [Ruling(None)] * len(positions)
-        return self._coder.rule_on(guidance, [self.tickets[i] for i in positions])
+        rulings = self._coder.rule_on(guidance, [self.tickets[i] for i in positions])
+        return [each if by_code or guidance.is_decided(each.verdict, each.leads) else Ruling(None) for each in rulings]
 
     def answer(self, question: Question) -> Sequence[Any]:
         """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""

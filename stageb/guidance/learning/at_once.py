@@ -1,14 +1,15 @@
 """Learning by code: the whole guidance at once, from all train tickets.
 
-Where code judges (``reflection.scope: all``), verdicts are free, so no ticket is set apart: every one teaches and tests in
+Where code judges (``runner.judge: both``), verdicts are free, so no ticket is set apart: every one teaches and tests in
 turn (``learning/gate/prequential.py``), and what is kept is learnt from all of them (``learning/whole.py``). Where the proof
 is missing, rules that seem better on tickets which did not teach them are kept as provisional (``gate.provisional``), unless
 they would take the place of present ones.
 
-A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects: with
+A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects, if it does: with
 demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
-teach first, and no bet is on them. Where the two together show no gain, but the rules alone seem better than the model,
-the rules decide.
+teach first, and no bet is on them. Since that guidance may be worse than one verdict for all tickets, rules must beat the
+best of these, too. Where the two together show no gain, but the rules alone are likely to be better than that, and the
+model is more than a point behind them, the rules decide.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.learning.calibration import CALIBRATED_ON
+from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
@@ -25,22 +28,12 @@ from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.scorecards import judge_compared
-from stageb.guidance.learning.stacking import Stacker, follow_rules
+from stageb.guidance.learning.stacking import MOST_BEHIND, Stacker
 from stageb.guidance.learning.state import MissionState
-from stageb.guidance.learning.steps import (
-    CALIBRATED_ON,
-    Bundle,
-    GateResult,
-    Tools,
-    fits,
-    known_verdicts,
-    make_gate,
-    make_judge,
-    rule_on,
-)
+from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge, rule_on
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, find_gain, learn_whole
+from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, learn_whole
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
@@ -50,8 +43,9 @@ from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
+from stageb.guidance.tickets.splits import find_default
 from stageb.guidance.words.costs import has_labels, prices_of
-from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal, Rule
+from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgement, Operation, Proposal, Rule
 
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
@@ -78,20 +72,21 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit = found
     reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes(whole))
-    left, share = mission.left, STRONG if stacker else 1.0  # of the budget; with the rest, what a model proposes is tested
+    is_all = tools.config.reflection.scope == "all"
+    left, share = mission.left, 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
         deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
         decision, verdicts = yield from ask_once(deciding, verdicts)
     else:
-        tested, ends = groups, block_ends(len(groups))
-        if stacker and raced:
-            tested = [*raced, *tools.pool.groups_outside(None)]
-            ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
-        proving = prove_learning(teacher.teach, tested, judge, next_level(sum(left.edits), share), ends, stacker)
+        proving = teacher.prove(raced, judge, next_level(sum(left.edits), share), stacker)
         (test, stacker), verdicts = yield from ask_once(proving, verdicts)
         if stacker:
-            (guidance, stacker), verdicts = yield from ask_once(stacker.prepare(edit.guidance, positions), verdicts)
+            by_folds = {i: not whole.wrong >> place & 1 for place, i in enumerate(positions)}
+            preparing = stacker.prepare(edit.guidance, positions, by_folds=by_folds)
+            (guidance, stacker), verdicts = yield from ask_once(preparing, verdicts)
             edit = replace(edit, guidance=guidance or edit.guidance)
+        elif tools.config.runner.judge == "both":
+            edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
         estimate = _estimate(whole, cases)
         is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
         if stacker and not (test.accepts or is_likely):
@@ -107,9 +102,22 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
                 edit, outcome = replace(edit, guidance=marked), "provisional"
         outcome = "over a limit" if excess and outcome in ("accepted", "provisional") else outcome
         errors = stacker.calibration_errors if stacker else None
-        trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors)
+        shares = stacker.measure_judges() if stacker else {}
+        trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors, judges=shares)
         decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
     return bundle, reflection, GateResult(decision, left, verdicts)
+
+
+def learn_by_code(mission: MissionState, tools: Tools) -> tuple[Bundle, Reflection, GateResult]:
+    """The same for nothing: code judges all tickets, those of which it says nothing by the first label, and no model is
+    asked."""
+    tools = replace(tools, config=replace(tools.config, runner=replace(tools.config.runner, judge="both")))
+
+    def judge(question: JudgeTickets) -> list[list[Judgement]]:
+        judged = [_judge_by_code(guidance, positions, tools) for guidance, positions in question.asked]
+        return [[Judgement(float(right), 0, by_rules=True) for right in rights] for rights in judged]
+
+    return answer_all(learn_at_once(mission, tools), judge)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
@@ -171,6 +179,19 @@ class _Teacher:
         rulings = rule_on(rules, [case.ticket for case in self.bundle.judged], self.tools)
         return (place for place, ruling in enumerate(rulings) if ruling.rule != HEADLINE_KEY)
 
+    def prove(
+        self, raced: Sequence[Group], judge: Judge, level: float, stacker: Stacker | None
+    ) -> Dialogue[tuple[BettingTest, Stacker | None]]:
+        """The test of what all groups teach, race tickets first where a model judges: they only teach."""
+        tools, tested, ends = self.tools, self.groups, block_ends(len(self.groups))
+        if stacker:  # code starts from the best constant verdict, a model may be worse
+            constant = find_default(tools.tickets, tools.splits, self.present.labels, prices_of(tools.config.gating))
+            judge = replace(judge, constant=constant)
+        if stacker and raced:
+            tested = [*raced, *tools.pool.groups_outside(None)]
+            ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
+        return (yield from prove_learning(self.teach, tested, judge, level, ends, stacker))
+
     def teach(
         self, groups: Sequence[Group], block: Sequence[Group], stacker: Stacker | None
     ) -> Dialogue[tuple[Taught | None, Stacker | None]]:
@@ -179,13 +200,13 @@ class _Teacher:
         found = self.learn(groups)
         if found is None:
             return None, stacker
-        (whole, edit), known = found, {}
+        (whole, edit), known, rights = found, dict[int, float](), dict[int, bool]()
         guidance: Guidance | None = edit.guidance
         if stacker:
             taught, judged = ([i for group in some for i in group] for some in (groups, block))
             guidance, stacker = yield from stacker.prepare(edit.guidance, taught, judged)
-            known = stacker.merits(judged)
-        return (Taught(guidance, whole.won, whole.lost, known) if guidance else None), stacker
+            known, rights = stacker.merits(judged), stacker.rights(judged)
+        return (Taught(guidance, whole.won, whole.lost, known, rights) if guidance else None), stacker
 
     def list_sizes(self, learnt: Whole) -> tuple[SizeEntry, ...]:
         """What was ``learnt`` from all groups, and what they teach in each of ``SIZES``, each with what is hoped of it, and
@@ -223,19 +244,21 @@ class _Teacher:
         return None
 
     def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
-        """The edit under which its rules as code decide, if they seem better than the model under the present guidance; None
-        where they do not, or cannot be read. A hundred tickets can teach good rules, yet too little about how far to trust
-        them beside the model, since that is measured on rules that fewer tickets taught."""
+        """The edit under which its rules as code decide, if they are likely to be better than the best constant verdict, so
+        that code alone would keep them, and the model under the present guidance is more than ``MOST_BEHIND`` them; None
+        where that is not so, or they cannot be read. A hundred tickets can teach good rules, yet too little about how far to
+        trust them beside the model, since that is measured on rules that fewer tickets taught."""
         rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
-        if not self.tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
+        if not self.tools.weighs or whole.gain <= LIKELY or any(isinstance(rule.code, OutOfReach) for rule in rules):
             return None
         (judged,) = yield from judge.judgements([(self.present, self.positions)])
         labels = [self.present.labels.index(case.ticket.label) for case in self.bundle.judged]
-        wrong = to_mask(place for place, each in enumerate(judged) if each.is_wrong(labels[place]))
-        if find_gain(whole.wrong, wrong, self._material, (1 << len(judged)) - 1) <= LIKELY:
+        wrong = [each.is_wrong(label) for each, label in zip(judged, labels, strict=True)]
+        counts = [judge.weigh(i) for i in self.positions]
+        behind = sum(count * (wrong[place] - (whole.wrong >> place & 1)) for place, count in enumerate(counts))
+        if behind <= MOST_BEHIND * sum(counts):
             return None
-        right = 1 - whole.wrong.bit_count() / len(judged)
-        return replace(edit, guidance=follow_rules(edit.guidance, right, len(judged)))
+        return replace(edit, guidance=replace(edit.guidance, judge="rules"))
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from stageb.guidance.learning.reflection_file import ACCEPTED, EditEntry, RaceEntry, ReflectionRow
 from stageb.guidance.words.texts import count_of
-from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
+from stageb.guidance.words.types import PROVISIONAL, Estimate, Guidance, Operation, Rule
 
 UNTESTED = "applied untested"
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
@@ -26,6 +26,12 @@ OUTCOME_TEXTS = {  # the furthest first
     "unpromising": "promised too little",
     "dropped": "not tested",
     "turns no evidence": "no effect",
+}
+
+JUDGES: Mapping[str, str] = {  # by what of ``Guidance.judge``
+    "rules": "the rules as code, and the model where they give none",
+    "weighed": "the model, weighed beside the rules as code, which decide alone where they are sure",
+    "model": "the model",
 }
 
 
@@ -224,6 +230,16 @@ def describe_estimate(estimate: Estimate) -> str:
     if abs(1 - before - estimate.cost_before) > 1e-5 or abs(1 - after - estimate.cost) > 1e-5:
         said = f"a ticket costs {estimate.cost_before:.3f} without these rules, {estimate.cost:.3f} with them; {said}"
     return f"{said}, estimated out of fold on {estimate.tickets:,} train tickets"
+
+
+def describe_judge(guidance: Guidance, edits: Attempts) -> Iterator[str]:
+    """Who gives the verdicts, where learning chose that, and what was measured of each judge."""
+    if guidance.judge:
+        tests = (each.test for each in reversed(edits.accepted))
+        shares: Mapping[str, float] = next((test["judges"] for test in tests if test and "judges" in test), {})
+        right = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+        measured = f" (right of train tickets that taught none of it: {right})" if right else ""
+        yield f"Judged by {JUDGES[guidance.judge]}{measured}."
 
 
 def describe_provisional(rules: Sequence[Rule]) -> list[str]:

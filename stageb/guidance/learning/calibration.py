@@ -22,6 +22,7 @@ from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Ticket, Verdict
 
 FEWEST = 16  # tickets to fit on
+CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 RIDGE = 1.0  # of the slope, about 1, and of the weights of rules, about 0; a hundredth of it of the offset, about 0
 LEAST_SLOPE = 0.05  # a model that is wrong more often than right is not turned round, nor are rules
 STEPS = 12  # of Newton's method
@@ -72,10 +73,11 @@ def calibrate(
 ) -> tuple[Guidance, dict[int, float]]:
     """``guidance`` calibrated by how it judges some of ``tickets``, by position; and its merits then."""
     labels = guidance.labels
-    scores = {i: find_scores(each, labels) for i, each in judged.items()}
+    scores = {i: find_scores(each, labels) for i, each in judged.items() if not each.by_rules}  # of these nothing is weighed
     further = fit_calibration(list(scores.values()), [tickets[i].label for i in scores], labels)
     after = {i: find_shares(further.weigh(each), temperature)[labels.index(tickets[i].label)] for i, each in scores.items()}
-    return replace(guidance, calibration=further.after(guidance.calibration)), after
+    decided = {i: each.merit for i, each in judged.items() if each.by_rules}
+    return replace(guidance, calibration=further.after(guidance.calibration)), decided | after
 
 
 def centre(scores: Sequence[Scores]) -> Numbers:

@@ -1,7 +1,7 @@
 """When which tickets are rolled out: the rounds of every epoch, as a function of config and tickets alone.
 
-Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, round by round, and
-judges val. At the end the final guidance is chosen, by val alone, and judged on test.
+Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, round by round, the
+missions in turn, and judges val. At the end the final guidance is chosen, by val alone, and judged on test.
 
 Everything that a run does has a *place*, and places are in order, so a run goes on from a commit by passing over what is at
 or before the committed place. No list of a whole run is ever made: rounds are drawn when the loop comes to them.
@@ -11,21 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.learning.calibration import CALIBRATED_ON
+from stageb.guidance.learning.gate.prequential import block_ends
 from stageb.guidance.learning.gate.race import FEWEST, LAPS
+from stageb.guidance.rules.prompts import has_instruct_texts
 from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.types import Place, Round, Split
 from stageb.seeds import shuffled, stream
 
-TRAIN, CLOSE, VAL, CHOOSE, TEST, DISTILL = range(6)  # the phases of a mission, in order
+TRAIN, CLOSE, VAL, CHOOSE, TEST, DISTILL = range(6)  # the phases of an epoch, in order
 LEARNT, JUDGED = "learnt from", "judged"  # kinds of tickets, by what they take
 PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
 def describe_learning(config: LoopConfig) -> str:
     """What a run does, in a sentence."""
+    if config.reflection.scope == "all" and config.runner.judge == "model":
+        return "Code learns rules from all train tickets at once; the model judges tickets by them."
     if config.reflection.scope == "all":
         return "Code judges by rules that it learns from all train tickets at once; the model judges what code cannot."
     return "The model judges tickets, proposes rules from its errors and tests them on other tickets."
@@ -35,12 +41,26 @@ def describe_learning(config: LoopConfig) -> str:
 class _Span:
     """The rounds of one phase, not drawn yet."""
 
-    place: Place  # of the first round
+    at: tuple[int, int, int]  # epoch, as places have it, phase, the mission's number
     epoch: int
     mission: str
     split: Split
     tickets: int  # how many
     kind: Literal["round", "distill"] = "round"
+
+    def place(self, number: int) -> Place:
+        """Of one of its rounds."""
+        epoch, phase, mission = self.at
+        return (epoch, phase, number, mission) if phase == TRAIN else (epoch, phase, mission, number)
+
+    def count_done(self, rounds: int, done: Place) -> int:
+        """How many of its rounds, so many in all, are over at a place."""
+        epoch, phase, mission = self.at
+        if (epoch, phase) != done[:2]:
+            return rounds if self.at[:2] < done[:2] else 0
+        if phase == TRAIN:
+            return min(rounds, done[2] + (mission <= done[3]))
+        return min(rounds, done[3] + 1) if mission == done[2] else rounds if mission < done[2] else 0
 
 
 class GuidanceSchedule:
@@ -56,24 +76,31 @@ class GuidanceSchedule:
 
     def before(self) -> Iterator[Round]:
         """Epoch 0: val and test before anything is learnt."""
-        for mission in self.missions:
-            for split in SPLITS[1:]:
+        for split in SPLITS[1:]:
+            for mission in self.missions:
                 yield from self._rounds(self._span(0, mission, PHASES[split]), self._judged(mission, split))
 
-    def train(self, epoch: int, mission: str) -> Iterator[Round]:
-        """Train tickets to learn from, drawn anew for every epoch."""
+    def train(self, epoch: int) -> Iterator[Round]:
+        """Train tickets to learn from, drawn anew for every epoch, a round of each mission in turn: no one's learning waits
+        for another's."""
+        turns = zip_longest(*(self._train(epoch, mission) for mission in self.missions))
+        return (round_ for turn in turns for round_ in turn if round_)
+
+    def _train(self, epoch: int, mission: str) -> Iterator[Round]:
         drawn = shuffled(self._splits[mission].studied, stream(self._config.seed, "epoch", mission, epoch))
         span = self._span(epoch, mission, TRAIN)
         return self._rounds(span, drawn[: span.tickets])
 
-    def val(self, epoch: int, mission: str) -> Iterator[Round]:
+    def val(self, epoch: int) -> Iterator[Round]:
         """What chooses among the guidances that epochs end with."""
-        return self._rounds(self._span(epoch, mission, VAL), self._judged(mission, "val"))
+        for mission in self.missions:
+            yield from self._rounds(self._span(epoch, mission, VAL), self._judged(mission, "val"))
 
-    def after(self, mission: str) -> Iterator[Round]:
+    def after(self) -> Iterator[Round]:
         """Test under the final guidance, and what is distilled."""
-        yield from self._rounds(self._span(self._end, mission, TEST), self._splits[mission].test)
-        if self._config.distill.size:
+        for mission in self.missions:
+            yield from self._rounds(self._span(self._end, mission, TEST), self._splits[mission].test)
+        for mission in self.missions if self._config.distill.size else ():
             drawn = shuffled(self._splits[mission].train, stream(self._config.seed, "distill", mission))
             yield from self._rounds(self._span(self._end, mission, DISTILL), drawn)
 
@@ -83,19 +110,16 @@ class GuidanceSchedule:
 
     def close(self, epoch: int, mission: str) -> Place:
         """Where a mission's learning of an epoch ends."""
-        return (epoch, self._number[mission], CLOSE, 0)
+        return (epoch, CLOSE, self._number[mission], 0)
 
     def choice(self, mission: str) -> Place:
         """Where a mission's final guidance is chosen."""
-        return (self._end, self._number[mission], CHOOSE, 0)
+        return (self._end, CHOOSE, self._number[mission], 0)
 
     def count(self, until: Place | None = None) -> int:
         """Rounds in all, or those at or before a place."""
-        spans = [span for span in self._spans() if until is None or span.place <= until]
-        whole = sum(-(-span.tickets // self._size) for span in spans)
-        if until is None or not spans or spans[-1].place[:3] != until[:3]:
-            return whole
-        return whole - -(-spans[-1].tickets // self._size) + until[3] + 1
+        counts = [(span, -(-span.tickets // self._size)) for span in self._spans()]
+        return sum(rounds if until is None else span.count_done(rounds, until) for span, rounds in counts)
 
     def to_come(self, done: Place, over: Collection[str] = ()) -> dict[str, int]:
         """Tickets of the rounds after ``done``: those to learn from, and those that are judged alone. Missions that learn no
@@ -103,9 +127,9 @@ class GuidanceSchedule:
         found = {LEARNT: 0, JUDGED: 0}
         for span in self._spans():
             studied = span.split == "train" and span.kind == "round"
-            if span.mission in over and span.place[0] != self._end and (studied or span.epoch > done[0]):
+            if span.mission in over and span.at[0] != self._end and (studied or span.epoch > done[0]):
                 continue
-            gone = (done[3] + 1) * self._size if span.place[:3] == done[:3] else span.tickets if span.place <= done else 0
+            gone = span.count_done(-(-span.tickets // self._size), done) * self._size
             kind = LEARNT if span.epoch and studied else JUDGED
             found[kind] += max(0, span.tickets - gone)
         return found
@@ -122,15 +146,16 @@ class GuidanceSchedule:
                 full = self._count_bundles(span)
                 bundles += full
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
+        if config.has_gate and has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model":
+            judged += sum(_cost_at_once(len(splits.train)) for splits in self._splits.values()) if self.epochs else 0
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
 
     def forecast_rest(self) -> int:
-        """The most rollouts once a budget has ended learning: test, what is distilled, and val of the mission that learnt
-        last, since no other has changed since its own.
-        """
+        """The most rollouts once a budget has ended learning: val of what was learnt since it was judged, test, and what is
+        distilled."""
         samples = self._config.sampler.samples_per_decode * len(self._config.sampler.grid)
-        val = max((len(self._judged(mission, "val")) for mission in self.missions), default=0)
-        ends = [span for span in self._spans() if span.place[0] == self._end]
+        val = sum(len(self._judged(mission, "val")) for mission in self.missions)
+        ends = [span for span in self._spans() if span.at[0] == self._end]
         return samples * val + sum(span.tickets * (1 if span.kind == "distill" else samples) for span in ends)
 
     def _count_bundles(self, span: _Span) -> int:
@@ -149,20 +174,20 @@ class GuidanceSchedule:
         plan = [(0, [VAL, TEST]), *((epoch, [TRAIN, VAL]) for epoch in self.epochs)]
         plan += [(self._end, [TEST, DISTILL] if self._config.distill.size else [TEST])]
         for epoch, phases in plan:
-            for mission in self.missions:
-                yield from (self._span(epoch, mission, phase) for phase in phases)
+            for phase in phases:
+                yield from (self._span(epoch, mission, phase) for mission in self.missions)
 
     def _span(self, epoch: int, mission: str, phase: int) -> _Span:
-        place, splits = (epoch, self._number[mission], phase, 0), self._splits[mission]
+        at, splits = (epoch, phase, self._number[mission]), self._splits[mission]
         named = min(epoch, self._config.runner.epochs)  # what ends a run goes by the name of its last epoch
         if phase == DISTILL:
-            return _Span(place, named, mission, "train", len(splits.train), "distill")
+            return _Span(at, named, mission, "train", len(splits.train), "distill")
         split = next(split for split, number in PHASES.items() if number == phase)
         count = len(self._judged(mission, split))
         if phase == TRAIN and epoch:
             most = 0 if self._config.reflection.scope == "all" else self._config.runner.tickets_per_epoch
             count = len(splits.studied) if most is None else min(most, len(splits.studied))
-        return _Span(place, named, mission, split, count)
+        return _Span(at, named, mission, split, count)
 
     def _judged(self, mission: str, split: Split) -> Sequence[int]:
         """The tickets of a split that are judged."""
@@ -172,7 +197,7 @@ class GuidanceSchedule:
     def _rounds(self, span: _Span, tickets: Sequence[int]) -> Iterator[Round]:
         starts = range(0, len(tickets), self._size)
         for number, start in enumerate(starts):
-            batch, place = tuple(tickets[start : start + self._size]), (*span.place[:3], number)
+            batch, place = tuple(tickets[start : start + self._size]), span.place(number)
             last = number == len(starts) - 1
             scale = self._splits[span.mission].scale.get(span.split, {})
             yield Round(place, span.epoch, span.mission, span.split, number, batch, last, span.kind, scale)
@@ -186,6 +211,12 @@ class Forecast:
     bundles: int  # reflected on
     reflections: int  # reflection answers sampled
     judged: int  # verdicts for the gate
+
+
+def _cost_at_once(train: int) -> int:
+    """Verdicts of a model that judges what code learns at once, at most: of each train ticket under the present guidance and
+    under what the blocks before have taught, and for each of these of the tickets that it is calibrated on."""
+    return 2 * train + (len(block_ends(train)) + 1) * CALIBRATED_ON
 
 
 def _gate_cost(config: LoopConfig, train: int) -> int:

@@ -8,23 +8,42 @@ demonstrations, and each card has a scale of its own. What comes from different 
 spread of each prompt's scores on the same reference tickets, whose labels play no part in that, and by the spread of their
 points. Rules that more tickets taught are right more often: a ticket counts in proportion to those that taught the rules it
 was judged under.
+
+The same tickets tell who judges best: code alone, the model alone, or both weighed (``Stacker.choose_judge``). Each block is
+judged, and bet on, by the one that was best on the blocks before. Of equals code is taken, which costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log
+from types import MappingProxyType
+from typing import NamedTuple
 
 from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.calibration import centre, find_scores, find_spread, fit_calibration, measure_calibration_error
+from stageb.guidance.learning.calibration import (
+    FEWEST,
+    centre,
+    find_scores,
+    find_spread,
+    fit_calibration,
+    measure_calibration_error,
+)
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations, rule_on
 from stageb.guidance.rules.prompts import Case
-from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Verdict
+from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, JudgeName, Verdict
 
-HARDLY = 0.01  # slope of a model's log-odds where rules decide: too small to outweigh a rule, enough to break a tie
+MOST_BEHIND = 0.01  # share of tickets by which any judge may be behind code as it is measured on folds of all tickets
+SURE = 0.99  # of what the model set labels apart by, the share that is within its reach
+
+
+class Opinion(NamedTuple):
+    """How one judge judges a ticket."""
+
+    merit: float  # how probable the right verdict is
+    is_right: bool  # whether it is the most probable one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +57,8 @@ class Weighed:
     label: Verdict
     calibrated: tuple[float, ...] | None  # the same, by tickets before it; None where these were too few
     taught: int  # tickets that taught the rules
+    by: Mapping[JudgeName, Opinion]  # how each judge that there was by then judges it
+    judge: JudgeName  # the best of them by tickets before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +71,21 @@ class Stacker:
     weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> what is known of it
 
     def prepare(
-        self, guidance: Guidance, taught: Sequence[int], block: Sequence[int] = ()
+        self,
+        guidance: Guidance,
+        taught: Sequence[int],
+        block: Sequence[int] = (),
+        by_folds: Mapping[int, bool] = MappingProxyType({}),
     ) -> Dialogue[tuple[Guidance | None, Stacker]]:
-        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the blocks before; and what
-        prepares the next one, which knows the ``block``, judged under it. None as long as too few tickets are known to
-        calibrate by; where the engine gives no probabilities, nothing is calibrated."""
+        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the blocks before, and with
+        the best judge; and what prepares the next one, which knows the ``block``, judged under it. None as long as too few
+        tickets are known to calibrate by; where the engine gives no probabilities, nothing is calibrated. ``by_folds`` is
+        as ``choose_judge`` takes it."""
         cases = [Case(self.tools.tickets[i], self._is_right(i), None) for i in taught]
-        guidance = choose_demonstrations(replace(guidance, demonstrations=(), calibration=UNCALIBRATED), cases, self.tools)
+        guidance = replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge="")
+        guidance, judge = choose_demonstrations(guidance, cases, self.tools), self.choose_judge(by_folds)
         if not self.tools.weighs:
-            return guidance, self
+            return (yield from self._prepare_unweighed(guidance, judge, len(taught), block))
         shown = {each.source for each in guidance.shown}
         reference = [i for i in self.reference if self.tools.tickets[i].key not in shown]
         (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
@@ -71,33 +98,61 @@ class Stacker:
         middle = of_model.mean(axis=0)  # points have a zero of their own
         scale, spread = (find_spread(each) or 1.0 for each in (of_model - middle, of_points))
         to_middle = Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist())
-        fitted = self._fit()
+        fitted, alone = self._fit(), self._fit(is_alone=True)
         is_known = fitted != UNCALIBRATED
-        calibration = replace(fitted.after(to_middle), points=fitted.points / spread).rounded
+        reach = self._find_reach(fitted)
+        calibration = replace(fitted.after(to_middle), points=fitted.points / spread, reach=reach).rounded
+        calibration_alone = alone.after(to_middle).rounded
         rows = zip(block, *(some[len(reference) :] for some in (said, rulings, leads)), strict=True)
-        weighed = {
-            i: Weighed(
-                each,
-                to_middle.weigh(each),
-                ruling.verdict,
-                tuple(lead / spread for lead in led),
-                self.tools.tickets[i].label,
-                calibration.given(ruling.verdict, ruling.leads).weigh(each) if is_known else None,
-                len(taught),
+        weighed = {}
+        for i, each, ruling, led in rows:
+            label, by = self.tools.tickets[i].label, dict[JudgeName, Opinion]()
+            calibrated = calibration.given(ruling.verdict, ruling.leads).weigh(each) if is_known else None
+            if calibrated is not None:
+                by = {
+                    "weighed": self._form_opinion(calibrated, label),
+                    "model": self._form_opinion(calibration_alone.weigh(each), label),
+                }
+                by["rules"] = _take_ruling(ruling.verdict, label) or by["weighed"]
+            to_points = tuple(lead / spread for lead in led)
+            weighed[i] = Weighed(
+                each, to_middle.weigh(each), ruling.verdict, to_points, label, calibrated, len(taught), by, judge
             )
-            for i, each, ruling, led in rows
-        }
         after = replace(self, weighed={**self.weighed, **weighed})
-        return replace(guidance, calibration=calibration) if is_known else None, after
+        calibrated_by = calibration_alone if judge == "model" else calibration
+        return replace(guidance, calibration=calibrated_by, judge=judge) if is_known else None, after
+
+    def choose_judge(self, by_folds: Mapping[int, bool] = MappingProxyType({})) -> JudgeName:
+        """The judge that is right most often of the tickets known, at their prices, of equals code. ``by_folds`` tells of
+        tickets whether code is right as all of them teach it, each by the folds that it is not in: no other judge may be
+        more than ``MOST_BEHIND`` that."""
+        shares = self.measure_judges()
+        if not shares:
+            return "weighed" if self.tools.weighs else "model"
+        best = max(shares, key=lambda name: shares[name])  # in the order of what they cost
+        known = {i: by_folds[i] for i, each in self.weighed.items() if each.by and i in by_folds}
+        of_code = self._weigh({i: float(is_right) for i, is_right in known.items()})
+        return "rules" if known and shares[best] < of_code - MOST_BEHIND else best
+
+    def measure_judges(self) -> dict[JudgeName, float]:
+        """The share of the tickets known that each judge is right of, at their prices; none where too few are known."""
+        known = {i: each.by for i, each in self.weighed.items() if each.by}
+        if len(known) < FEWEST:
+            return {}
+        names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
+        there = [name for name in names if all(name in by for by in known.values())]
+        return {name: round(self._weigh({i: by[name].is_right for i, by in known.items()}), 6) for name in there}
 
     def merits(self, positions: Iterable[int]) -> dict[int, float]:
-        """How the guidance that they were last judged under, calibrated, judges those of the tickets that are known."""
+        """How the guidance that they were last judged under, by the judge that it had, judges those of the tickets that are
+        known."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
-        return {
-            i: find_shares(each.calibrated, self.tools.temperature)[self.tools.labels.index(each.label)]
-            for i, each in known.items()
-            if each.calibrated is not None
-        }
+        return {i: each.by[each.judge].merit for i, each in known.items() if each.judge in each.by}
+
+    def rights(self, positions: Iterable[int]) -> dict[int, bool]:
+        """Whether that judge is right of them."""
+        known = {i: self.weighed[i] for i in positions if i in self.weighed}
+        return {i: each.by[each.judge].is_right for i, each in known.items() if each.judge in each.by}
 
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
@@ -113,28 +168,54 @@ class Stacker:
     def _is_right(self, position: int) -> bool:
         """Whether the model alone judged it right; a ticket that it has not judged counts as right."""
         known = self.weighed.get(position)
-        if known is None:
-            return True
+        if known is None or not known.scores:
+            return known is None or known.by["model"].is_right
         _, verdict = min((-score, label) for score, label in zip(known.scores, self.tools.labels, strict=True))
         return verdict == known.label
 
-    def _fit(self) -> Calibration:
-        """The calibration of scores; none where too few are known."""
+    def _fit(self, is_alone: bool = False) -> Calibration:
+        """The calibration of scores, of the model's ``is_alone`` or beside what rules say; none where too few are known."""
         known = self.weighed.values()
         most = max((each.taught for each in known), default=1)
         return fit_calibration(
             [each.scores for each in known],
             [each.label for each in known],
             self.tools.labels,
-            [each.ruling for each in known],
-            [each.leads for each in known],
+            [] if is_alone else [each.ruling for each in known],
+            [] if is_alone else [each.leads for each in known],
             [each.taught / most for each in known],
         )
 
+    def _find_reach(self, fitted: Calibration) -> float:
+        """How far the model's own part, so calibrated, sets two labels apart, but for the furthest of the tickets known."""
+        own = replace(fitted, rules=0.0, points=0.0)
+        apart = sorted(max(scores) - min(scores) for scores in (own.weigh(each.scores) for each in self.weighed.values()))
+        return apart[int(SURE * (len(apart) - 1))] if apart else 0.0
 
-def follow_rules(guidance: Guidance, right: float, tickets: int) -> Guidance:
-    """``guidance`` whose verdicts are those of its rules as code, which are ``right`` for that share of as many ``tickets``
-    that did not teach them; the model decides only where they say nothing."""
-    share, labels = (right * tickets + 1) / (tickets + 2), guidance.labels  # Laplace
-    weight = max(0.0, log(share * (len(labels) - 1) / (1 - share)))
-    return replace(guidance, calibration=Calibration.of_labels(labels, HARDLY, [0.0] * len(labels), weight).rounded)
+    def _form_opinion(self, scores: Sequence[float], label: Verdict) -> Opinion:
+        place = self.tools.labels.index(label)
+        return Opinion(find_shares(scores, self.tools.temperature)[place], scores[place] >= max(scores))
+
+    def _weigh(self, shares: Mapping[int, float]) -> float:
+        """The mean of what tickets have, each counted by its price and by those that taught the rules it was judged by."""
+        counts = {i: self.judge.weigh(i) * self.weighed[i].taught for i in shares}
+        return sum(counts[i] * share for i, share in shares.items()) / (sum(counts.values()) or 1.0)
+
+    def _prepare_unweighed(
+        self, guidance: Guidance, judge: JudgeName, taught: int, block: Sequence[int]
+    ) -> Dialogue[tuple[Guidance, Stacker]]:
+        """The same for an engine that gives verdicts alone."""
+        (judged,) = yield from self.judge.judgements([(guidance, block)])
+        tickets = [self.tools.tickets[i] for i in block]
+        weighed = {}
+        for i, ticket, each, ruling in zip(block, tickets, judged, rule_on(guidance, tickets, self.tools), strict=True):
+            by_model = Opinion(each.merit, each.merit > 0.5)
+            by: dict[JudgeName, Opinion] = {"model": by_model}
+            by["rules"] = _take_ruling(ruling.verdict, ticket.label) or by_model
+            weighed[i] = Weighed((), (), ruling.verdict, (), ticket.label, None, taught, by, judge)
+        return replace(guidance, judge=judge), replace(self, weighed={**self.weighed, **weighed})
+
+
+def _take_ruling(ruling: Verdict | None, label: Verdict) -> Opinion | None:
+    """How rules as code judge a ticket with this label; None where they give it no verdict."""
+    return None if ruling is None else Opinion(float(ruling == label), ruling == label)

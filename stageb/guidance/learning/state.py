@@ -184,6 +184,8 @@ class MissionState:
     idle_bundles: int = 0  # the same
     choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
     distilled: int = 0  # rows written
+    spent: Spent = field(default_factory=Spent)
+    unpaid: bool = False  # whether it has learnt what costs nothing, and nothing else, since its share was spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +194,18 @@ class State:
 
     missions: Mapping[str, MissionState]
     done: Place = NOWHERE  # of the last round, epoch's end or choice that is over
-    spent: Spent = field(default_factory=Spent)
-    ended: str = ""  # the budget that ended learning, or that it was told to stop; empty while none has
+    ended: str = ""  # the first budget that ended the learning of a mission, or that all were told to stop; else empty
+    over: Mapping[str, str] = field(default_factory=dict)  # mission that has spent its share of a budget, and learns no more
+    #   -> which
     finished: bool = False  # whether nothing is left to do
+
+    @property
+    def spent(self) -> Spent:
+        """What all missions have cost."""
+        total = Spent()
+        for mission in self.missions.values():
+            total = total.plus(**asdict(mission.spent))
+        return total
 
     def with_mission(self, mission: MissionState) -> State:
         """The state with one mission's part replaced."""
@@ -203,15 +214,21 @@ class State:
 
 def to_plain(state: State) -> dict[str, Any]:
     """The state as JSON data, but for its missions, which are committed each by itself."""
-    return {"done": list(state.done), "spent": asdict(state.spent), "ended": state.ended, "finished": state.finished}
+    return {
+        "done": list(state.done),
+        "spent": asdict(state.spent),
+        "ended": state.ended,
+        "over": dict(state.over),
+        "finished": state.finished,
+    }
 
 
 def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> State:
     """What ``to_plain`` wrote, with the missions put back."""
-    return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
+    return State(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"])
 
 
-_PLAIN_FIELDS = "again bundles merits changed idle_epochs idle_bundles distilled".split()  # JSON data already
+_PLAIN_FIELDS = "again bundles merits changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:
@@ -227,6 +244,7 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
         ],
         "failed": list(mission.failed),
         "left": asdict(mission.left),
+        "spent": asdict(mission.spent),
         **{name: getattr(mission, name) for name in _PLAIN_FIELDS},
     }
 
@@ -242,6 +260,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
         failed=tuple((name, fold) for name, fold in body["failed"]),
         left=Budget(tuple(body["left"]["edits"])),
+        spent=Spent(**body["spent"]),
         **{field: body[field] for field in _PLAIN_FIELDS},
     )
 

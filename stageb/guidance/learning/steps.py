@@ -15,7 +15,7 @@ from itertools import islice
 from stageb.engines.protocol import Prompt
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
-from stageb.guidance.learning.calibration import calibrate
+from stageb.guidance.learning.calibration import CALIBRATED_ON, calibrate
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
@@ -41,7 +41,6 @@ from stageb.guidance.tickets.splits import (
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Proposal, Refusal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
-CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
 NO_ROOM = "no room: the rules would be beyond reflection.max_rules or reflection.max_guidance_tokens"
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out

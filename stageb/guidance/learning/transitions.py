@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from stageb.guidance.config import BudgetConfig, LoopConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.schedule import GuidanceSchedule
-from stageb.guidance.learning.state import MissionState, Spent, State, Tally
+from stageb.guidance.learning.state import STOP, MissionState, State, Tally
 from stageb.guidance.rules.prompts import has_instruct_texts
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import UNCALIBRATED, Choice, Record, Round
@@ -21,9 +21,14 @@ UNCHANGED = "unchanged"
 
 def why_ended(state: State, name: str, config: LoopConfig) -> str:
     """The key of the limit that ended a mission's learning, a budget or an early stop, or ``STOP``; empty if it learns."""
-    mission, most = state.missions[name], config.early_stop
-    if state.ended:
-        return state.ended
+    if state.ended == STOP:
+        return STOP
+    return state.over.get(name) or why_done(state.missions[name], config)
+
+
+def why_done(mission: MissionState, config: LoopConfig) -> str:
+    """The key of the limit by which a mission learns no more, whatever is left of its budget; empty if it learns."""
+    most = config.early_stop
     if config.reflection.scope == "all" and mission.bundles:
         return "reflection.scope"
     if most.patience is not None and mission.idle_epochs >= most.patience:
@@ -46,11 +51,19 @@ def is_unprepared(mission: MissionState, config: LoopConfig) -> bool:
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
     """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a follow-up to an accepted
-    edit."""
+    edit. What costs nothing is due whatever was spent."""
     mission = state.missions[name]
+    if is_unpaid(state, name, config):
+        return True
     if config.reflection.scope == "all":
         return not why_ended(state, name, config)
     return (mission.again or len(mission.pending) >= size) and not why_ended(state, name, config)
+
+
+def is_unpaid(state: State, name: str, config: LoopConfig) -> bool:
+    """Whether a mission has spent its share of a budget before it learnt anything, though code could for nothing."""
+    by_code = config.reflection.scope == "all" or needs_preparing(config)
+    return name in state.over and state.ended != STOP and not state.missions[name].bundles and by_code and config.has_gate
 
 
 def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
@@ -100,14 +113,36 @@ def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
     return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))  # nobody gets back what was spent
 
 
-def budget_reached(spent: Spent, seconds: float, budget: BudgetConfig) -> str:
-    """The key of the first limit that a run has reached; empty while there is none."""
-    limits = {
-        "budget.rollouts": (spent.rollouts + spent.judged, budget.rollouts),
-        "budget.tokens": (spent.tokens, budget.tokens),
-        "budget.seconds": (seconds, budget.seconds),
-    }
-    return next((name for name, (used, limit) in limits.items() if limit is not None and used >= limit), "")
+def find_spent(state: State, seconds: Mapping[str, float], config: LoopConfig) -> dict[str, str]:
+    """By mission that has reached its share of a budget, and would learn on, the key of the first. ``seconds`` are what each
+    has taken."""
+    budget, missions = config.budget, state.missions
+    done = {name for name, mission in missions.items() if why_done(mission, config)}
+    rollouts = {name: each.spent.rollouts + each.spent.judged for name, each in missions.items()}
+    used: Sequence[tuple[str, float | None, Mapping[str, float]]] = (
+        ("budget.rollouts", budget.rollouts, rollouts),
+        ("budget.tokens", budget.tokens, {name: each.spent.tokens for name, each in missions.items()}),
+        ("budget.seconds", budget.seconds, {name: seconds.get(name, 0.0) for name in missions}),
+    )
+    shares = [(key, find_share(limit, of, done), of) for key, limit, of in used if limit is not None]
+    reached = {name: next((key for key, share, of in shares if of[name] >= share), "") for name in missions}
+    return {name: key for name, key in reached.items() if key and (name not in done or missions[name].unpaid)}
+
+
+def find_share(limit: float, used: Mapping[str, float], over: Collection[str]) -> float:
+    """What each mission may spend of a budget: equal shares, but those that learn no more (``over``) leave to the others
+    what they have not used. What one has spent beyond its share is nobody else's loss."""
+    count, share = len(used), limit / max(1, len(used))
+    for each in sorted(used[name] for name in over):
+        if each < share and count > 1:
+            limit, count = limit - each, count - 1
+            share = limit / count
+    return share
+
+
+def after_spending(state: State, over: Mapping[str, str]) -> State:
+    """The state in which these missions have reached their shares; others may have shares again that were left to them."""
+    return replace(state, over=over, ended=state.ended or next(iter(over.values()), ""))
 
 
 def limit_passed(before: State, after: State, schedule: GuidanceSchedule) -> str:

@@ -1,8 +1,8 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
-``spent`` where something was (``types.Budget``), demonstrations, calibration and what is ``named`` where there are some,
-``labels`` where they are not pass and fail. A person may leave out all but the experiences, or write text (``rules_file``).
+``spent`` where something was (``types.Budget``), demonstrations, calibration, judge and what is ``named`` where there are
+some, ``labels`` of its own. A person may leave out all but the experiences, or write text (``rules_file``).
 ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed every check.
 """
 
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
@@ -36,6 +36,7 @@ from stageb.guidance.words.types import (
     Calibration,
     Demonstration,
     Guidance,
+    JudgeName,
     Rule,
     Verdict,
 )
@@ -48,7 +49,7 @@ MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
 SEEN = ("taught_by", "chosen_by")
 SHOWN = ("demonstrations", "calibration", "named")
-FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHOWN, "labels")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHOWN, "judge", "labels")
 
 
 def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL, default: Verdict = "") -> Guidance:
@@ -70,6 +71,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
             **{name: "".join(sorted(seen)) for name in SEEN if (seen := getattr(guidance, name))},
             **_format_shown(guidance),
+            **({"judge": guidance.judge} if guidance.judge else {}),
             **({"labels": list(guidance.labels)} if guidance.labels != PASS_FAIL else {}),
         }
     }
@@ -213,6 +215,7 @@ def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
         rules=rules,
         next_number=max(base.next_number, edited.next_number),
         calibration=base.calibration if is_same else UNCALIBRATED,
+        judge=base.judge if is_same or base.judge == "rules" else "",
         labels=edited.labels if edited.labels != PASS_FAIL else base.labels,
     )
 
@@ -284,6 +287,7 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
         chosen_by=chosen_by,
         demonstrations=demonstrations,
         calibration=Calibration.parse(body.get("calibration", {}), labels) or UNCALIBRATED,
+        judge=body.get("judge", ""),
         labels=labels,
         named=tuple(map(tuple, body.get("named", ()))),
     )
@@ -362,7 +366,7 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
-    """What is wrong with demonstrations, calibration and what rules are read by."""
+    """What is wrong with demonstrations, calibration, what rules are read by and who judges."""
     demonstrations, labels = body.get("demonstrations", []), body.get("labels", PASS_FAIL)
     are_shown = isinstance(demonstrations, list) and all(_is_demonstration(each, labels) for each in demonstrations)
     calibration = Calibration.parse(body.get("calibration", {}), labels)
@@ -370,6 +374,7 @@ def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
         "demonstrations: not a list of tickets with their verdicts": are_shown,
         "calibration: not a slope, an offset and a weight of rules": calibration is not None,
         "named: not a list of fields, each with a value": are_named(body.get("named", [])),
+        "judge: none of rules, model and weighed": body.get("judge", "") in get_args(JudgeName),
     }
     return [((what.partition(":")[0],), what, "leave it out") for what, right in rights.items() if not right]
 

@@ -206,7 +206,7 @@ def ticket_text(ticket: Ticket) -> str:
 def render_guidance(guidance: Guidance) -> str:
     """All of a guidance that the verdicts under it depend on, as one text."""
     parts = guidance.shown, guidance.calibration, guidance.calibration.offsets
-    further = [repr(part) for part in parts if part not in ((), UNCALIBRATED)]
+    further = [repr(part) for part in (*parts, guidance.judge) if part not in ((), UNCALIBRATED, "")]
     return "\n".join([rule_lines(guidance), *further])
 
 

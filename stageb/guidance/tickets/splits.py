@@ -146,7 +146,7 @@ def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Seq
     of ``train``; none where there is no gate. Train tickets that are not drawn are neither raced, studied nor tested on."""
     seed, times = split_seed(config), oversampling(config)
     order = shuffled(by["train"], stream(seed, "gate", mission))
-    if config.reflection.scope == "all":  # every ticket teaches and tests, and none is set apart
+    if config.reflection.scope == "all" and config.runner.judge == "both":  # every ticket teaches and tests
         whole = tuple(by["train"]), tuple(by["val"]), tuple(by["test"])
         by_key = {tickets[i].key: i for i in by["train"]}
         return Splits(*whole, raced=(), studied=whole[0], tested=tuple(order), by_key=by_key, judged=whole[1])

@@ -26,6 +26,7 @@ class Calibration:
     #   of labels of its own, added to the one that they give
     points: float = 0.0  # added to a label for each point by which a ticket leads
     offsets: tuple[tuple[Verdict, float], ...] = field(default=(), repr=False)  # of each of these, in their order
+    reach: float = 0.0  # how far the model's own part has set two labels apart: a lead by code beyond it is sure; 0: none is
 
     @classmethod
     def of_labels(
@@ -53,14 +54,15 @@ class Calibration:
     def to_plain(self) -> dict[str, Any]:
         """It as JSON data."""
         moved = {"offsets": dict(self.offsets)} if self.offsets else {"offset": self.offset}
-        return {"slope": self.slope, **moved, "rules": self.rules, "points": self.points}
+        reach = {"reach": self.reach} if self.reach else {}
+        return {"slope": self.slope, **moved, "rules": self.rules, "points": self.points, **reach}
 
     @property
     def rounded(self) -> Calibration:
         """It, to six places."""
         offsets = tuple((label, round(offset, 6)) for label, offset in self.offsets)
         slope, offset, rules, points = (round(each, 6) for each in (self.slope, self.offset, self.rules, self.points))
-        return Calibration(slope, offset, rules, points, offsets)
+        return Calibration(slope, offset, rules, points, offsets, round(self.reach, 6))
 
     def of(self, log_odds: float) -> float:
         """The calibrated log-odds of a ticket of which the rules say nothing as code."""
@@ -77,6 +79,15 @@ class Calibration:
         """Whether what the rules as code say of a ticket counts."""
         return bool(self.rules or self.points)
 
+    def is_sure(self, ruling: Verdict | None, leads: Leads, labels: Sequence[Verdict]) -> bool:
+        """Whether the rules as code set a ticket's verdict so far ahead of other labels that no model's word has the reach
+        to overturn it."""
+        if ruling is None or not self.reach:
+            return False
+        led = dict(leads)
+        ahead = [self.rules + self.points * (led.get(ruling, 0) - led.get(each, 0)) for each in labels if each != ruling]
+        return min(ahead, default=0.0) > self.reach
+
     def given(self, ruling: Verdict | None, leads: Leads = ()) -> Calibration:
         """The calibration of a ticket of which the rules as code say this."""
         added = {label: self.points * lead for label, lead in leads}
@@ -92,7 +103,9 @@ class Calibration:
         offsets = {label: self.slope * offset for label, offset in first.offsets}
         offsets |= {label: offsets.get(label, 0.0) + offset for label, offset in self.offsets}
         rules, points = self.rules + self.slope * first.rules, self.points + self.slope * first.points
-        return Calibration(self.slope * first.slope, self.of(first.offset), rules, points, tuple(offsets.items()))
+        moves = [self.offset, *(offset for _, offset in self.offsets)]
+        reach = self.slope * first.reach + max(0.0, *moves) - min(0.0, *moves) if first.reach else self.reach
+        return Calibration(self.slope * first.slope, self.of(first.offset), rules, points, tuple(offsets.items()), reach)
 
 
 UNCALIBRATED = Calibration()

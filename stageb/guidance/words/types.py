@@ -24,13 +24,17 @@ BACKGROUND = "background"  # in a rule's metadata: that it is no rule, but what 
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
+JudgeName = Literal["", "rules", "model", "weighed"]
+"""What gives a mission's verdicts: rules as code, and the model where these give none; the model; both, weighed. Empty: what
+the config of a run says, and elsewhere the model, by a calibration that may weigh rules."""
 NAME_LENGTH = 12  # digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
 UNKNOWN: Verdict = ""
 """The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to learn from has it."""
 
 Place = tuple[int, int, int, int]
-"""Epoch (one more than the last one for what ends a run), the mission's number, the phase, the round: in the run's order."""
+"""In the run's order: epoch (one more than the last one for what ends a run), phase, and the mission's number and the round,
+the round first where missions learn in turn."""
 
 NOWHERE: Place = (-1, 0, 0, 0)  # before everything
 
@@ -202,11 +206,18 @@ class Guidance:
     chosen_by: frozenset[str] = frozenset()  # the same of those that chose it among others, or told when to stop
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
+    judge: JudgeName = ""  # the best one on train tickets that taught none of them
     labels: tuple[Verdict, ...] = PASS_FAIL  # that a ticket may have; the first where no rule speaks of it
     #   (of rules that disagree the first wins, of neighbouring cards the one furthest exceeded; of pass and fail, those
     #   that pass)
     named: tuple[tuple[str, str], ...] = ()  # field and value, or no field and a word, by which its rules are read as code
     #   where the tickets that taught it are not known
+
+    def is_decided(self, ruling: Verdict | None, leads: Leads) -> bool:
+        """Whether its judge takes what the rules as code say of a ticket, and asks no model."""
+        if self.judge == "weighed":
+            return self.calibration.is_sure(ruling, leads, self.labels)
+        return self.judge == "rules" and ruling is not None
 
     @property
     def shown(self) -> tuple[Demonstration, ...]:

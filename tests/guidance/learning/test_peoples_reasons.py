@@ -36,7 +36,12 @@ def test_reflection_alone_reads_reasons_and_of_train_alone(judge: str, tmp_path:
     lines = [{**row, "why": f"REASON-{row['group_id']}, as a person saw"} for row in small.rows()]
     path = tmp_path / "t.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    keys = {"columns.reason": "why", "model.model_name_or_path": f"{__name__}:respond", "runner.epochs": 1}
+    keys = {
+        "columns.reason": "why",
+        "model.model_name_or_path": f"{__name__}:respond",
+        "runner.epochs": 1,
+        "reflection.scope": "bundle",
+    }
     assert main(small.arguments(path, tmp_path / "out", keys={**keys, "runner.judge": judge})) == 0
     reading = [text for text in asked if "REASON" in text]
     assert reading and all('"operations"' in text for text in reading), "no prompt that asks for a verdict"

@@ -13,6 +13,7 @@ from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
 from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning import steps
+from stageb.guidance.learning.calibration import CALIBRATED_ON
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import is_unprepared
@@ -57,7 +58,7 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
     assert guidance.step == 1 and guidance.rules == START.guidance.rules
     assert guidance.demonstrations and {each.source for each in guidance.demonstrations} <= raced
     assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
-    assert 0 < judged.judged == len(mission.merits) <= steps.CALIBRATED_ON
+    assert 0 < judged.judged == len(mission.merits) <= CALIBRATED_ON
     assert min(mission.merits.values()) > 0.5  # as they are judged once calibrated
     assert from_json(to_json(guidance), "a test")["m"] == guidance
 

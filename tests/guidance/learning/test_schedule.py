@@ -126,6 +126,15 @@ def test_every_epoch_learns_closes_and_judges_and_the_final_guidance_is_chosen_b
         assert sorted(drawn) == sorted(splits.train)
 
 
+@given(WORLDS, SIZES)
+def test_missions_learn_in_turn(world: list[Ticket], size: int) -> None:
+    rounds = [batch for batch in walked(world, size).rounds if batch.learns]
+    for epoch, some in itertools.groupby(rounds, key=lambda batch: batch.epoch):
+        found = [(batch.number, batch.mission) for batch in some]
+        missions = missions_of(world)
+        assert found == sorted(found, key=lambda each: (each[0], missions.index(each[1]))), epoch
+
+
 # The rounds
 
 
@@ -178,19 +187,19 @@ def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_
     tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", f"seen {n}"),)) for n in range(40)]
     splits = split_tickets(tickets, CONFIG)
     schedule = GuidanceSchedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
-    first = next(schedule.train(2, "m"))
-    judged = [*schedule.val(2, "m"), *schedule.after("m")]
+    first = next(schedule.train(2))
+    judged = [*schedule.val(2), *schedule.after()]
     on, over = schedule.to_come(first.place), schedule.to_come(first.place, {"m"})
     assert sum(over.values()) == sum(len(r.tickets) for r in judged) < sum(on.values())
     assert schedule.to_come(first.place, {"other"}) == on
 
 
-def test_a_budget_that_ends_learning_leaves_room_for_the_largest_val_and_every_test() -> None:
+def test_a_budget_that_ends_learning_leaves_room_for_every_val_and_test() -> None:
     world = [*numbered(100), *(replace(ticket, mission="n") for ticket in numbered(30))]
     one, other = (splits := split_tickets(world, CONFIG)).values()
     samples = CONFIG.sampler.samples_per_decode * len(CONFIG.sampler.grid)
-    wanted = samples * (len(one.val) + len(one.test) + len(other.test))
-    assert len(one.val) > len(other.val) > 0
+    wanted = samples * sum(len(each) for of in (one, other) for each in (of.val, of.test))
+    assert one.val and other.val
     assert GuidanceSchedule(splits, CONFIG, 12).forecast_rest() == wanted
 
 

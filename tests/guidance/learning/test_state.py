@@ -46,6 +46,8 @@ def test_no_field_of_a_mission_is_forgotten_and_tickets_are_named_alone() -> Non
         7,
         (Choice(guidance, 3, {"pass": 1, "fail": 1}, {"pass": 9.5}),),
         6,
+        Spent(1, 2, 3, 4, 5),
+        True,
     )
     assert all(getattr(mission, each.name) != getattr(MissionState(guidance), each.name) for each in fields(mission)[1:])
     written = json.dumps(mission_to_plain(mission))

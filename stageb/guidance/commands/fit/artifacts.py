@@ -208,19 +208,20 @@ def _make_edit_entry(tried: Trial) -> EditEntry:
         outcome=tried.outcome,
         evidence=EvidenceEntry(len(edit.evidence), tried.turned),
         race=RaceEntry(score.seen, round(score.won, 6), round(score.lost, 6)),
-        test=_describe_test(tried.test, tried.calibration_errors) if tried.test else None,
+        test=_describe_test(tried, tried.test) if tried.test else None,
         estimate=tried.estimate,
     )
 
 
-def _describe_test(test: Test, calibration_errors: tuple[float, float] | None) -> dict[str, Any]:
+def _describe_test(tried: Trial, test: Test) -> dict[str, Any]:
     return {
         "level": test.level,
         "tickets": test.tickets,
         "groups": test.seen,
         "mean_gain": round(test.mean, 6),
         **{name: round(figure, 6) for name, figure in test.figures.items()},
-        **({"calibration_errors": calibration_errors} if calibration_errors else {}),
+        **({"calibration_errors": tried.calibration_errors} if tried.calibration_errors else {}),
+        **({"judges": dict(tried.judges), "judge": tried.edit.guidance.judge} if tried.judges else {}),
     }
 
 

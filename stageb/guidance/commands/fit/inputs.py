@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from stageb.engines.config import HOW_ASKED
+from stageb.engines.config import HOW_ASKED, ModelConfig
 from stageb.errors import BadInputError, BadLine, ConfigError, shown, write_option
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.learning.gate.decide import Choose
+from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance, to_json
 from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
@@ -44,6 +45,7 @@ BAD_RECORDS = "bad_records.jsonl"
 class Inputs:
     """Everything that a run starts from."""
 
+    config: LoopConfig  # with nothing left open
     tickets: Sequence[Ticket]  # of all missions, in the files' order
     digest: str  # of what they say
     set_aside: Sequence[BadRecord]  # lines that could not be used
@@ -72,6 +74,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     if shared:  # no accident: names with one hash have to be searched for
         whats = [f"mission {name!r} would share the folder {safe_name(name)} with another" for name in shared]
         raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
+    config = settle(config, {ticket.label for ticket in tickets})
     digest, tickets = fingerprint(tickets), _keep_splits(tickets, seeds)
     splits = split_tickets(tickets, config)
     for i in (i for each in splits.values() for i in (*each.val, *each.test)):
@@ -96,7 +99,23 @@ def read_inputs(config: LoopConfig) -> Inputs:
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name]) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
-    return Inputs(tickets, digest, set_aside, splits, first, budget, left_out, unknown, selection_rule, choose)
+    return Inputs(config, tickets, digest, set_aside, splits, first, budget, left_out, unknown, selection_rule, choose)
+
+
+def settle(config: LoopConfig, labels: Collection[Verdict]) -> LoopConfig:
+    """``config`` for tickets of these ``labels``, with what ``reflection.scope: auto`` comes to: code learns at once where
+    it or another model than the shipped one judges. The shipped one knows pass and fail alone, so of others code judges."""
+    if config.reflection.scope != "auto":
+        return config
+    by_code = config.runner.judge == "both" or (has_labels(labels) and _is_shipped(config.reflection.model or config.model))
+    at_once = config.has_gate and (by_code or needs_preparing(config))
+    judge = "both" if at_once and by_code else config.runner.judge
+    reflection = replace(config.reflection, scope="all" if at_once else "bundle")
+    return replace(config, reflection=reflection, runner=replace(config.runner, judge=judge))
+
+
+def _is_shipped(model: ModelConfig) -> bool:
+    return model.engine != "scripted" and model.model_name_or_path == NAME
 
 
 def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
@@ -157,10 +176,11 @@ def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> N
     are what the shipped model writes rules about."""
     check_prices(config.gating, mission, labels)
     scope, model = config.reflection.scope, config.reflection.model or config.model
-    reflects = config.runner.epochs and scope != "all" and model.engine != "scripted" and model.model_name_or_path == NAME
-    if reflects and has_labels(labels):
+    if scope == "all" and config.runner.judge == "model" and not needs_preparing(config):
+        raise ConfigError("reflection.scope", scope, "auto, bundle or round, unless code judges, or another model than this")
+    if config.runner.epochs and scope != "all" and _is_shipped(model) and has_labels(labels):
         has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
-        remedy = f"{write_option('config', 'frugal')}, which sets it to all, or another model"
+        remedy = "leave it at auto, with a gate: then code learns and judges; or name another model"
         raise ConfigError("reflection.scope", scope, f"{NAME} proposes rules of pass and fail alone, and {has}: {remedy}")
 
 

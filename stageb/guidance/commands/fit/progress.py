@@ -199,8 +199,10 @@ class FitProgress:
         config = self._config
         cost = self._schedule.forecast()
         lines = [f"{describe_learning(config)} At most {cost.rollouts:,} answers on tickets (rollouts)"]
+        if not cost.reflections and cost.judged:
+            lines[0] += f" and {cost.judged:,} verdicts that calibrate the model and test rules (for the gate)"
         if not cost.reflections:
-            return lines
+            return [*lines, *(warn_of_few(inputs, config) if cost.judged else ())]
         lines[0] += f", {cost.reflections:,} that propose rules (reflections, on {cost.bundles:,} bundles of tickets)"
         if config.gating.choose:
             lines[0] += f"; {config.gating.choose} decides what is accepted, without a guarantee"

@@ -31,7 +31,6 @@ from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import (
     STOP,
     MissionState,
-    Spent,
     State,
     Tally,
     from_plain,
@@ -40,7 +39,7 @@ from stageb.guidance.learning.state import (
     to_plain,
 )
 from stageb.guidance.learning.steps import Bundle, GateResult, Tools
-from stageb.guidance.learning.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed, why_ended
+from stageb.guidance.learning.transitions import UNCHANGED, after_spending, find_spent, learns_ahead, limit_passed, why_ended
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.costs import prices_of
@@ -90,7 +89,8 @@ class FitRun(RecordedRun):
         self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
         self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
         self._bundles = 0  # reflected on since the last commit
-        self._began = self._since = time.monotonic()
+        self._seconds: dict[str, float] = {}  # that each mission has taken
+        self._since = time.monotonic()
 
     # Beginning and end
 
@@ -119,12 +119,12 @@ class FitRun(RecordedRun):
                 artifacts.write_current(self.journal, mission.guidance)
             else:
                 artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
-        self._began -= sum(row["seconds"] for row in self.journal.notes("timings.jsonl"))
+        for row in self.journal.notes("timings.jsonl"):
+            self._count_seconds(row["mission"], row["seconds"])
         raised = self.journal.raised
         if raised:
-            state = self._committed = self._check_budget(
-                replace(state, ended=state.ended if state.ended not in (*raised, STOP) else "")
-            )
+            kept = state.ended if state.ended not in (*raised, STOP) else ""
+            state = self._committed = self._check_budget(replace(state, ended=kept))
         rows = [self.journal.rows(f"{safe_name(name)}/{REFLECTION}") for name in state.missions]
         edits = [list_attempts(list(map(parse_row, of_mission))) for of_mission in rows]
         self.progress = FitProgress(self.config, self.schedule, state, edits)
@@ -213,7 +213,7 @@ class FitRun(RecordedRun):
         self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:
             self._write_metrics(batch, step, mission.tally)
-        return self._finish_step(state, mission, batch.place, state.spent.on(records, self._samples), batch)
+        return self._finish_step(state, replace(mission, spent=mission.spent.on(records, self._samples)), batch.place, batch)
 
     def record_distilled(self, state: State, batch: Round, records: Sequence[Record], mission: MissionState) -> State:
         """Write down the right answers of a round as training data, as many as are wanted, and commit."""
@@ -221,7 +221,7 @@ class FitRun(RecordedRun):
         right = [record for record in records if record.selection.label_match][: mission.distilled - before]
         artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
         self.progress.show_skipped(batch, f"{mission.distilled} right answers")
-        return self._finish_step(state, mission, batch.place, state.spent.on(records, 1), batch)
+        return self._finish_step(state, replace(mission, spent=mission.spent.on(records, 1)), batch.place, batch)
 
     def record_epoch(self, state: State, epoch: int, mission: MissionState) -> State:
         """Commit the end of a mission's epoch."""
@@ -241,8 +241,7 @@ class FitRun(RecordedRun):
         """Write down a first guidance with its demonstrations, calibrated by ``verdicts``. The caller commits, with what is
         learnt at once."""
         artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
-        spent = state.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)
-        return replace(state.with_mission(mission), spent=spent)
+        return state.with_mission(replace(mission, spent=mission.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)))
 
     def record_reflection(
         self, state: State, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState
@@ -253,10 +252,10 @@ class FitRun(RecordedRun):
         self._bundles += bool(reflection.proposals)
         artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
         tokens = bundle.tokens + reflection.tokens
-        spent = state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
-        spent = spent.plus(saved=bundle.saved)
+        spent = state.missions[name].spent.plus(judged=bundle.asked, tokens=tokens, saved=bundle.saved)
+        spent = spent.plus(reflections=len(reflection.proposals))
         row = artifacts.reflection_row(name, bundle, reflection)
-        state = self._record_edits(replace(state, spent=spent), row, mission, learnt)
+        state = self._record_edits(state, row, replace(mission, spent=spent), learnt)
         if mission.idle_bundles == self.config.early_stop.reflections:
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
             self.progress.say(f"{name}: {idle}: it stops learning (early_stop.reflections)")
@@ -270,13 +269,13 @@ class FitRun(RecordedRun):
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)
-        spent = state.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)
-        return replace(state.with_mission(mission), spent=spent)
+        spent = mission.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)
+        return state.with_mission(replace(mission, spent=spent))
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
         figures = tally.row(self.prices, batch.scale)
-        if self.config.runner.judge == "both":
+        if self.config.runner.judge == "both" or tally.by_rules:
             figures["by_rules"] = tally.by_rules
         artifacts.write_metrics(self.journal, batch, step, figures)
         self._log(batch, figures, "")
@@ -286,37 +285,46 @@ class FitRun(RecordedRun):
         named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
         self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
 
-    def _finish_step(
-        self, state: State, mission: MissionState, done: Place, spent: Spent | None = None, batch: Round | None = None
-    ) -> State:
+    def _finish_step(self, state: State, mission: MissionState, done: Place, batch: Round | None = None) -> State:
         """Commit that everything up to ``done`` is over, with the new state of a mission; ``batch`` is the round, if any."""
-        return self.commit(replace(state.with_mission(mission), spent=spent or state.spent, done=done), batch)
+        return self.commit(replace(state.with_mission(mission), done=done), mission.guidance.mission, batch)
 
-    def commit(self, state: State, batch: Round | None = None) -> State:
+    def commit(self, state: State, name: str = "", batch: Round | None = None) -> State:
         """Commit ``state``, so that the run resumes from here; of its missions only those that changed. Notes how long the
-        step took and what for: tickets of a round, or bundles reflected on. Returns the state, ended where a budget is
-        reached."""
+        step took, of which mission and what for: tickets of a round, or bundles reflected on. Returns the state, in which
+        missions learn no more that have reached their share of a budget."""
+        now = time.monotonic()
+        seconds = round(now - self._since, 3)
+        self._count_seconds(name, seconds)
         before, state = self._committed, self._check_budget(state)
         changed = {
             name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.missions.get(name)
         }
         self.journal.commit(to_plain(state), changed, keep=limit_passed(before, state, self.schedule))
         self._committed = state
-        if state.ended or state.finished:  # also where something else ended it first: it must not stop what learns on later
+        if state.finished or self._is_over(state):  # whatever ended it: a stop must not stop what learns on later
             (self.journal.folder / STOP).unlink(missing_ok=True)
-        now = time.monotonic()
-        row = {"commit": self.journal.number, "seconds": round(now - self._since, 3)}
+        row = {"commit": self.journal.number, "seconds": seconds, "mission": name}
         row |= {"tickets": len(batch.tickets) if batch else 0, "bundles": self._bundles}
         self.journal.note("timings.jsonl", [row])
         self._since, self._bundles = now, 0
         return state
 
+    def _is_over(self, state: State) -> bool:
+        """Whether a stop, or shares of budgets, have ended the learning of all missions."""
+        return bool(state.ended) and all(why_ended(state, name, self.config) for name in state.missions)
+
+    def _count_seconds(self, name: str, seconds: float) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
     def _check_budget(self, state: State) -> State:
-        """The state, which ends learning where a budget is reached, or where it was told to stop."""
-        if state.ended or not learns_ahead(state, self.schedule):
+        """The state, in which missions learn no more that have reached their share of a budget, or none that was told to
+        stop."""
+        if self._is_over(state) or not learns_ahead(state, self.schedule):
             return state
-        reached = budget_reached(state.spent, time.monotonic() - self._began, self.config.budget)
-        return replace(state, ended=reached or (STOP if (self.journal.folder / STOP).exists() else ""))
+        if (self.journal.folder / STOP).exists():
+            return replace(state, ended=STOP)
+        return after_spending(state, find_spent(state, self._seconds, self.config))
 
     @property
     def _samples(self) -> int:

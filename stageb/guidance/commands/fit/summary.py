@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich.table import Table
@@ -14,7 +15,7 @@ from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import Attempts, describe_provisional, list_attempts, name_last_stage
+from stageb.guidance.learning.attempts import Attempts, describe_judge, describe_provisional, list_attempts, name_last_stage
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
@@ -33,7 +34,7 @@ def show(
     """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what models reach on test."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
-    print_table(console, tabulate(journal, config, guidance))
+    print_table(console, tabulate(journal, config, guidance, list_unpaid(state)))
     for line in describe_by_class(journal, config, guidance):
         console.print(line)
     for mission, box in black_boxes.items():
@@ -44,7 +45,7 @@ def show(
         console.print(f"\n{mission}: headline and {count_of(count, 'rule')}, after {describe_applied(applied[mission])}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
-        for line in describe_provisional(learnt.rules):
+        for line in (*describe_provisional(learnt.rules), *describe_judge(learnt, applied[mission])):
             console.print(f"  {line}")
         for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
             console.print(f"  {line}")
@@ -60,9 +61,11 @@ def show(
         console.print(f"  {mission}: {journal.folder / safe_name(mission) / 'guidance.json'}")
 
 
-def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Table:
+def tabulate(
+    journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance], unpaid: Mapping[str, str] = MappingProxyType({})
+) -> Table:
     """Accuracy with its 95 % interval, wrong passes (fp) and wrong fails (fn) per mission and split: before learning and
-    after."""
+    after. Of missions that are ``unpaid``, why they learnt nothing, or for nothing alone."""
     has_own = any(has_labels(each.labels) for each in guidance.values())
     wrong = ["wrong"] if has_own else ["wrong pass", "wrong fail"]
     drawn = make_table(
@@ -70,7 +73,18 @@ def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidan
     )
     for mission, split, before, after in _pair_rows(journal, config, guidance):
         drawn.add_row(Text(mission), split, *format_cells(before, after, has_own))
+    for mission, why in unpaid.items():
+        drawn.add_row(Text(mission), "train", "", why, *[""] * (len(wrong) + 1))
     return drawn
+
+
+def list_unpaid(state: State) -> dict[str, str]:
+    """The missions that had spent their share of a budget before the model taught them anything, and what came of that."""
+    return {
+        name: f"{'learnt by code alone' if state.missions[name].unpaid else 'learnt nothing'}: {key} spent"
+        for name, key in state.over.items()
+        if state.missions[name].unpaid or not state.missions[name].bundles
+    }
 
 
 def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
@@ -140,7 +154,8 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
     attempts = list_attempts([parse_row(row) for row in journal.rows(f"{safe_name(mission)}/{REFLECTION}")])
     if not config.runner.epochs or attempts.accepted:
         return
-    lines = list(advise(journal.rows(f"{safe_name(mission)}/metrics.jsonl"), attempts, config, state.ended))
+    why = STOP if state.ended == STOP else state.over.get(mission, "")
+    lines = list(advise(journal.rows(f"{safe_name(mission)}/metrics.jsonl"), attempts, config, why))
     yield f"  Nothing was learnt: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
     yield from (f"  - {line}" for line in lines)
 
@@ -178,9 +193,17 @@ def describe_spending(state: State, edits: int) -> list[str]:
         each = asked / edits
         lines[0] += f". For each accepted edit {each:,.0f} rollouts and verdicts"
     if spent.saved:
-        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts.")
+        asked = spent.rollouts + spent.judged
+        some = (
+            f", about {spent.saved * spent.tokens // asked:,} tokens"
+            if asked and spent.reflections <= len(state.missions)
+            else ""
+        )  # each took none
+        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts{some}.")
     if state.ended == STOP:
         lines.append("Learning was told to stop. To learn on, run the same command with a higher runner.epochs.")
-    elif state.ended:
-        lines.append(f"Learning ended at {state.ended}. To learn on, run the same command with a higher one.")
+    for key in dict.fromkeys(state.over.values()):
+        names = [name for name, spent_on in state.over.items() if spent_on == key]
+        of = f" of {', '.join(names)}" if len(names) < len(state.missions) else ""
+        lines.append(f"Learning{of} ended at {key}. To learn on, run the same command with a higher one.")
     return lines

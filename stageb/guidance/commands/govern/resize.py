@@ -79,7 +79,7 @@ class Sizes:
 
     def take(self, size: SizeEntry) -> Guidance:
         """The guidance of that size: what was learnt, if its rules are those; or else its rules, marked as provisional since
-        the gate has not seen them, without demonstrations and calibration, which are of other rules."""
+        the gate has not seen them, without demonstrations and calibration, of other rules as they are."""
         made = apply(self.before, size.operations, self.row.reflection_id)
         if [rule.text for rule in made.rules] == [rule.text for rule in self.learnt.rules]:
             return self.learnt
@@ -91,6 +91,7 @@ class Sizes:
             next_number=max(marked.next_number, self.learnt.next_number),
             demonstrations=(),
             calibration=Calibration(),
+            judge="rules" if self.learnt.judge == "rules" else "",
         )
 
 

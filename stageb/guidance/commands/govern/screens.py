@@ -15,7 +15,7 @@ from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
-from stageb.guidance.learning.attempts import describe_provisional
+from stageb.guidance.learning.attempts import JUDGES, describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules, compare_words, find_author, find_moves
@@ -146,6 +146,8 @@ def describe_rules(
     if guidance.shown:
         named = [_name_ticket(each.source) for each in guidance.shown]
         yield f"  shown with it: {count_of(len(named), 'train ticket')}: {', '.join(named)}"
+    if guidance.judge:
+        yield f"  judged by: {JUDGES[guidance.judge]}"
     if guidance.calibration != UNCALIBRATED:
         slope, offset, rules = guidance.calibration.slope, guidance.calibration.offset, guidance.calibration.rules
         offsets = guidance.calibration.offsets

@@ -14,7 +14,7 @@ from stageb.guidance.config import Language, ManualReviewConfig, PromptConfig, S
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.settings import PRICE, SHARE, Check, Section, at_least, setting
 
-By = Literal["model", "rules", "both"]
+By = Literal["learnt", "model", "rules", "both"]
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 
 
@@ -72,9 +72,10 @@ class PredictConfig(UseConfig):
     """Ticket files, JSON Lines or tables; labels are optional."""
     output: str = setting("predictions.jsonl", Check(lambda path: bool(path) and not path.endswith("/"), "name a file"))
     """The file to write: a line per ticket, in the tickets' order; a table if its name ends in .csv."""
-    by: By = "model"
-    """Who judges: model; rules: the rules as code, without loading a model; both: code, and the model for tickets that code
-    cannot decide. With a run's folder, its runner.judge is the default."""
+    by: By = "learnt"
+    """Who judges: learnt: what learning found best for each mission (judge in guidance.json), else the model; model; rules:
+    the rules as code, without loading a model; both: code, and the model for tickets that code cannot decide, which is the
+    default with the folder of a run of runner.judge both."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,9 @@ class EvaluateConfig(UseConfig):
     """Ticket files, JSON Lines or tables, with labels."""
     output: str = setting("evaluation", Check(bool, "name a folder"))
     """The folder to write: evaluation.json, wrong.jsonl and predictions.jsonl."""
-    by: str = "model"
-    """Who judges, separated by commas: model, rules, both (see predict), for example model,rules,both. compare and the other
-    files use the first. With a run's folder, its runner.judge is the default."""
+    by: str = "learnt"
+    """Who judges, separated by commas: learnt, model, rules, both (see predict), for example model,rules,both. compare and
+    the other files use the first."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
     gate: PricesConfig = field(default_factory=PricesConfig)
@@ -112,7 +113,7 @@ class EvaluateConfig(UseConfig):
         super().check()
         named = self.by.split(",")
         known = all(each in get_args(By) for each in named) and len({*named}) == len(named)
-        self.require(known, "by", "name model, rules or both, each once at most, with commas between")
+        self.require(known, "by", "name learnt, model, rules or both, each once at most, with commas between")
         both = self.wanted_accuracy is not None and self.review_price is not None
         self.require(not both, "review_price", "give either wanted_accuracy or review_price: each names a threshold")
 

@@ -143,7 +143,8 @@ def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> Si
             )
 
     def make(by: By, source: str, of: Mapping[str, Guidance], file: str) -> JudgedRounds:
-        named = file if by == "model" else file.replace(".", f"-{by}.")  # predictions-rules.jsonl
+        is_plain = by == "learnt" or (by == "model" and "learnt" not in modes)
+        named = file if is_plain else file.replace(".", f"-{by}.")  # predictions-rules.jsonl
         rounds = Rounds(folder / named, tickets, tickets_per_round(config))
         return JudgedRounds(config, by, rounds, of, missions, source)
 
@@ -205,7 +206,7 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
         known = (line.ticket for line in tickets.items())
         rules = code_rules(side.guidance, known, words_of(config.prompt, config.model))
     judged = zip(read_rows(side.rounds.path), (line.ticket for line in tickets.items()), strict=True)
-    return compare_with_letter(judged, rules, side.by == "model")
+    return compare_with_letter(judged, rules, side.by in ("model", "learnt"))
 
 
 def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, BlackBox]:

@@ -99,7 +99,8 @@ class JudgedRounds:
     @property
     def rules(self) -> Mapping[str, CodedRules] | None:
         """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
-        return self._code.rules if self._code and self.by != "model" else None
+        is_asked = self.by != "model" and (self.by != "learnt" or any(each.judge for each in self.guidance.values()))
+        return self._code.rules if self._code and is_asked else None
 
     @property
     def doubts(self) -> Doubts:
@@ -146,7 +147,8 @@ class JudgedRounds:
             return {"tickets": count, "counts": {}, "doubts": asdict(found.conclude())}
 
         def fingerprint() -> dict[str, Any]:
-            if self.by != "model" or any(each.calibration.weighs_rules for each in self.guidance.values()):
+            weighs = any(each.judge or each.calibration.weighs_rules for each in self.guidance.values())
+            if self.by in ("rules", "both") or weighs:
                 self._code = self._read_code()
             found = self.fingerprint | {DIGEST: tickets.digest()}
             return found | ({CODE: self._code.digest} if self._code else {})
@@ -194,13 +196,19 @@ class JudgedRounds:
         while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
             for line in lines:
                 ruling = NO_TEXT if line.ticket.is_blank else self._code.judge(line.ticket) if self._code else None
-                if ruling and ruling is not NO_TEXT and self.by != "rules":
-                    if self.by == "model":  # whose calibration may weigh what the rules say
+                if ruling and ruling is not NO_TEXT and not self._is_decided(line.ticket, ruling):
+                    if self.by != "both":  # the calibration of a model may weigh what the rules say
                         line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict, leads=ruling.leads))
-                    ruling = ruling if ruling.verdict and self.by == "both" else None
+                    ruling = None
                 asked += ruling is None
                 self._lines.append(line)
                 self._rulings.append(ruling)
+
+    def _is_decided(self, ticket: Ticket, ruling: Ruling) -> bool:
+        """Whether what the rules as code say of a ticket is its verdict."""
+        if self.by == "learnt":
+            return self.guidance[ticket.mission].is_decided(ruling.verdict, ruling.leads)
+        return self.by == "rules" or (self.by == "both" and ruling.verdict is not None)
 
     def _make_survey(self) -> Survey:
         """Fields that rules name, how often rules were right, and what tickets said that taught them, as far as the
@@ -231,7 +239,7 @@ class JudgedRounds:
             {},
             strange,
             columns,
-            self.by != "model",
+            self.by in ("rules", "both") or any(each.judge == "rules" for each in self.guidance.values()),
             are_tables,
         )
 

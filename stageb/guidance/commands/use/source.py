@@ -156,7 +156,7 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         taken["gate"] = asdict(PricesConfig(gate.fp_weight, gate.fn_weight))
     if values.get("by") == "rules":  # then no engine is loaded, whatever the folder names
         del taken["model"]
-    return {**taken, "by": asked.config.runner.judge}
+    return {**taken, "by": "both" if asked.config.runner.judge == "both" else "learnt"}
 
 
 def load_guidance(source: str, prompt: PromptConfig, key: str = "guidance") -> dict[str, Guidance]:

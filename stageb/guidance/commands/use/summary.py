@@ -19,6 +19,7 @@ from stageb.runs.figures import make_console, make_table, print_table
 
 MOST_COLUMNS = 6  # labels that have a column
 THRESHOLDS = 12  # shown, at most
+PLAIN = (["learnt"], ["model"])  # ways to judge that need no saying
 
 Counts = dict[str, dict[str, int]]
 """By mission: how many tickets were answered with each label, or not at all ("none"), how many a person should see,
@@ -68,7 +69,7 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     for mission, letter in evaluation["letter"].items():
         for line in warn_of_misread(mission, letter):
             console.print(shown(line, 400))
-        if list(evaluation["by"]) != ["model"] and letter["rules"]:
+        if list(evaluation["by"]) not in PLAIN and letter["rules"]:
             print_table(console, _tabulate_rules(mission, letter))
     for mission, review in evaluation["review"].items():
         if len(review["coverage"]) > 1:
@@ -100,9 +101,9 @@ def _list_sides(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, Mappi
     several, or one is by rules."""
     modes = list(evaluation["by"])
     for by, figures in evaluation["by"].items():
-        yield "guidance", "" if modes == ["model"] else by, figures
+        yield "guidance", "" if modes in PLAIN else by, figures
     if "compare" in evaluation["figures"]:
-        yield "compare", "" if modes == ["model"] else modes[0], evaluation["figures"]["compare"]
+        yield "compare", "" if modes in PLAIN else modes[0], evaluation["figures"]["compare"]
 
 
 def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Table:

@@ -165,7 +165,7 @@ def check_inputs(config: LoopConfig) -> Validation:
     outlines, faults = _look_at_models(config, partial(outline, accelerator=config.fabric.accelerator))
     if faults:
         raise BadInputError("places", faults)
-    return _assess(config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
+    return _assess(inputs.config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
 
 
 def _look_at_models(config: LoopConfig, look: Callable[[ModelConfig], Found]) -> tuple[dict[str, Found], list[BadLine]]:
@@ -223,6 +223,8 @@ def describe(found: Validation) -> list[str]:
                 f", {found.reflections:,} that propose rules (reflections) and "
                 f"{found.verdicts:,} verdicts that test these (for the gate); what accepted rules call for comes on top"
             )
+        elif found.verdicts:
+            lines[-1] += f" and {found.verdicts:,} verdicts that calibrate the model and test rules (for the gate)"
     else:
         lines.append(
             f"At most {found.budget:,} rollouts and verdicts for the gate together until budget.rollouts ends learning, "

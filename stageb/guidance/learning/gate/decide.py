@@ -32,7 +32,7 @@ from stageb.guidance.learning.gate.judge import Judge, digest
 from stageb.guidance.learning.gate.race import LOSS_PRICE, Gained, Score, TicketKind, race
 from stageb.guidance.learning.gate.sequential import Test, mean, next_level
 from stageb.guidance.tickets.groups import Group, whole_groups
-from stageb.guidance.words.types import Estimate, Guidance, Proposal
+from stageb.guidance.words.types import Estimate, Guidance, JudgeName, Proposal
 from stageb.seeds import stream
 
 STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the test of an edit with a race like that
@@ -84,6 +84,7 @@ class Trial:
     test: Test | None = None
     estimate: Estimate | None = None  # of what is learnt at once
     calibration_errors: tuple[float, float] | None = None  # expected, before and after calibration; None: not measured
+    judges: Mapping[JudgeName, float] = field(default_factory=dict)  # share of verdicts that each of them has right
 
 
 @dataclass(frozen=True, slots=True)

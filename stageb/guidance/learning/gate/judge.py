@@ -11,7 +11,7 @@ from stageb.guidance.judging.questions import Dialogue, JudgeTickets
 from stageb.guidance.learning.gate.race import TicketKind
 from stageb.guidance.rules.prompts import render_guidance
 from stageb.guidance.words.costs import prices_of
-from stageb.guidance.words.types import Guidance, Judgement, Ticket
+from stageb.guidance.words.types import Guidance, Judgement, Ticket, Verdict
 from stageb.store import disk
 
 T = TypeVar("T")
@@ -31,6 +31,7 @@ class Judge:
     config: GateConfig
     present: Guidance
     drawn: Mapping[int, float] = field(default_factory=dict)  # position -> its chance to be looked at (``Splits.drawn``)
+    constant: Verdict = ""  # for every ticket, that what is learnt must beat, too; empty: none
 
     def judgements(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[Judgement]]]:
         """For each guidance and its positions, how it judges them; all of it is one question."""
@@ -48,14 +49,18 @@ class Judge:
         merits = yield from self.merits([*asked, *((self.present, positions) for _, positions in asked)])
         after, before = merits[: len(asked)], merits[len(asked) :]
         return [
-            [self._weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
+            [self.weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
             for (_, positions), *both in zip(asked, after, before, strict=True)
         ]
 
     def gains_of(self, merits: Mapping[int, float]) -> Dialogue[list[float]]:
         """The gains on tickets, in their order, of an edited guidance that judges them so."""
         (before,) = yield from self.merits([(self.present, list(merits))])
-        return [self._weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+        return [self.weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+
+    def gains_over_constant(self, rights: Mapping[int, bool]) -> list[float]:
+        """The gains on tickets, in their order, of verdicts that are right there or not, over one for every ticket."""
+        return [self.weigh(i) * (is_right - (self.tickets[i].label == self.constant)) for i, is_right in rights.items()]
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
@@ -73,7 +78,7 @@ class Judge:
         passes = sum(lost[i] for i in positions if self.tickets[i].label == "fail")
         return passes > most_passes * len(positions) or sum(map(abs, lost.values())) > most_changed * len(positions)
 
-    def _weigh(self, position: int) -> float:
+    def weigh(self, position: int) -> float:
         """What a ticket counts, at most 1: its price over the chance of having been drawn."""
         prices = prices_of(self.config)
         share = prices.get(self.tickets[position].label, 1.0) / max(prices.values())

@@ -36,6 +36,7 @@ class Taught:
     won: float  # share of tickets that it is hoped to judge better than the present guidance
     lost: float  # that it is feared to judge worse
     merits: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
+    rights: Mapping[int, bool] = field(default_factory=dict)  # whether its verdict is right there; else by the merits
 
 
 Memory = TypeVar("Memory")
@@ -51,25 +52,38 @@ def prove_learning(
 ) -> Dialogue[tuple[BettingTest, Memory]]:
     """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last; and
     what is remembered then. After a proof, further blocks are learnt from without a bet, where anything is remembered.
-    ``ends`` are how many groups have taught before each block, and after the last."""
-    test = BettingTest(level, len(groups) - ends[0])
+    ``ends`` are how many groups have taught before each block, and after the last.
+
+    Where ``judge`` names a constant verdict, what is learnt must be right more often, at the prices of errors, than that
+    one for every ticket, too: there are two tests, each at the level, both must prove it, and the one that does least is
+    returned. So the bound holds for either null hypothesis."""
+    names = ("present", "constant") if judge.constant else ("present",)
+    tests = {name: BettingTest(level, len(groups) - ends[0]) for name in names}
     for begin, end in pairwise(ends):
-        if test.accepts and memory is None:
+        is_proven = all(test.accepts for test in tests.values())
+        if is_proven and memory is None:
             break
         block = groups[begin:end]
         positions = [i for group in block for i in group]
         taught, memory = yield from learn(groups[:begin], block, memory)
-        if taught is None or test.accepts:
+        if taught is None or is_proven:
             continue
         merits = taught.merits or dict(
             zip(positions, *(yield from judge.merits([(taught.guidance, positions)])), strict=True)
         )
-        each = iter((yield from judge.gains_of(merits)))
+        rights = {i: taught.rights.get(i, merit > 0.5) for i, merit in merits.items()}
+        gains = {"present": (yield from judge.gains_of(merits)), "constant": judge.gains_over_constant(rights)}
         stake = kelly_stake(taught.won, taught.lost)
-        test = replace(test, wealth=replace(test.wealth, favourite=stake)).plus(
-            [[next(each) for _ in group] for group in block]
-        )
-    return test, memory
+        tests = {name: test if test.accepts else _bet(test, gains[name], block, stake) for name, test in tests.items()}
+    failing = [test for test in tests.values() if not test.accepts]
+    return min(failing, key=lambda test: test.standard_errors, default=tests["present"]), memory
+
+
+def _bet(test: BettingTest, gains: Sequence[float], block: Sequence[Group], stake: float) -> BettingTest:
+    """The test after a block of which the tickets, in its order, had these gains."""
+    each = iter(gains)
+    test = replace(test, wealth=replace(test.wealth, favourite=stake))
+    return test.plus([[next(each) for _ in group] for group in block])
 
 
 def block_ends(groups: int, first: int | None = None) -> list[int]:

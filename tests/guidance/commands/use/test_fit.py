@@ -187,3 +187,16 @@ def test_callbacks_hear_of_rounds_and_edits_once_and_may_interrupt(
 
     with pytest.raises(ZeroDivisionError):
         stageb.fit(table(), fresh=True, on_round=fail, **keys)
+
+
+def test_with_no_config_rows_with_labels_of_any_kind_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"seal": ("worn", "good", "new")[n % 3], "length": 300 + n, "label": ("urgent", "repair", "fine")[n % 3]}
+        for n in range(240)
+    ]
+    columns = {"mission_name": "valves", "group_id": None}
+    run = stageb.fit(rows, columns=columns, report=False, fabric={"accelerator": "cpu", "devices": 1})
+    assert len(run.guidance["valves"].rules) > 1 and run.guidance["valves"].judge == "rules"
+    told = run.predict([{**row, "label": ""} for row in rows[:9]], fabric={"accelerator": "cpu", "devices": 1})
+    assert [row["verdict"] for row in told] == [row["label"] for row in rows[:9]]

@@ -72,7 +72,7 @@ class Earlier:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "out"
         self.path = small.write(folder / "in.jsonl", "valves")
-        self.keys = {"model.engine": "scripted", "runner.judge": "both"}
+        self.keys = {"model.engine": "scripted", "runner.judge": "both", "reflection.scope": "bundle"}
 
     def arguments(self, *options: str) -> list[str]:
         return ["validate", *small.arguments(self.path, self.root, keys=self.keys)[1:], *options]

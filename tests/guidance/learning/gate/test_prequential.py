@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
@@ -15,7 +16,7 @@ from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket
+from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket, Verdict
 
 PRESENT = make_neutral("m", WORDS["en"])
 LEVEL = 0.05
@@ -25,9 +26,12 @@ def ticket(number: int) -> Ticket:
     return Ticket("m", f"g{number}", "fail", (("image_1", f"n: {number}"),))
 
 
-def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) -> bool:
-    """Whether learning is proven where the present guidance and any learnt one judge tickets rightly like this."""
-    tickets = [ticket(number) for number in range(len(rights))]
+def prove(
+    rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None, constant: Verdict = "", passes: int = 0
+) -> bool:
+    """Whether learning is proven where the present guidance and any learnt one judge tickets rightly like this; of every ten
+    so many are labelled pass."""
+    tickets = [replace(ticket(number), label="pass" if number % 10 < passes else "fail") for number in range(len(rights))]
 
     def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
         yield from ()
@@ -43,7 +47,7 @@ def prove(rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None) ->
         ]
 
     groups = [(position,) for position in range(len(rights))]
-    judge = Judge(tickets, GateConfig(), PRESENT)
+    judge = Judge(tickets, GateConfig(), PRESENT, constant=constant)
     proving = prove_learning(learn, groups, judge, LEVEL, block_ends(len(groups)), None)
     return answer_all(proving, answer)[0].accepts
 
@@ -62,6 +66,12 @@ def test_what_helps_is_proven_and_learnt_from_ever_more() -> None:
     assert seen == block_ends(200)[:-1]
     assert prove([(False, True), *[(True, True)] * 5] * 20)
     assert not prove([(False, True), *[(True, False)] * 5] * 20)
+
+
+def test_what_is_learnt_must_also_beat_the_best_constant_verdict_where_one_is_named() -> None:
+    better = [(n % 2 == 0, n % 10 < 8) for n in range(400)]  # right of half, and of four in five
+    assert prove(better) and prove(better, constant="pass", passes=5)
+    assert not prove(better, constant="fail", passes=2), "always fail is right of as many"
 
 
 def test_luck_proves_something_with_the_chance_of_the_level_at_most() -> None:
