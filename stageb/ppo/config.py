@@ -43,6 +43,7 @@ class EnvConfig(Section, at="env"):
 
     def check(self) -> None:
         takes = bool(self.make) or self.name not in (SNAKE, TWENTY48)
+        self.require(takes or not self.workers, "workers", f"0 for env.name {self.name}, whose games are played all at once")
         self.require(takes or not self.options, "options", f"none for env.name {self.name}; Snake has the section game")
 
     @property

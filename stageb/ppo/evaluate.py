@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.config import FabricConfig, require
-from stageb.errors import InputError
+from stageb.errors import InputError, shown
 from stageb.job import heartbeat
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
@@ -59,7 +59,7 @@ def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
     load_weights(folder, last["versions"][WEIGHTS].name, "agent", agent.load_state_dict)
     updates, best = last["state"]["update"], last["state"]["best"]
     told = f"best agent, of update {best['update']} of {updates}" if best else f"agent after {updates} updates"
-    return StoredAgent(folder, config, agent, list(sample.measures), told)
+    return StoredAgent(folder, config, agent, list(sample.measures), shown(told, 100))
 
 
 MOST_GAMES = 1_000_000

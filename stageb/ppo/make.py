@@ -34,6 +34,10 @@ def make_environment(
 
         return Twenty48(seed, numbers, device)
     function = function_named("env.make", env.make) if env.make else None
+    is_many = function is not None and (_takes(function, "num_envs") or _takes(function, "numbers"))
+    require(
+        not (is_many and env.workers), "env.workers", env.workers, "0, since env.make makes many games at once by itself"
+    )
     if function is None or not _takes(function, "numbers"):
         from stageb.ppo.envs.gym import GymEnvironment
         from stageb.ppo.envs.gym_games import make_registered

@@ -277,7 +277,7 @@ def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
     [
         (["pass", "fail", "maybe"], 'label "maybe"; write "pass" or "fail"'),
         (["good", "bad"], 'label "bad"; write "pass" or "fail"'),
-        (["a", "b", 3], 'label 3; write "pass" or "fail"'),
+        (["a", "b", True], 'label true; write "pass" or "fail"'),
         (["a", "b", "c  d"], "with single spaces"),
         (["a", "b", "x" * 41], "1 to 40 characters"),
         (["a", "b", "c|d"], "without |"),

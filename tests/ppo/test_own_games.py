@@ -331,3 +331,22 @@ def test_a_run_under_fabric_run_tells_its_precision_and_one_in_another_is_refuse
 def test_devices_that_are_no_indices_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(short(tmp_path, "Plain", fabric__devices="cuda:0")) == 2
     assert "fabric.devices: 'cuda:0': a count, a list of indices such as [0, 1], or auto" in capsys.readouterr().err
+
+
+def test_workers_are_refused_where_games_are_many_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for keys, told in (({}, "env.make makes many games at once"), ({"env__make": None}, "0 for env.name snake")):
+        assert main(short(tmp_path, "Guess", env__workers=2, **keys)) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_what_the_folder_of_a_stranger_says_cannot_move_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(short(tmp_path, "Plain")) == 0
+    commit = tmp_path / "run" / "commit.json"
+    kept = json.loads(commit.read_text())
+    kept["state"]["update"] = "8\x1b[2J"
+    commit.write_text(json.dumps(kept))
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--make=programs.games:Plain", "--episodes=2", "--accelerator=cpu"]) == 0
+    assert "8\\x1b[2J" in capsys.readouterr().out

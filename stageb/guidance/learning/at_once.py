@@ -71,7 +71,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     if found is None:
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit = found
-    reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes())
+    reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes(whole))
     is_all = tools.config.reflection.scope == "all"
     left, share = mission.left, 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
@@ -208,11 +208,14 @@ class _Teacher:
             known, rights = stacker.merits(judged), stacker.rights(judged)
         return (Taught(guidance, whole.won, whole.lost, known, rights) if guidance else None), stacker
 
-    def list_sizes(self) -> tuple[SizeEntry, ...]:
-        """What all groups teach in each of ``SIZES``, each with what is hoped of it, and the same one once."""
-        folds, sizes = self._cut(self.groups), SIZES[has_labels(self.present.labels)]
+    def list_sizes(self, learnt: Whole) -> tuple[SizeEntry, ...]:
+        """What was ``learnt`` from all groups, and what they teach in each of ``SIZES``, each with what is hoped of it, and
+        the same one once."""
+        folds, has_own = self._cut(self.groups), has_labels(self.present.labels)
+        most = self.tools.config.reflection.size or SIZE[has_own]
+        found = {**learn_whole(self._material, folds, [size for size in SIZES[has_own] if size != most]), most: learnt}
         listed: dict[int, SizeEntry] = {}
-        for most, whole in sorted(learn_whole(self._material, folds, sizes).items()) if len(folds) > 1 else ():
+        for most, whole in sorted(found.items()):
             edit = self._edit(whole, sum(folds))
             if edit and fits(edit.guidance, self.tools) and _has_cards(edit, whole):
                 (proposal,) = edit.proposals

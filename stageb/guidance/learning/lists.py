@@ -25,18 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.scales import Score
-from stageb.guidance.learning.terms import (
-    FEWEST,
-    Bits,
-    Line,
-    Masks,
-    Term,
-    hold_any,
-    hold_together,
-    pack,
-    side_of,
-    without_guards,
-)
+from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, Term, hold_any, hold_together, pack, side_of
 from stageb.guidance.rules.evidence_forms import Condition
 
 BEAM = 5  # lines that are made longer
@@ -66,7 +55,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     first. Of the tickets that they hold, a share above ``least`` is wanted."""
     live = [
         (term, mask)
-        for term, mask in without_guards(masks).items()
+        for term, mask in masks.unguarded.items()
         if (mask & wanted).bit_count() >= FEWEST and term.condition.kind != "within"  # a line joins two limits itself
     ]
     if not live:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from math import lgamma, log
 from operator import and_, or_
 
@@ -100,11 +100,21 @@ class Masks(dict[Term, int]):
 
     def plus(self, others: Mapping[Term, int]) -> Masks:
         """With other terms."""
-        return Masks({**self, **others}, self.scales)
+        return Masks({**self, **others}, self.scales) if others else self
 
     def keep(self, terms: Iterable[Term]) -> Masks:
         """With these terms alone."""
         return Masks({term: self[term] for term in terms}, self.scales)
+
+    @cached_property
+    def plain(self) -> Masks:
+        """Those of single fields, and of words."""
+        return self.keep(term for term in self if not term.condition.is_compared)
+
+    @cached_property
+    def unguarded(self) -> Masks:
+        """Those that may stand in a line for what they tell, and not as guards of others."""
+        return self.keep(term for term in self if not (term.is_denied and term.condition.kind == "missing"))
 
     def __missing__(self, term: Term) -> int:
         condition = term.condition
@@ -165,11 +175,6 @@ def find_gap(term: Term, gaps: Mapping[str, int]) -> int:
 def find_guards(gaps: Mapping[str, int], among: int) -> dict[Term, int]:
     """That a field is there, for each that some tickets ``among`` these lack."""
     return {Term(Condition("missing", name, ""), True): among & ~gap for name, gap in gaps.items()}
-
-
-def without_guards(masks: Masks) -> Masks:
-    """Those that may stand in a line for what they tell."""
-    return masks.keep(term for term in masks if not (term.is_denied and term.condition.kind == "missing"))
 
 
 def guard(line: Line, masks: Masks, gaps: Mapping[str, int], among: int) -> Line:

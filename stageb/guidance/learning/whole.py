@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.scorecards import PAIRED, Cards, Scorecard, grow_cards, grow_compared, judge_compared
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gap, guard, hold_any, without_guards
+from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gap, guard, hold_any
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.words.types import Verdict
 
@@ -36,7 +36,7 @@ FEWEST = 3  # conditions that a shorter one is hoped to have
 SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
 GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
 OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all
-SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (10, 20, 40, 80, 160)}  # conditions, by whether a
+SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}  # conditions, by whether a
 #   mission has labels of its own: of a guidance, and those of which the accuracy is estimated
 
 
@@ -272,7 +272,7 @@ def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, in
 def _list_forms(material: Material, ways: Sequence[tuple[Verdict, bool]], cards: Sequence[_Form] = ()) -> Iterator[_Form]:
     """Lists from the plainest on, and ``cards`` before those that compare or compute with two fields."""
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
-    plain = material.masks.keep(term for term in material.masks if not term.condition.is_compared)
+    plain = material.masks.plain
     # Of so few candidates as reasons of people name, chance brings fewer.
     named = material.masks.keep(term for term in material.masks if term.condition in material.named)
 
@@ -322,7 +322,7 @@ def _learn_lists(verdict: Verdict, replaces: bool, demands: Demands, masks: Mask
 
 
 def _learn_cards(material: Material, among: int) -> list[Whole]:
-    masks = without_guards(material.masks)
+    masks = material.masks.unguarded
     cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices)
     return [_pass_by_points(card) if card.least <= 0 else Whole("fail", True, card=card) for card in cards]
 
@@ -333,7 +333,7 @@ def _pass_by_points(card: Scorecard) -> Whole:
 
 
 def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:
-    masks = without_guards(material.masks)
+    masks = material.masks.unguarded
     grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired)
     each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]

@@ -17,7 +17,7 @@ from pathlib import Path
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_labels, warn_of_names
+from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_fields, warn_of_labels, warn_of_names
 from stageb.guidance.commands.use.guess import Told, read_guessed
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
     print(f"{shown(table)}: {len(tickets):,} tickets: {describe_counts(counts)}")
-    told = warn_of_labels(tickets, LoopConfig(tickets=[table])), warn_of_names(tickets), warn_of_copies(tickets)
-    for line in chain(notes, *told):
+    told = (warn(tickets) for warn in (warn_of_names, warn_of_copies, warn_of_fields))
+    for line in chain(notes, warn_of_labels(tickets, LoopConfig(tickets=[table])), *told):
         print(f"Note: {line}")
     print(f"wrote {shown(str(target))}: see whether it says what you mean, then")
     print(f"  stageb validate --config tickets --config frugal --config {shlex.quote(str(target))}")

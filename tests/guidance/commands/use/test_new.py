@@ -165,6 +165,12 @@ def test_a_second_label_is_named_and_left_out(capsys: pytest.CaptureFixture[str]
     assert '"target" (it alone tells the label of every row, as a second label does)' in capsys.readouterr().out
 
 
+def test_what_alone_tells_the_label_under_another_name_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{n},{'ab'[n % 2]},{30 * (n % 3 > 0) + n % 5},{'NG' if n % 3 else 'OK'}\n" for n in range(60))
+    assert new(f"id,Delivered by,Rework minutes,Checked\n{rows}").texts == ["Delivered by", "Rework minutes"]
+    assert "Note: 'Rework minutes' alone tells the label of every ticket" in capsys.readouterr().out
+
+
 def test_exact_copies_leave_a_name_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"T-{n:03},{n % 7},{'NG' if n % 3 else 'OK'}\n" for n in range(60)]
     assert new("Teil,Temp,Ergebnis\n" + "".join([*rows, *rows[:25]])).group_id == "Teil"
