@@ -270,7 +270,10 @@ def test_a_model_that_judges_is_given_what_code_learns(run: Path, capsys: pytest
     assert edit["outcome"] == "accepted" and after < before
     first, *_, last = [row["acc"] for row in read_rows(run, "metrics.jsonl") if row["split"] == "test"]
     assert first < 0.9 < last
-    assert "once calibrated by" in (run / "report.html").read_text()
+    page = (run / "report.html").read_text()
+    assert (
+        "once calibrated by" in page and "Judged by the rules as code, and the model where they give none (right of" in page
+    )
     assert main(["guidance", "show", str(run)]) == 0
     assert "rules as code: " in capsys.readouterr().out
 

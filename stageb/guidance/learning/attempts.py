@@ -10,7 +10,7 @@ from typing import Any
 
 from stageb.guidance.learning.reflection_file import ACCEPTED, EditEntry, RaceEntry, ReflectionRow
 from stageb.guidance.words.texts import count_of
-from stageb.guidance.words.types import PROVISIONAL, Estimate, Guidance, Operation, Rule
+from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 
 UNTESTED = "applied untested"
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
@@ -84,6 +84,21 @@ class Attempts:
     def settled(self) -> list[Attempt]:
         """Those that changed the guidance, and not as provisional rules."""
         return [each for each in self.accepted if each.outcome != PROVISIONAL]
+
+    @property
+    def judge(self) -> str:
+        """Who judges since the last change; empty where none was chosen."""
+        return str(self._measured.get("judge", ""))
+
+    @property
+    def judges(self) -> Mapping[str, float]:
+        """The share that each judge was right of, as measured then."""
+        found: Mapping[str, float] = self._measured.get("judges", {})
+        return found
+
+    @property
+    def _measured(self) -> Mapping[str, Any]:
+        return next((each.test for each in reversed(self.accepted) if each.test and "judge" in each.test), {})
 
     @property
     def others(self) -> list[Attempt]:
@@ -232,14 +247,12 @@ def describe_estimate(estimate: Estimate) -> str:
     return f"{said}, estimated out of fold on {estimate.tickets:,} train tickets"
 
 
-def describe_judge(guidance: Guidance, edits: Attempts) -> Iterator[str]:
+def describe_judge(judge: str, edits: Attempts) -> Iterator[str]:
     """Who gives the verdicts, where learning chose that, and what was measured of each judge."""
-    if guidance.judge:
-        tests = (each.test for each in reversed(edits.accepted))
-        shares: Mapping[str, float] = next((test["judges"] for test in tests if test and "judges" in test), {})
-        right = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    if judge:
+        right = ", ".join(f"{name} {share:.1%}" for name, share in edits.judges.items())
         measured = f" (right of train tickets that taught none of it: {right})" if right else ""
-        yield f"Judged by {JUDGES[guidance.judge]}{measured}."
+        yield f"Judged by {JUDGES[judge]}{measured}."
 
 
 def describe_provisional(rules: Sequence[Rule]) -> list[str]:

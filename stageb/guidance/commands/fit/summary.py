@@ -45,7 +45,7 @@ def show(
         console.print(f"\n{mission}: headline and {count_of(count, 'rule')}, after {describe_applied(applied[mission])}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
-        for line in (*describe_provisional(learnt.rules), *describe_judge(learnt, applied[mission])):
+        for line in (*describe_provisional(learnt.rules), *describe_judge(learnt.judge, applied[mission])):
             console.print(f"  {line}")
         for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
             console.print(f"  {line}")

@@ -27,6 +27,7 @@ from stageb.guidance.commands.use.record import is_misread
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning import attempts
 from stageb.guidance.learning.attempts import keep_furthest
+from stageb.guidance.learning.state import STOP
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, has_labels, prices_of
 from stageb.runs.folder import RunRow
@@ -96,6 +97,11 @@ class MissionSection:
         return attempts.name_last_stage(self.mission.attempts)
 
     @property
+    def judge(self) -> list[str]:
+        """A line that tells who judges, where learning chose that."""
+        return list(attempts.describe_judge(self.mission.attempts.judge, self.mission.attempts))
+
+    @property
     def provisional(self) -> list[str]:
         """Lines that tell the provisional rules, and what is hoped of them."""
         return attempts.describe_provisional([each.rule for each in self.rules])
@@ -136,7 +142,8 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Missio
         pairs = [(None, row) for _, row in pairs]  # before what is shown, and nothing after it
     outcome = None if unmeasured else _describe_outcome(pairs, len(rules) - 1, run.config)
     lacks = run.is_finished and run.config.runner.epochs and not mission.attempts.accepted
-    advice = list(advise(mission.metrics, mission.attempts, run.config, run.ended)) if lacks else []
+    ended = STOP if run.ended == STOP else run.over.get(mission.name, "")
+    advice = list(advise(mission.metrics, mission.attempts, run.config, ended)) if lacks else []
     return MissionSection(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, letter)
 
 

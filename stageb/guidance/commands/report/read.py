@@ -246,7 +246,8 @@ class RunReport:
     config: LoopConfig
     commits: int
     is_finished: bool
-    ended: str  # the budget that ended learning; empty where none did
+    ended: str  # the first budget that ended the learning of a mission, or that all were told to stop; else empty
+    over: Mapping[str, str]  # mission that had spent its share of a budget -> which
     spent: Mapping[str, int]  # rollouts, judged, reflections, tokens
     seconds: tuple[float, ...]  # between commits, all parts of an interrupted run together
     machine: RunRow  # run.json
@@ -283,6 +284,7 @@ def read_run(
         commits=files.commit["number"],
         is_finished=state["finished"],
         ended=state["ended"],
+        over=state["over"],
         spent=state["spent"],
         seconds=tuple(row["seconds"] for row in files.read_notes("timings.jsonl")),
         machine=files.read_machine(),
