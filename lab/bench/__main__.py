@@ -31,6 +31,7 @@ BENCHMARKS = {
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
+    "guidance": Benchmark("Guidance that code learns: accuracy, size, hidden rules.", "lab.bench.guidance:main"),
     "labels": Benchmark("Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"),
     "power": Benchmark("What the gate's test can see, on simulated tickets.", "lab.bench.learning.power:main"),
 }

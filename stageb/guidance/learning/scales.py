@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.rules.limits import Side, write_limit
+from stageb.guidance.rules.limits import Side, count_digits, write_limit
 
 TIED = 64  # gaps that are as good, of which the one is taken whose limit has the fewest digits
 
@@ -64,7 +64,7 @@ class Scale:
         best = gaps[scores == scores.max()][:TIED]
         ends = zip(numbers[best].tolist(), numbers[best + 1].tolist(), strict=True)
         limits = [write_limit(side, under, over, self.sample) for under, over in ends]
-        return min(filter(None, limits), key=len, default="")
+        return min(filter(None, limits), key=count_digits, default="")
 
 
 def _flags(mask: int, places: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -76,6 +76,11 @@ def write_computed(number: float) -> str:
     return _plain(f"{float(f'{number:.{DIGITS}g}'):.12f}")
 
 
+def count_digits(limit: str) -> tuple[int, int]:
+    """How many digits of a limit count, and how many letters it has: 90 is rounder than 92."""
+    return len("".join(filter(str.isdigit, limit)).strip("0")), len(limit)
+
+
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
