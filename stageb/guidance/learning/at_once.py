@@ -14,9 +14,10 @@ model is more than a point behind them, the rules decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import NamedTuple
 
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.calibration import CALIBRATED_ON
@@ -67,11 +68,11 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
     teacher = _Teacher(mission.guidance, bundle, positions, groups, tools)
-    found = None if bundle.why_not else teacher.learn(groups)
+    found = None if bundle.why_not else teacher.learn(groups, with_others=True)
     if found is None:
         return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
-    whole, edit = found
-    reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes(whole))
+    whole, edit, by_size = found
+    reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes(by_size))
     is_all = tools.config.reflection.scope == "all"
     left, share = mission.left, 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
     if tools.choose:
@@ -121,6 +122,14 @@ def learn_by_code(mission: MissionState, tools: Tools) -> tuple[Bundle, Reflecti
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+class _Learnt(NamedTuple):
+    """What some groups teach, and the edit that puts it into the present guidance."""
+
+    whole: Whole
+    edit: Edit
+    by_size: Mapping[int, Whole]  # the same where so many conditions are asked for
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,7 @@ class _Teacher:
         found = self.learn(groups)
         if found is None:
             return None, stacker
-        (whole, edit), known, rights = found, dict[int, float](), dict[int, bool]()
+        (whole, edit, _), known, rights = found, dict[int, float](), dict[int, bool]()
         guidance: Guidance | None = edit.guidance
         if stacker:
             taught, judged = ([i for group in some for i in group] for some in (groups, block))
@@ -208,15 +217,12 @@ class _Teacher:
             known, rights = stacker.merits(judged), stacker.rights(judged)
         return (Taught(guidance, whole.won, whole.lost, known, rights) if guidance else None), stacker
 
-    def list_sizes(self, learnt: Whole) -> tuple[SizeEntry, ...]:
-        """What was ``learnt`` from all groups, and what they teach in each of ``SIZES``, each with what is hoped of it, and
-        the same one once."""
-        folds, has_own = self._cut(self.groups), has_labels(self.present.labels)
-        most = self.tools.config.reflection.size or SIZE[has_own]
-        found = {**learn_whole(self._material, folds, [size for size in SIZES[has_own] if size != most]), most: learnt}
+    def list_sizes(self, learnt: Mapping[int, Whole]) -> tuple[SizeEntry, ...]:
+        """What all groups teach in each size, with what is hoped of it, and the same one once."""
+        among = sum(self._cut(self.groups))
         listed: dict[int, SizeEntry] = {}
-        for most, whole in sorted(found.items()):
-            edit = self._edit(whole, sum(folds))
+        for most, whole in sorted(learnt.items()):
+            edit = self._edit(whole, among)
             if edit and fits(edit.guidance, self.tools) and _has_cards(edit, whole):
                 (proposal,) = edit.proposals
                 entry = SizeEntry(most, whole.size, _estimate(whole, self.bundle.judged), proposal.operations)
@@ -228,20 +234,29 @@ class _Teacher:
         parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
         return [to_mask(part) for part in parts if part]
 
-    def learn(self, groups: Sequence[Group]) -> tuple[Whole, Edit] | None:
-        """What ``groups`` teach, and the edit that puts it into the present guidance; None where that is nothing, or has no
-        room."""
+    def learn(self, groups: Sequence[Group], with_others: bool = False) -> _Learnt | None:
+        """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is nothing, or has no room."""
         folds, has_own = self._cut(groups), has_labels(self.present.labels)
+        if len(folds) < 2:
+            return None
         most = self.tools.config.reflection.size or SIZE[has_own]
-        # Smaller ones where there is no room.
-        for size in (most, *(size for size in SIZES[has_own][::-1] if size < most)) if len(folds) > 1 else ():
-            whole = learn_whole(self._material, folds, [size]).get(size)
+        smaller = [size for size in SIZES[has_own][::-1] if size < most]
+        found = self._learn_sizes(folds, [most, *(SIZES[has_own] if with_others else ())])
+        for size in (most, *smaller):  # smaller ones where there is no room
+            whole = found.get(size) or self._learn_sizes(folds, [size]).get(size)
             edit = self._edit(whole, sum(folds)) if whole else None
             if whole is None or edit is None:
                 break
             if fits(edit.guidance, self.tools) and _has_cards(edit, whole):
-                return whole, edit
+                return _Learnt(whole, edit, found)
         return None
+
+    def _learn_sizes(self, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, Whole]:
+        """What is learnt in each of the ``sizes``. Those of pass and fail are found together; of labels, each list hangs on
+        the size of those before it."""
+        sizes = [*dict.fromkeys(sizes)]
+        together = [[size] for size in sizes] if has_labels(self.present.labels) else [sizes]
+        return {size: each for some in together for size, each in learn_whole(self._material, folds, some).items()}
 
     def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
         """The edit under which its rules as code decide, if they are likely to be better than the best constant verdict, so
