@@ -803,7 +803,10 @@ def test_what_cannot_be_used_is_told_before_anything_is_made(fit: Fit, keys: dic
     ("lines", "says"),
     [
         ('{"mission": "valves"}\nnot json\n', "2 unusable places in the ticket files"),
-        (json.dumps(next(small.rows())) + "\n" + json.dumps(next(small.rows())), "stands at"),
+        (
+            json.dumps(next(small.rows())) + "\n" + json.dumps({**next(small.rows()), "per_image": {"image_1": "-"}}),
+            "stands at",
+        ),
         ("", "empty"),
     ],
 )

@@ -20,8 +20,15 @@ FAILS = (("torn", None), ("worn", "hose"), ("new", "seal"))  # (state, part) of 
 
 
 def arguments(root: Path, world_size: int) -> list[str]:
-    keys = {"runner.per_rank_rollout_batch_size": ROUND // world_size, "reflection.scope": "round"}
-    return small.arguments(tickets(root / "tickets.jsonl"), root, world_size, keys)
+    path = tickets(root / "tickets.jsonl")
+    start = root / "start.txt"  # most tickets fail; from a start that fails all there would be less to learn
+    start.write_text("[valves]\nG0. A ticket passes unless a rule fails it.\n", encoding="utf-8")
+    keys = {
+        "runner.per_rank_rollout_batch_size": ROUND // world_size,
+        "reflection.scope": "round",
+        "guidance.path": str(start),
+    }
+    return small.arguments(path, root, world_size, keys)
 
 
 def tickets(path: Path) -> Path:

@@ -15,10 +15,11 @@ from itertools import islice
 from stageb.engines.protocol import Prompt
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
-from stageb.guidance.learning.calibration import CALIBRATED_ON, calibrate
+from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
+from stageb.guidance.learning.gate.race import CALIBRATED_ON
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
