@@ -64,13 +64,14 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     prices = np.array([price * _weigh(term.condition, demands.computed) for term, _ in live])
     sides, alarm = (wanted, spared), least / (1 - least)
     rows = [pack([*(mask & side for _, mask in live), side])[:-1] for side in sides]
+    limits = _number_limits([term.condition for term, _ in live])
 
     def grow(wanted: int, spared: int) -> Line:
         if not wanted:
             return ()
         share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
         left = [pack([side & now, side])[0] for side, now in zip(sides, (wanted, spared), strict=True)]
-        line = tuple(live[place][0] for place in _grow(rows[0], rows[1], left[0], left[1], share, prices))
+        line = tuple(live[place][0] for place in _grow((rows[0], rows[1]), (left[0], left[1]), share, prices, limits))
 
         def tell(right: Numbers, wrong: Numbers) -> Numbers:
             return np.where(right >= FEWEST, _exponent(right, wrong, share), -np.inf)
@@ -135,7 +136,7 @@ def _move_limits(line: Line, masks: Masks, wanted: int, spared: int, score: Scor
             scale = None if term.is_denied else masks.scales.of(term.condition)
             if scale is None:
                 continue
-            others = hold_together(masks, tuple(each for each in line if each != term))
+            others = hold_together(masks, (*line[:place], *line[place + 1 :]))
             limit = scale.find_limit(side_of(term.condition), wanted & others, spared & others, score)
             if limit:
                 moved = Term(replace(term.condition, value=limit))
@@ -145,8 +146,19 @@ def _move_limits(line: Line, masks: Masks, wanted: int, spared: int, score: Scor
     return line
 
 
-def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: float, prices: Numbers) -> tuple[int, ...]:
-    """The places of the terms of the line that tells most; none where none tells anything."""
+def _number_limits(conditions: Sequence[Condition]) -> NDArray[np.int64]:
+    """For each condition the number of its field and side, if it is a limit; others have numbers of their own."""
+    first: dict[object, int] = {}
+    keys = [(each.name, each.kind) if each.kind in ("above", "below") else each for each in conditions]
+    return np.array([first.setdefault(key, place) for place, key in enumerate(keys)])
+
+
+def _grow(
+    rows: tuple[Bits, Bits], left: tuple[Bits, Bits], share: float, prices: Numbers, limits: NDArray[np.int64]
+) -> tuple[int, ...]:
+    """The places of the terms of the line that tells most; none where none tells anything. It has one limit at most on each
+    side of a field, which is moved afterwards: a second would only make up for the first one's place."""
+    (of_wanted, of_spared), (wanted, spared) = rows, left
     best: tuple[float, tuple[int, ...]] = (0.0, ())
     front: list[_Part] = [((), wanted, spared)]
     everyone = _count(wanted), _count(spared)
@@ -158,6 +170,7 @@ def _grow(of_wanted: Bits, of_spared: Bits, wanted: Bits, spared: Bits, share: f
                 continue
             kept, broken = _count_each(of_wanted & right), _count_each(of_spared & wrong)
             is_better = (kept >= FEWEST) & (_gain(kept, broken, before) > LEAST_GAIN)
+            is_better &= ~np.isin(limits, limits[list(line)])
             paid = prices + sum(prices[place] for place in line)
             tells = _exponent(kept, broken, share) - paid + lgamma(length + 1)
             tells[~is_better] = -np.inf

@@ -50,18 +50,22 @@ class Scale:
 
     def find_limit(self, side: Side, wanted: int, spared: int, score: Score) -> str:
         """The limit, as a ticket would write it, beyond which the ``wanted`` and the ``spared`` tickets score best; empty
-        where they all have one number, or no limit in the best gap can be written."""
+        where they score better without any, all have one number, or no limit in the best gap can be written."""
         is_wanted, is_spared = (_flags(mask, self.places) for mask in (wanted, spared))
         kept = is_wanted | is_spared
         numbers, is_wanted, is_spared = self.numbers[kept], is_wanted[kept], is_spared[kept]
         gaps = np.flatnonzero(numbers[1:] > numbers[:-1])
         if not len(gaps):
             return ""
-        sides = [np.cumsum(flags)[gaps].astype(np.float64) for flags in (is_wanted, is_spared)]
-        if side == "above":
-            sides = [flags.sum() - below for flags, below in zip((is_wanted, is_spared), sides, strict=True)]
-        scores = score(*sides).round(9)
-        best = gaps[scores == scores.max()][:TIED]
+        sides = []
+        for flags in (is_wanted, is_spared):
+            below, total = np.cumsum(flags)[gaps], flags.sum()
+            beyond = total - below if side == "above" else below
+            sides.append(np.append(beyond, total).astype(np.float64))  # the last: without a limit
+        *scores, without = score(*sides).round(9).tolist()
+        if without > max(scores):
+            return ""
+        best = gaps[np.array(scores) == max(scores)][:TIED]
         ends = zip(numbers[best].tolist(), numbers[best + 1].tolist(), strict=True)
         limits = [write_limit(side, under, over, self.sample) for under, over in ends]
         return min(filter(None, limits), key=count_digits, default="")
