@@ -221,7 +221,7 @@ class DetectorRun(LearningRun):
         self.config, self.inputs = config, inputs
         self.folder = config.output.folder
         self._skipped = 0  # steps of the optimiser, since the run began
-        self._best: dict[str, Any] | None = None  # best on val: step, F1, threshold, number of evaluations since
+        self._best: dict[str, Any] | None = None  # best on val: step, F1, threshold; evaluations since F1 rose
         self._f1: float | None = None  # of the last rollouts
 
     def shaping(self) -> Mapping[str, Any]:
@@ -272,11 +272,13 @@ class DetectorRun(LearningRun):
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
             f1 = metrics.compute_f1([metrics.count_matches(sample, detected.objects) for sample, detected in pairs])["f1_50"]
-            if self._best is None or f1 > self._best["f1_50"]:
+            before = self._best or {"f1_50": -1.0, "since": 0}
+            since = 0 if f1 > before["f1_50"] else before["since"] + 1
+            if f1 >= before["f1_50"]:  # of equals the last, which has learnt longest; to patience it is no better
                 threshold = metrics.choose_threshold(val.samples, val.detections)
-                self._best = {"step": step + 1, "f1_50": f1, "since": 0, "threshold": threshold}
+                self._best = {"step": step + 1, "f1_50": f1, "since": since, "threshold": threshold}
             else:
-                self._best = {**self._best, "since": self._best["since"] + 1}
+                self._best = {**before, "since": since}
         ends, best = self._ends(step + 1), None
         if self._best and self._best["step"] <= step:
             best = BestWeights(str(self.journal.path(stored.weights_in(stored.BEST))), self._best["step"])
