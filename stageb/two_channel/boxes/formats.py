@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -36,6 +37,7 @@ from stageb.untrusted.strict_yaml import YamlError
 # The input is not trusted: see ``imports.py``. A picture without a text file has no objects, as in YOLO; a text file without
 # a picture is a fault. A sixth number of a line, a detector's confidence, is ignored.
 
+YAML = (".yaml", ".yml")
 WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
 MAX_DIGITS = 9  # of a class number; Python refuses to parse far longer ones
@@ -44,15 +46,14 @@ _NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which 
 LINE = "class x_center y_center width height, in fractions of the image"
 
 
-def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedData:
+def read_yolo(labels: Path, images: Path, known: Sequence[str], polygons: bool) -> ImportedData:
     """Read the text files in ``labels`` about the pictures in ``images``, which have the same relative paths.
 
-    ``names`` lists the classes: one per line, or as ``names`` of a YAML file. With ``polygons``, polygons become the boxes
-    around them. Raises ``InputError``.
+    ``known`` are the names of the classes, in order. With ``polygons``, polygons become the boxes around them. Raises
+    ``InputError``.
     """
     if not labels.is_dir():
         raise InputError(f"{labels}: no such folder; name the folder of the YOLO text files")
-    known = read_names(names)
     made = ImportedData(str(labels), "labels")
     pictures = find_pictures(images, skip_broken=False)
     named = _group_by_stem(pictures)
@@ -91,31 +92,32 @@ def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> Import
 
 def read_names(path: Path) -> list[str]:
     """The names of the classes, in order. Raises ``BadInputError``."""
-    try:
-        raw = [line for _, line in lines(str(path), "name", open_named)]
-        if sum(map(len, raw)) > MAX_NAMES:
-            raise FaultError("too large for names", "name classes.txt or data.yaml")
-        text = b"".join(raw).decode("utf-8")
-        found = _parse_yaml_names(text) if path.suffix in (".yaml", ".yml") else [line.strip() for line in text.splitlines()]
-        while found and found[-1] == "":
-            del found[-1]
-        if not found:
-            raise FaultError("no names", "write one name per line, in the order of the class numbers")
-        for number, name in enumerate(found):
-            if not isinstance(name, str) or name != name.strip() or (fault := text_fault(name)):
-                what = "not a text" if not isinstance(name, str) else fault or "white space around it"
-                raise FaultError(f"class {number}: {what}", "give every class a name, on one line")
-        return found
-    except (FaultError, YamlError) as fault:
-        raise BadInputError("names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]) from None
-    except UnicodeDecodeError:
-        raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
+    if path.suffix in YAML:
+        return read_data_yaml(path)[1]
+    with _reporting_faults(path):
+        return _check_class_names([line.strip() for line in _read_text(path).splitlines()])
 
 
-def _parse_yaml_names(text: str) -> list[Any]:
+def read_data_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a data.yaml says, and the names of its classes, in order. Raises ``BadInputError``."""
+    with _reporting_faults(path):
+        values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', _read_text(path)))
+        values = values if isinstance(values, dict) else {}
+        names = _check_class_names(_list_names(values.get("names")))
+        if (count := values.get("nc", len(names))) != len(names):
+            raise FaultError(f"nc {short(count)}, but {len(names)} names", "name as many classes as there are")
+        return values, names
+
+
+def _read_text(path: Path) -> str:
+    raw = [line for _, line in lines(str(path), "name", open_named)]
+    if sum(map(len, raw)) > MAX_NAMES:
+        raise FaultError("too large for names", "name classes.txt or data.yaml")
+    return b"".join(raw).decode("utf-8")
+
+
+def _list_names(names: Any) -> list[Any]:
     """``names`` of a data.yaml: a list, or a mapping from the numbers 0, 1, ..."""
-    values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', text))
-    names = values.get("names") if isinstance(values, dict) else None
     if isinstance(names, dict):
         numbered = {int(key): name for key, name in names.items() if key.isdecimal() and len(key) <= MAX_DIGITS}
         if len(numbered) == len(names) and set(numbered) == set(range(len(names))):
@@ -123,6 +125,30 @@ def _parse_yaml_names(text: str) -> list[Any]:
     if not isinstance(names, list):
         raise FaultError("no names", "name a file with names: [cat, dog], or a .txt with one name per line")
     return names
+
+
+def _check_class_names(found: list[Any]) -> list[str]:
+    """``found`` without empty ones at its end. Raises ``FaultError`` for one that no class can have."""
+    while found and found[-1] == "":
+        del found[-1]
+    if not found:
+        raise FaultError("no names", "write one name per line, in the order of the class numbers")
+    for number, name in enumerate(found):
+        if not isinstance(name, str) or name != name.strip() or (fault := text_fault(name)):
+            what = "not a text" if not isinstance(name, str) else fault or "white space around it"
+            raise FaultError(f"class {number}: {what}", "give every class a name, on one line")
+    return found
+
+
+@contextmanager
+def _reporting_faults(path: Path) -> Iterator[None]:
+    """Raise what is wrong with a file of names as ``BadInputError``."""
+    try:
+        yield
+    except (FaultError, YamlError) as fault:
+        raise BadInputError("names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]) from None
+    except UnicodeDecodeError:
+        raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
 
 
 def _stem(picture: PictureFile) -> str:

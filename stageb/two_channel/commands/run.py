@@ -219,7 +219,9 @@ def describe_evaluation(row: Mapping[str, Any], part: str = "eval") -> str:
 
 
 PICTURE, CARD = "boxes.png", "README.md"
-FILES = ("data.train", "data.val", "data.test", "data.images")  # may have moved; what they hold is in ``data_digest``
+SPLITS = ("train", "val", "test")
+# These may have moved; what they hold is in ``data_digest``.
+FILES = ("data.images", *(f"data.{split}{kind}" for split in SPLITS for kind in ("", "_images")))
 
 
 @dataclass(frozen=True)
