@@ -200,6 +200,13 @@ def test_a_detector_that_finds_nothing_is_not_used_without_a_word(
     assert "means nothing" not in capsys.readouterr().err
 
 
+def test_export_says_what_there_is_instead_of_onnx(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert "stageb export: a detector is not written as ONNX" in err and "RUN/best" in err
+    assert "stageb predict RUN --images FOLDER --to FOLDER writes COCO, Label Studio and YOLO" in err
+
+
 def test_the_hindrance_is_found_by_what_was_learnt(tmp_path: Path) -> None:
     cat, dog = (Sample(desc, desc, 99, 99, (Object(desc, (0, 0, 9, 9)),)) for desc in ("cat", "dog"))
     empty = Sample("none", "none", 99, 99, ())
