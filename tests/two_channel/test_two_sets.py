@@ -107,6 +107,7 @@ def test_splits_of_coco_lie_with_their_annotations(capsys: pytest.CaptureFixture
         ),
         ("train: train\nvalidation: val\nnames: [cat]\n", ("train", "val")),
         ("train: [images/train]\nnames: [cat]\n", ("images/train",)),
+        ("train: train\nval: val\nnames: [cat]\n", ("train/images", "val/images")),
     ],
 )
 def test_what_data_yaml_names_is_converted(
@@ -114,6 +115,25 @@ def test_what_data_yaml_names_is_converted(
 ) -> None:
     yolo(yaml, *folders)
     converted(words, capsys, len(folders))
+
+
+def test_a_split_may_be_a_list_of_its_images(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    yolo("train: train.txt\nval: lists/val.txt\nnames: [cat]\n", "images/train", "images/val")
+    for name in ("b.png", "c.png"):
+        picture(f"set/images/val/{name}", "val")
+    write("set/labels/val/b.txt", "of another split")
+    write("set/train.txt", f"./images/train/a.png\n{here}/set/images/val/c.png\n")
+    write("set/lists/val.txt", "../images/val/a.png\n")
+    refused("yolo set", 'lists/val.txt:1: images: "lists/../images/val/a.png" leads out of set')
+    write("set/lists/val.txt", f"\n{here}/set/images/val/a.png")
+    assert main(["yolo", "set", "--to", "out"]) == 0
+    assert "train.jsonl: 2 images, 1 objects; 1 pictures without a text file" in capsys.readouterr().out
+    assert [each.key for each in read(["out/train.jsonl"], "set")] == ["images/train/a.png", "images/val/c.png"]
+    Path("out").rename("before")
+    write("set/train.txt", "./images/train/a.png\n/etc/hostname\nimages/train/../train/a.png\n")
+    refused("yolo set", 'train.txt:2: images: "/etc/hostname" leads out', "train.txt:3")
+    write("set/train.txt", "./images/train/a.png\nimages/train/a.png\n")
+    refused("yolo set", 'train.txt:2: "images/train/a.png" is on line 1 already; remove one of the two')
 
 
 def test_the_path_of_data_yaml_lies_in_its_folder_or_is_given(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +177,7 @@ def test_faults_of_all_splits_are_told_together() -> None:
     for yaml, said in (
         ("names: [cat]\n", "names no images; write the folder of the images as train"),
         ("train: a\nnames: [cat]\nnc: 2\n", "nc 2, but 1 names"),
-        ("train: a.txt\nnames: [cat]\n", '"a.txt", a list of images; name the folder'),
+        ("train: a.txt\nnames: [cat]\n", "train: a.txt: no such file"),
         ("train: data.yaml\nnames: [cat]\n", '"data.yaml": no folder'),
         ("train: 0\nnames: [cat]\n", "train: 0; write the name of a folder"),
         ("path: [a]\ntrain: a\nnames: [cat]\n", 'train: ["a"]; write the name of a folder'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -38,6 +38,7 @@ from stageb.untrusted.strict_yaml import YamlError
 # a picture is a fault. A sixth number of a line, a detector's confidence, is ignored.
 
 YAML = (".yaml", ".yml")
+CLASSES = "classes.txt"  # which tools put beside the labels
 WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
 MAX_DIGITS = 9  # of a class number; Python refuses to parse far longer ones
@@ -54,40 +55,65 @@ def read_yolo(labels: Path, images: Path, known: Sequence[str], polygons: bool) 
     """
     if not labels.is_dir():
         raise InputError(f"{labels}: no such folder; name the folder of the YOLO text files")
-    made = ImportedData(str(labels), "labels")
     pictures = find_pictures(images, skip_broken=False)
-    named = _group_by_stem(pictures)
-    texts = list_files(labels, lambda name: name.endswith(".txt"))
-    left = {each.removesuffix(".txt") for each in texts} - ({"classes"} - set(named))
-    for stem in sorted(left):
-        if len(alike := named.get(stem, [])) > 1:
+    return read_labels(
+        labels, images, {each: name_text(each.name) for each in pictures}, list_texts(labels), known, polygons
+    )
+
+
+def read_labels(
+    folder: Path,
+    images: Path,
+    pictures: Mapping[PictureFile, str],
+    texts: Iterable[str],
+    known: Sequence[str],
+    polygons: bool,
+) -> ImportedData:
+    """Read the labels of ``pictures`` in ``images``, each with the name of its text file in ``folder``. ``texts`` are those
+    that there are; each has to belong to a picture. Raises ``InputError``."""
+    made = ImportedData(str(folder), "labels")
+    named: dict[str, list[str]] = {}  # the names of pictures by their text file
+    for picture, text in pictures.items():
+        named.setdefault(text, []).append(picture.name)
+    left = {each for each in texts if each in named or PurePosixPath(each).name != CLASSES}
+    for text in sorted(left):
+        if len(alike := named.get(text, [])) > 1:  # nobody can tell whose boxes it has
             what = f"{' and '.join(map(short, alike))} both have this name"
             remedy = "keep one of these pictures, or give each its own name"
-            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, what, remedy))
-            left.remove(stem)
-    for picture in pictures:
+            made.bad.append(BadLine(str(folder / text), 0, what, remedy))
+            left.remove(text)
+    for picture, text in pictures.items():
         assert picture.sample
-        size, stem = (picture.sample.width, picture.sample.height), _stem(picture)
-        if stem not in left:
+        size = picture.sample.width, picture.sample.height
+        if text not in left:
             made.counts[WITHOUT_FILE] += 1
             made.add(picture.name, size, [], place=picture.name)
             continue
-        left.remove(stem)
+        left.remove(text)
         objects = list[tuple[str, Box]]()
         try:
-            path = file_named(f"{stem}.txt", labels)
-            for number, raw in lines(path, "label", disk.open_file):
+            for number, raw in lines(file_named(text, folder), "label", disk.open_file):
                 try:
                     objects += _parse_line(raw, known, size, polygons, made)
                 except FaultError as fault:
-                    made.bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
+                    made.bad.append(BadLine(str(folder / text), number, fault.what, fault.remedy))
         except FaultError as fault:
-            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
+            made.bad.append(BadLine(str(folder / text), 0, fault.what, fault.remedy))
         made.add(picture.name, size, objects, place=picture.name)
     remedy = f"put it into {images}, or name a folder that has labels of these pictures only"
     for each in sorted(left):
-        made.bad.append(BadLine(str(labels / f"{each}.txt"), 0, "there is no picture with that name", remedy))
+        made.bad.append(BadLine(str(folder / each), 0, "there is no picture with that name", remedy))
     return made.checked()
+
+
+def name_text(name: str) -> str:
+    """The text file of a picture, as it is called beside the picture."""
+    return PurePosixPath(name).with_suffix(".txt").as_posix()
+
+
+def list_texts(folder: Path) -> list[str]:
+    """The text files in ``folder`` and its subfolders."""
+    return list_files(folder, lambda name: name.endswith(".txt"))
 
 
 def read_names(path: Path) -> list[str]:
@@ -149,19 +175,6 @@ def _reporting_faults(path: Path) -> Iterator[None]:
         raise BadInputError("names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]) from None
     except UnicodeDecodeError:
         raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
-
-
-def _stem(picture: PictureFile) -> str:
-    """The path of a picture's text file, without its suffix."""
-    return PurePosixPath(picture.name).with_suffix("").as_posix()
-
-
-def _group_by_stem(pictures: Sequence[PictureFile]) -> dict[str, list[str]]:
-    """The names of pictures by their text file. If several share one, nobody can tell whose boxes it has."""
-    found: dict[str, list[str]] = {}
-    for each in pictures:
-        found.setdefault(_stem(each), []).append(each.name)
-    return found
 
 
 def _parse_line(

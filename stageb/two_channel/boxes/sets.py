@@ -10,16 +10,18 @@ user names the folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.two_channel.boxes.formats import YAML, read_data_yaml, read_yolo
+from stageb.two_channel.boxes.data import PictureFile, find_pictures
+from stageb.two_channel.boxes.formats import YAML, list_texts, name_text, read_data_yaml, read_labels
 from stageb.two_channel.boxes.imports import ImportedData, read_coco
-from stageb.untrusted.strict_json import FaultError, file_named, short
+from stageb.two_channel.types import Sample
+from stageb.untrusted.strict_json import FaultError, file_named, filled_lines, short, upright_picture_named
 
 SPLITS = ("train", "val", "test")
 DATA_YAML = "data.yaml"
@@ -99,49 +101,84 @@ def _read_coco_split(root: Path, file: str, images: str, polygons: bool) -> Impo
 def _read_yolo_split(
     file: Path, split: str, named: Any, place: tuple[Path, Any], names: list[str], polygons: bool
 ) -> ImportedData:
-    """What the folders ``named`` hold; ``place`` is the folder that nothing leads out of, and the ``path`` in there."""
-    made = ImportedData(str(file), "labels")
-    for each in named if isinstance(named, list) else [named]:
-        try:
-            images = _find_folder(each, *place)
-            labels = _find_labels(images)
-            real = [Path(file_named(name, place[0])) for name in (labels, images)]
-        except FaultError as fault:
-            raise BadInputError("splits", [BadLine(str(file), 0, f"{split}: {fault.what}", fault.remedy)]) from None
-        part = _rename(read_yolo(real[0], real[1], names, polygons), images)
-        made.rows, made.places = made.rows + part.rows, made.places + part.places
-        made.counts.update(part.counts)
-    return made
+    """What the folders and lists ``named`` hold; ``place`` is the folder that nothing leads out of, and the ``path``."""
+    base, inner = place
+    pictures, texts = list[PictureFile](), set[str]()
+    try:
+        for each in named if isinstance(named, list) else [named]:
+            images = _find_named(each, base, inner)
+            if images.endswith(".txt"):
+                pictures += (found := _read_list(images, base))
+                texts.update(text for one in found if (base / (text := _name_label(one.name))).is_file())
+            else:
+                pictures += _within(images, find_pictures(Path(file_named(images, base)), skip_broken=False))
+                labels = _to_labels(images)
+                texts.update(f"{labels}/{text}" for text in list_texts(Path(file_named(labels, base))))
+    except FaultError as fault:
+        raise BadInputError("splits", [BadLine(str(file), 0, f"{split}: {fault.what}", fault.remedy)]) from None
+    return read_labels(base, base, {each: _name_label(each.name) for each in pictures}, texts, names, polygons)
 
 
-def _find_folder(named: Any, base: Path, inner: Any) -> str:
-    """The folder of images ``named``, relative to ``base``, which holds ``inner``. Raises ``FaultError``.
+def _find_named(named: Any, base: Path, inner: Any) -> str:
+    """The folder, or the list, of images ``named``, relative to ``base``, which holds ``inner``. Raises ``FaultError``.
 
     Roboflow writes ``../train/images`` and means ``train/images``, as Ultralytics reads it where the first is not there.
     """
     if not isinstance(named, str) or not isinstance(inner, str):
         raise FaultError(short(inner if isinstance(named, str) else named), "write the name of a folder")
-    if named.endswith(".txt"):
-        raise FaultError(f"{short(named)}, a list of images", "name the folder of the images")
-    within, path = base.resolve(), Path(inner, named.removeprefix("../"))
-    folder = (path.relative_to(within) if path.is_relative_to(within) else path).as_posix()
+    name = _relative(PurePosixPath(inner, named.removeprefix("../")), base)
     try:
-        if not Path(file_named(folder, base)).is_dir():
-            raise FaultError(f"{short(folder)}: no folder", "name the folder of the images")
+        if not Path(file_named(name, base)).is_dir() and not name.endswith(".txt"):
+            raise FaultError(f"{short(name)}: no folder", "name the folder of the images")
     except FaultError as fault:
         remedy = f"{fault.remedy}; or give the folder of the set as --images, or take out a split that it lacks"
         raise FaultError(fault.what, remedy) from None
-    return folder
+    return name
 
 
-def _find_labels(images: str) -> str:
-    """The folder of the labels of a folder of images: the last ``images`` in its name becomes ``labels``; without one, they
+def _read_list(name: str, base: Path) -> list[PictureFile]:
+    """The pictures that a list names, a line for each, relative to its folder. Raises ``FaultError``, ``BadInputError``."""
+    found, first, bad = list[PictureFile](), dict[str, int](), list[BadLine]()
+    for number, raw in filled_lines(file_named(name, base), "picture"):
+        try:
+            key = _relative(PurePosixPath(name).parent / raw.decode("utf-8").strip(), base)
+            path, (width, height) = upright_picture_named(key, base)
+            if first.setdefault(key, number) != number:
+                raise FaultError(f"{short(key)} is on line {first[key]} already", "remove one of the two")
+            found.append(PictureFile(key, Sample(key, path, width, height, ())))
+        except FaultError as fault:
+            bad.append(BadLine(str(base / name), number, fault.what, fault.remedy))
+        except UnicodeDecodeError:
+            bad.append(BadLine(str(base / name), number, "not UTF-8", "save it as UTF-8"))
+    if bad:
+        raise BadInputError("pictures", bad)
+    return found
+
+
+def _relative(name: PurePosixPath, base: Path) -> str:
+    """``name`` relative to ``base`` if it lies in there, else as it is."""
+    within = base.resolve()
+    return (name.relative_to(within) if name.is_relative_to(within) else name).as_posix()
+
+
+def _name_label(picture: str) -> str:
+    """The text file of a picture, both by their names in the set."""
+    return name_text(f"{_to_labels(PurePosixPath(picture).parent.as_posix())}/{PurePosixPath(picture).name}")
+
+
+def _to_labels(images: str) -> str:
+    """The folder of the labels of images in a folder: the last ``images`` in its name becomes ``labels``; without one, they
     lie with the images."""
     parts = list(PurePosixPath(images).parts)
     for at in reversed(range(len(parts))):
         if parts[at] == "images":
             return PurePosixPath(*parts[:at], "labels", *parts[at + 1 :]).as_posix()
     return images
+
+
+def _within(folder: str, pictures: Sequence[PictureFile]) -> list[PictureFile]:
+    """``pictures`` of a folder of the set, by their names in the set."""
+    return [replace(each, name=PurePosixPath(folder, each.name).as_posix()) for each in pictures]
 
 
 def _rename(made: ImportedData, folder: str) -> ImportedData:
