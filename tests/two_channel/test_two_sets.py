@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from stageb.__main__ import main as stageb
@@ -225,3 +227,28 @@ def test_splits_that_were_converted_alone_have_folders_of_their_own(capsys: pyte
     assert stageb(["validate", "--loop=two_channel", *one]) == 2
     assert "in images/train; if those of val are elsewhere, name their folder: --data.val_images" in capsys.readouterr().err
     assert stageb(["validate", "--loop=two_channel", *one, "--data.val_images=images/val"]) == 0
+
+
+PATHS = st.sampled_from(
+    [".", "..", "im", "./im", "../im", "labels", "list.txt", "im/list.txt", "gone", "/", "/etc", "~", ""]
+)
+VALUES = PATHS | st.text(max_size=8) | st.none() | st.booleans() | st.integers() | st.floats()
+
+
+@given(
+    values=st.dictionaries(st.sampled_from(["path", "train", "val", "test", "nc"]), VALUES | st.lists(VALUES, max_size=3)),
+    listed=st.lists(PATHS | st.sampled_from(["im/a.png", "./im/a.png", "a.png"]) | st.text(max_size=8), max_size=3),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_data_yaml_breaks_a_reader(here: Path, values: dict[str, Any], listed: list[str]) -> None:
+    picture("set/im/a.png")
+    write("set/labels/a.txt", "0 .5 .5 .5 .5\n")
+    Path("set/list.txt").write_bytes("\n".join(listed).encode("utf-8", "surrogatepass"))
+    write("set/data.yaml", json.dumps({**values, "names": ["cat"]}))
+    try:
+        main(["yolo", "set", "--to", "out"])
+    except InputError as error:
+        assert "set" in str(error) and "Traceback" not in str(error)
+    for file in Path("out").glob("*"):
+        assert read([file], "set")
+        file.unlink()
