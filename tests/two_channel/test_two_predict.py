@@ -189,7 +189,7 @@ def test_a_detector_that_finds_nothing_is_not_used_without_a_word(
     for times in (2, 1):  # before and behind the pictures; then there is none left
         assert main(words(run, images, tmp_path / "to")) == 0
         assert capsys.readouterr().err.count(f"{run}: {why}\n") == times
-    advice = "t finds nothing on val (F1 0): its loss was not low yet after 2 steps: raise schedule.steps"
+    advice = "t finds nothing on val (F1 0): raise schedule.steps: its loss was not low yet after 2"
     assert f"\n\nI{advice}.\n" in (run / "README.md").read_text()
     able = tmp_path / "able"
     shutil.copytree(run, able)
@@ -211,16 +211,18 @@ def test_the_hindrance_is_found_by_what_was_learnt(tmp_path: Path) -> None:
     cat, dog = (Sample(desc, desc, 99, 99, (Object(desc, (0, 0, 9, 9)),)) for desc in ("cat", "dog"))
     empty = Sample("none", "none", 99, 99, ())
 
-    def hinders(*losses: float | None, val: tuple[Sample, ...] = (cat,), f1: float = 0.0) -> str:
+    def hinders(*losses: float | None, val: tuple[Sample, ...] = (cat,), f1: float = 0.0, count: int = 100) -> str:
         rows = [{"loss/coordinates": loss} for loss in losses]
-        return advise(DetectorData((cat,), val, (cat,)), rows, {"val/f1_50": f1, "eval/f1_50": f1})
+        return advise(DetectorData((cat,) * count, val, (cat,)), rows, {"val/f1_50": f1, "eval/f1_50": f1})
 
     assert hinders(*[6.0] * 10, *[5.0] * 10, f1=0.01) == "" == hinders(6, 5, val=(empty,))
-    assert hinders(6, 5, val=(dog,)).endswith("train has no object with a name such as 'dog': give both the same names")
+    assert hinders(6, 5, val=(dog,)).endswith("give both the same names: train has no object that is called 'dog'")
     for falling in ([], [6.0], [None, 6.0, None], [5, 6, 5, 6], [6.5] * 1800 + [6.0] * 200):
-        assert hinders(*falling).endswith(f"not low yet after {len(falling):,} steps: raise schedule.steps")
-    assert "1 training images, but not what others show: give it more" in hinders(*[6.0] * 900, *[3.0] * 100)
-    assert hinders(*[6.0] * 1000).endswith("the boxes of the training images either: check that they fit their images")
+        assert hinders(*falling).endswith(f"raise schedule.steps: its loss was not low yet after {len(falling):,}")
+    learnt = hinders(*[6.0] * 900, *[3.0] * 100)
+    assert "give it more to train on" in learnt and learnt.endswith("it has learnt its 100 images, but not what others show")
+    assert hinders(*[6.0] * 1000, count=99).endswith("(model.model_name_or_path): 99 images are few")
+    assert hinders(*[6.0] * 1000).endswith("check that boxes fit their images: those of train are not learnt either")
     assert hinders(6, 5, val=()).startswith("it finds nothing on test (F1 0): ")
 
 

@@ -95,6 +95,7 @@ FIGURES = {
 
 
 LEARNT = 3.5  # nats of a coordinate's cross-entropy: some 30 of 1,000 bins, too many for an IoU of .50 with usual boxes
+FEW = 100  # images: from nothing, 40 have taught nothing
 FEWEST = 200  # steps after which it can be told whether a loss has settled
 FALLS = 0.01  # by which a loss falls that has not settled, from one tenth of the steps to the next
 
@@ -112,18 +113,23 @@ def advise(inputs: DetectorData, rows: Sequence[Mapping[str, Any]], offered: Map
 def _find_hindrance(inputs: DetectorData, names: Set[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """What most likely hinders a detector that finds nothing of ``names``, and what to do about it.
 
-    How well it knows the training images tells: one that does not know even those needs more steps, or right boxes.
+    How well it knows the training images tells: one that does not know even those needs more steps, or right boxes, unless
+    they are few.
     """
     if names.isdisjoint(inputs.descs):
-        return f"train has no object with a name such as {min(names)!r}: give both the same names"
+        return f"give both the same names: train has no object that is called {min(names)!r}"
     losses = [row["loss/coordinates"] for row in rows if row["loss/coordinates"] is not None]
-    tenth = len(losses) // 10
-    if len(losses) < FEWEST or LEARNT < fmean(losses[-tenth:]) < (1 - FALLS) * fmean(losses[-2 * tenth : -tenth]):
-        return f"its loss was not low yet after {len(rows):,} steps: raise schedule.steps"
-    if fmean(losses[-tenth:]) <= LEARNT:
-        start = "begin with a taught checkpoint (model.model_name_or_path)"
-        return f"it has learnt its {len(inputs.train):,} training images, but not what others show: give it more, or {start}"
-    return "it does not learn the boxes of the training images either: check that they fit their images"
+    tenth, count = len(losses) // 10, len(inputs.train)
+    more = f"raise schedule.steps: its loss was not low yet after {len(rows):,}"
+    if len(losses) < FEWEST:
+        return more
+    if (last := fmean(losses[-tenth:])) <= LEARNT or count < FEW:
+        learnt = f"it has learnt its {count:,} images, but not what others show"
+        why = learnt if last <= LEARNT else f"{count} images are few"
+        return f"give it more to train on, or begin with a taught checkpoint (model.model_name_or_path): {why}"
+    if last < (1 - FALLS) * fmean(losses[-2 * tenth : -tenth]):
+        return more
+    return "check that boxes fit their images: those of train are not learnt either"
 
 
 NOTHING_SHARED = "No image of val or test was trained on."
