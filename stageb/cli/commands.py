@@ -53,6 +53,7 @@ class Loop:
     fit: str  # "module:function"
     check: str = ""  # "module:function", called with the config: says what a fit would do, and starts nothing
     commands: Mapping[str, RunCommand] = field(default_factory=dict)  # by name
+    lacks: Mapping[str, str] = field(default_factory=dict)  # by name: why not, and what there is instead
     tools: Mapping[str, Tool] = field(default_factory=dict)  # by the name of the command
     needs: tuple[str, ...] = ()  # modules that the extra of the loop's name brings
     score: str = "stageb.runs.folder:find_score"  # "module:function" from a run's folder to what a sweep maximises
@@ -143,6 +144,11 @@ LOOPS = {
                 "Box the pictures of a folder by a run's detector.", "stageb.two_channel.commands.predict:main"
             ),
         },
+        lacks={
+            "export": "a detector is not written as ONNX: it writes its boxes word by word, which takes a program around "
+            "the network; take its checkpoint as it is, RUN/best (without val RUN/model), which transformers loads, or "
+            "export what it finds: stageb predict RUN --images FOLDER --to FOLDER writes COCO, Label Studio and YOLO"
+        },
         tools={
             "boxes": Tool(
                 summary="Make data for detectors: from VOC, COCO, YOLO or Label Studio, or drawn.",
@@ -191,6 +197,8 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
 
     Raises ``InputError`` where the loop has no such command, or its extra is missing.
     """
+    if why := LOOPS[loop].lacks.get(name):
+        raise InputError(f"stageb {name}: {why}")
     if name not in LOOPS[loop].commands:
         able = ", ".join(each for each, entry in LOOPS.items() if name in entry.commands)
         beside = f"; or without a run's folder: stageb {name} --help" if name in LOOPS[loop].tools else ""

@@ -73,6 +73,7 @@ FACTORS = Check(
 )
 Channel = Literal["A", "B"]
 Polygons = Literal["refuse", "box"]
+Split = Literal["train", "val", "test"]
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,23 @@ class DataConfig(Section, at="data"):
     """The file to test on, once, at the end."""
     images: str | None = setting(None, trust=READ)
     """The folder that image names are relative to; null: the folder of the file that names them."""
+    train_images: str | None = setting(None, trust=READ)
+    """The same of data.train alone; null: as data.images, as these are."""
+    val_images: str | None = setting(None, trust=READ)
+    """The same of data.val alone."""
+    test_images: str | None = setting(None, trust=READ)
+    """The same of data.test alone."""
     polygons: Polygons = "refuse"
     """How objects given as a `poly` are read; refuse: as an error; box: as the box around the polygon."""
     prompt: str = setting(
         "Detect all objects.", Check(lambda text: bool(text.strip()), "the text of the prompt"), trust=DATA
     )
     """The text prompt after each image; {categories} stands for the names of the objects in train."""
+
+    def images_of(self, split: Split) -> str | None:
+        """The folder that the image names of a split are relative to; None: that of its file."""
+        alone = {"train": self.train_images, "val": self.val_images, "test": self.test_images}[split]
+        return self.images if alone is None else alone
 
 
 @dataclass(frozen=True)

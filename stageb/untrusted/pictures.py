@@ -6,14 +6,17 @@ decompression bomb: a few kilobytes that unfold to gigabytes), and the decoders 
 with several frames the first one counts.
 
 What a model is shown is the picture alone: upright as the camera held it, on white where it is transparent, scaled down
-where it is large; nothing of its metadata, such as where it was taken.
+where it is large; nothing of its metadata, such as where it was taken. Greys of 16 bits, as industrial cameras write them,
+are shown with 8.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import math
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +40,11 @@ UPRIGHT = {
     8: "ROTATE_90",
 }
 TURNED = (5, 6, 7, 8)  # of these, width and height change places
+DEPTHS = (8, 10, 12, 14, 16)  # bits of the sensors whose pictures have 16 bits a channel
 INSTALL = "python -m pip install 'stageb[images]', or in a checkout: pip install -c constraints.txt -e '.[images]'"
+
+log = logging.getLogger(__name__)
+_deep_told = threading.Lock()  # taken once, by the first picture of 16 bits that this process shows
 
 
 class PictureError(StagebError):
@@ -105,7 +112,9 @@ def opened(path: str, data: bytes, pixels: int) -> Any:
         size = scaled(_checked_size(path, image), pixels)
         image.draft(None, size)  # a JPEG can be decoded at half its size, or less, but to no less than this
         held = _held(image)  # asked first: it is lost on the way
-        shown = _on_white(image).resize(size, pillow().Resampling.BICUBIC, reducing_gap=2.0)
+        shown = (_in_bytes(image, path) if _is_deep(image) else _on_white(image)).resize(
+            size, pillow().Resampling.BICUBIC, reducing_gap=2.0
+        )
         return shown.transpose(pillow().Transpose[UPRIGHT[held]]) if held in UPRIGHT else shown
 
 
@@ -148,8 +157,8 @@ def _opened_file(path: str) -> Iterator[BinaryIO]:
 
 def _checked_size(path: str, image: Any) -> tuple[int, int]:
     width, height = image.size
-    if image.mode.startswith(("I", "F")):
-        raise PictureError(path, "more than 8 bits a channel", "save it with 8, at a brightness that shows what matters")
+    if image.mode in ("I", "F"):
+        raise PictureError(path, "32 bits a channel", "save it with 8 or 16, at a brightness that shows what matters")
     if width * height > MAX_PIXELS:
         raise _too_many_pixels(path, f"{width} x {height} pixels")
     if max(width, height) > MAX_ASPECT * min(width, height):
@@ -169,6 +178,28 @@ def _held(image: Any) -> int:
     except Exception:  # it is parsed as deep as it leads, and Pillow promises no error of its own
         return 1
     return int(held) if held in UPRIGHT else 1
+
+
+def _is_deep(image: Any) -> bool:
+    """Whether a picture is of greys of 16 bits."""
+    return bool(image.mode.startswith("I;16"))
+
+
+def _in_bytes(image: Any, path: str) -> Any:
+    """A picture of greys of 16 bits, in RGB of 8: the whole range of its sensor, which is the least of ``DEPTHS`` that holds
+    its brightest point, becomes 0 to 255.
+
+    Cameras write 10, 12 or 14 bits into 16 and do not say so; by the range of 16 such a picture were black. A range of its
+    own for each picture, from its darkest point to its brightest, would make the same grey differ from picture to picture.
+    """
+    if _deep_told.acquire(blocking=False):
+        what = "16 bits a channel; such pictures are shown with 8, their range of 10, 12, 14 or 16 bits as 0 to 255"
+        log.warning("%s: %s", path, what)
+    whole = image.convert("I")
+    brightest = whole.getextrema()[1]
+    bits = next(bits for bits in DEPTHS if brightest < 1 << bits)
+    scale = 255 / ((1 << bits) - 1)
+    return whole.point(lambda value: value * scale + 0.5).convert("L").convert("RGB")
 
 
 def _on_white(image: Any) -> Any:

@@ -18,6 +18,7 @@ from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.runs import progress
 from stageb.runs.folder import RunScore, find_score
+from stageb.two_channel.boxes import metrics
 from stageb.two_channel.boxes.text import fill_prompt
 from stageb.two_channel.model.stored import find_model
 
@@ -85,6 +86,7 @@ def says_how_it_went(err: str, told: list[dict[str, Any]], place: str) -> None:
             said = f"evaluated: mAP {row['eval/mAP']:.3f}, mAP50 {row['eval/mAP50']:.3f}, F1 {row['eval/f1_50']:.3f}"
         assert re.fullmatch(rf"step {row['step']}/6: {re.escape(said)}, \d+\.\d\d s, 0:\d\d:\d\d left", line)
     assert result.startswith("6 steps, ")
+    assert "it finds nothing on test (F1 0): raise schedule.steps: its loss was not low yet after 6" in result
     assert result.endswith(f"; the checkpoint: {place}/model")
 
 
@@ -149,13 +151,21 @@ def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path:
     assert any(not torch.equal(weight, held[name]) for name, weight in weights(run).items())
 
 
-def test_evaluate_takes_the_best_checkpoint_unless_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(looking(tmp_path, "two_channel", schedule__steps=2)) == 0
-    told = read_rows(tmp_path / "run")
-    assert [row["val/f1_50"] for row in told] == [0, 0]  # the first of equals is kept
+def test_evaluate_takes_the_best_checkpoint_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The best by a made-up F1; of equals the last, for which patience does not wait anew."""
+    scores = (f1 for f1 in (0.5, 0.5, 0.25, 0.5, 0.25) for _ in ("choose", "record"))
+    known = metrics.compute_f1
+    monkeypatch.setattr(metrics, "compute_f1", lambda counts: {**known(counts), "f1_50": next(scores)})
+    keys = {"schedule__steps": 9, "evaluation__patience": 4, "evaluation__pictures": 0}
+    made = [each for each in looking(tmp_path, "two_channel", **keys) if not each.startswith("--data.test=")]
+    assert main(made) == 0
+    monkeypatch.undo()
     run = tmp_path / "run"
-    evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]
-    for options, steps in (([], 1), (["--last"], 2)):
+    assert len(read_rows(run)) == 5
+    evaluate = ["evaluate", str(run), f"--data={run.parent.parent}/shapes/test.jsonl", "--accelerator=cpu", "--pictures=0"]
+    for options, steps in (([], 4), (["--last"], 5)):
         assert main([*evaluate, *options]) == 0
         assert f"after {steps} steps" in capsys.readouterr().out
 

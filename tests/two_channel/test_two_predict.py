@@ -15,10 +15,12 @@ from programs import detectors
 from stageb.__main__ import main
 from stageb.store.commits import read_commit
 from stageb.two_channel.boxes import predictions
+from stageb.two_channel.boxes.data import DetectorData
 from stageb.two_channel.boxes.metrics import Detections, choose_threshold, compute_f1, count_matches
 from stageb.two_channel.boxes.predictions import BoxSelection
 from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.commands.predict import make_row
+from stageb.two_channel.commands.run import advise
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 
@@ -163,14 +165,65 @@ def test_a_run_keeps_its_categories_and_a_threshold(run: Path, tmp_path: Path, c
     other = tmp_path / "other"
     shutil.copytree(run, other)
     commit = json.loads((other / "commit.json").read_text())
-    for wrong in ({"categories": ["a\nb"]}, {"best": {**state["best"], "threshold": 7}}, {"categories": "ab"}):
+    for wrong in (
+        {"categories": ["a\nb"]},
+        {"best": {**state["best"], "threshold": 7}},
+        {"categories": "ab"},
+        {"f1_50": -1},
+    ):
         (other / "commit.json").write_text(json.dumps({**commit, "state": {**state, **wrong}}))
         assert main(words(other, run.parent.parent / "shapes" / "test", tmp_path / "to")) == 2
-        assert "the categories or the threshold in its commit are invalid" in capsys.readouterr().err
+        assert "the categories, the threshold or the F1 in its commit are invalid" in capsys.readouterr().err
     del state["categories"]
     (other / "commit.json").write_text(json.dumps({**commit, "state": state}))
     assert main(words(other, run.parent.parent / "shapes" / "test", tmp_path / "to")) == 2
     assert "give --categories A,B" in capsys.readouterr().err
+
+
+def test_a_detector_that_finds_nothing_is_not_used_without_a_word(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = (
+        "this detector found nothing where it was measured (F1 0): its boxes mean nothing; its README.md says what may help"
+    )
+    for times in (2, 1):  # before and behind the pictures; then there is none left
+        assert main(words(run, images, tmp_path / "to")) == 0
+        assert capsys.readouterr().err.count(f"{run}: {why}\n") == times
+    advice = "t finds nothing on val (F1 0): raise schedule.steps: its loss was not low yet after 2"
+    assert f"\n\nI{advice}.\n" in (run / "README.md").read_text()
+    able = tmp_path / "able"
+    shutil.copytree(run, able)
+    commit = json.loads((able / "commit.json").read_text())
+    commit["state"]["f1_50"] = 0.5
+    (able / "commit.json").write_text(json.dumps(commit))
+    assert main(words(able, images, tmp_path / "other")) == 0
+    assert "means nothing" not in capsys.readouterr().err
+
+
+def test_export_says_what_there_is_instead_of_onnx(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert "stageb export: a detector is not written as ONNX" in err and "RUN/best" in err
+    assert "stageb predict RUN --images FOLDER --to FOLDER writes COCO, Label Studio and YOLO" in err
+
+
+def test_the_hindrance_is_found_by_what_was_learnt(tmp_path: Path) -> None:
+    cat, dog = (Sample(desc, desc, 99, 99, (Object(desc, (0, 0, 9, 9)),)) for desc in ("cat", "dog"))
+    empty = Sample("none", "none", 99, 99, ())
+
+    def hinders(*losses: float | None, val: tuple[Sample, ...] = (cat,), f1: float = 0.0, count: int = 100) -> str:
+        rows = [{"loss/coordinates": loss} for loss in losses]
+        return advise(DetectorData((cat,) * count, val, (cat,)), rows, {"val/f1_50": f1, "eval/f1_50": f1})
+
+    assert hinders(*[6.0] * 10, *[5.0] * 10, f1=0.01) == "" == hinders(6, 5, val=(empty,))
+    assert hinders(6, 5, val=(dog,)).endswith("give both the same names: train has no object that is called 'dog'")
+    for falling in ([], [6.0], [None, 6.0, None], [5, 6, 5, 6], [6.5] * 1800 + [6.0] * 200):
+        assert hinders(*falling).endswith(f"raise schedule.steps: its loss was not low yet after {len(falling):,}")
+    learnt = hinders(*[6.0] * 900, *[3.0] * 100)
+    assert "give it more to train on" in learnt and learnt.endswith("it has learnt its 100 images, but not what others show")
+    assert hinders(*[6.0] * 1000, count=99).endswith("(model.model_name_or_path): 99 images are few")
+    assert hinders(*[6.0] * 1000).endswith("check that boxes fit their images: those of train are not learnt either")
+    assert hinders(6, 5, val=()).startswith("it finds nothing on test (F1 0): ")
 
 
 def sample(*objects: tuple[str, Box]) -> Sample:

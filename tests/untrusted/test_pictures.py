@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import sys
+import threading
 import zlib
 from pathlib import Path
 
@@ -78,6 +79,48 @@ def test_a_picture_is_shown_upright_on_white_and_not_too_large(tmp_path: Path) -
     assert near(shown(tmp_path / "moving.gif"), (5, 20), RED)
 
 
+def deep(path: Path, *greys: int, order: str = "<") -> Path:
+    """A picture of 16 bits whose columns have these values."""
+    mode = {"<": "I;16", ">": "I;16B"}[order]
+    row = b"".join(struct.pack(f"{order}H", grey) for grey in greys for _ in range(10))
+    Image.frombytes(mode, (10 * len(greys), 30), row * 30).save(path)
+    return path
+
+
+@pytest.mark.parametrize(("name", "order"), [("a.png", "<"), ("a.tiff", "<"), ("big.tiff", ">")])
+def test_greys_of_16_bits_are_shown_by_the_range_of_their_sensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, order: str
+) -> None:
+    monkeypatch.setattr(pictures, "_deep_told", threading.Lock())
+
+    def greys(*values: int) -> list[int]:
+        path = deep(tmp_path / name, *values, order=order)
+        assert pictures.look_upright(str(path)) == (10 * len(values), 30)
+        assert len(pictures.examined(str(path))) == 32
+        image = shown(path)
+        assert image.mode == "RGB"
+        return [grey for grey, *_ in (image.getpixel((10 * at + 5, 15)) for at in range(len(values)))]  # type: ignore[misc]
+
+    assert greys(0, 257, 32896, 65535) == [0, 1, 128, 255]
+    assert greys(0, 8192, 16383) == [0, 128, 255]  # 14 bits
+    assert greys(0, 2048, 3000, 4095) == [0, 128, 187, 255]  # 12 bits
+    assert greys(0, 3000) == [0, 187]  # whatever is brightest
+    assert greys(0, 512, 1023) == [0, 128, 255]
+    assert greys(0, 200) == [0, 200]
+    assert greys(0, 0) == [0, 0]
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path / name}: 16 bits a channel; such pictures are shown with 8")
+
+
+def test_a_picture_of_16_bits_is_shown_small_and_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[pictures.ORIENTATION] = 6
+    Image.open(deep(tmp_path / "a.png", 0, 65535)).resize((600, 400)).save(tmp_path / "held.png", exif=exif)
+    image = shown(tmp_path / "held.png", 60 * 40)
+    assert image.size == (40, 60)
+    assert near(image, (20, 5), (0, 0, 0)) and near(image, (20, 55), (255, 255, 255))
+
+
 def declared(width: int, height: int) -> bytes:
     """A PNG that says it is so large, and holds nothing."""
 
@@ -118,8 +161,8 @@ def test_what_cannot_be_used_is_told_with_the_remedy(tmp_path: Path, monkeypatch
         pictures.look(str(tmp_path / name))
         assert told(f"cut-{name}", data[: len(data) // 2]).startswith("broken: ")
     assert told("strip.png", declared(5000, 40)) == "5000 x 40 pixels: one side over 100 times the other"
-    Image.new("I;16", (30, 30)).save(tmp_path / "thermal.png")
-    assert told("thermal.png") == "more than 8 bits a channel"
+    Image.new("F", (30, 30)).save(tmp_path / "thermal.tiff")
+    assert told("thermal.tiff") == "32 bits a channel"
     monkeypatch.setattr(pictures, "MAX_BYTES", 1 << 20)
     assert told("large.png", b"\0" * (2 << 20)) == "2 MiB, at most 1"
 

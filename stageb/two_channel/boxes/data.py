@@ -22,7 +22,7 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError
 from stageb.store import disk
-from stageb.two_channel.config import Polygons, TwoChannelConfig
+from stageb.two_channel.config import Polygons, Split, TwoChannelConfig
 from stageb.two_channel.types import Box, Object, Sample
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short, upright_picture_named
@@ -255,13 +255,24 @@ def _to_plain(sample: Sample) -> dict[str, Any]:
 
 def read_inputs(config: TwoChannelConfig) -> DetectorData:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
-    paths = (config.data.train, config.data.val, config.data.test)
-    train, val, test = (read([path], config.data.images, config.data.polygons) if path else [] for path in paths)
+    paths: dict[Split, str] = {"train": config.data.train, "val": config.data.val, "test": config.data.test}
+    train, val, test = (_read_split(config, split, path) if path else [] for split, path in paths.items())
     if not train:
         named = "a file with samples to train on; this one has none"
         remedy = named if config.data.train else "name the JSON Lines to train on"
         raise ConfigError("data.train", config.data.train, remedy)
     return DetectorData(tuple(train), tuple(val), tuple(test))
+
+
+def _read_split(config: TwoChannelConfig, split: Split, path: str) -> list[Sample]:
+    folder = config.data.images_of(split)
+    try:
+        return read([path], folder, config.data.polygons)
+    except InputError as error:
+        if split == "train" or not folder or folder != config.data.images:
+            raise
+        remedy = f"{folder}; if those of {split} are elsewhere, name their folder: --data.{split}_images"
+        raise InputError(f"{error}\nIts images were looked for in {remedy}") from None
 
 
 def check(config: TwoChannelConfig) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -36,6 +37,8 @@ from stageb.untrusted.strict_yaml import YamlError
 # The input is not trusted: see ``imports.py``. A picture without a text file has no objects, as in YOLO; a text file without
 # a picture is a fault. A sixth number of a line, a detector's confidence, is ignored.
 
+YAML = (".yaml", ".yml")
+CLASSES = "classes.txt"  # which tools put beside the labels
 WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
 MAX_DIGITS = 9  # of a class number; Python refuses to parse far longer ones
@@ -44,78 +47,103 @@ _NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which 
 LINE = "class x_center y_center width height, in fractions of the image"
 
 
-def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedData:
+def read_yolo(labels: Path, images: Path, known: Sequence[str], polygons: bool) -> ImportedData:
     """Read the text files in ``labels`` about the pictures in ``images``, which have the same relative paths.
 
-    ``names`` lists the classes: one per line, or as ``names`` of a YAML file. With ``polygons``, polygons become the boxes
-    around them. Raises ``InputError``.
+    ``known`` are the names of the classes, in order. With ``polygons``, polygons become the boxes around them. Raises
+    ``InputError``.
     """
     if not labels.is_dir():
         raise InputError(f"{labels}: no such folder; name the folder of the YOLO text files")
-    known = read_names(names)
-    made = ImportedData(str(labels), "labels")
     pictures = find_pictures(images, skip_broken=False)
-    named = _group_by_stem(pictures)
-    texts = list_files(labels, lambda name: name.endswith(".txt"))
-    left = {each.removesuffix(".txt") for each in texts} - ({"classes"} - set(named))
-    for stem in sorted(left):
-        if len(alike := named.get(stem, [])) > 1:
+    return read_labels(
+        labels, images, {each: name_text(each.name) for each in pictures}, list_texts(labels), known, polygons
+    )
+
+
+def read_labels(
+    folder: Path,
+    images: Path,
+    pictures: Mapping[PictureFile, str],
+    texts: Iterable[str],
+    known: Sequence[str],
+    polygons: bool,
+) -> ImportedData:
+    """Read the labels of ``pictures`` in ``images``, each with the name of its text file in ``folder``. ``texts`` are those
+    that there are; each has to belong to a picture. Raises ``InputError``."""
+    made = ImportedData(str(folder), "labels")
+    named: dict[str, list[str]] = {}  # the names of pictures by their text file
+    for picture, text in pictures.items():
+        named.setdefault(text, []).append(picture.name)
+    left = {each for each in texts if each in named or PurePosixPath(each).name != CLASSES}
+    for text in sorted(left):
+        if len(alike := named.get(text, [])) > 1:  # nobody can tell whose boxes it has
             what = f"{' and '.join(map(short, alike))} both have this name"
             remedy = "keep one of these pictures, or give each its own name"
-            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, what, remedy))
-            left.remove(stem)
-    for picture in pictures:
+            made.bad.append(BadLine(str(folder / text), 0, what, remedy))
+            left.remove(text)
+    for picture, text in pictures.items():
         assert picture.sample
-        size, stem = (picture.sample.width, picture.sample.height), _stem(picture)
-        if stem not in left:
+        size = picture.sample.width, picture.sample.height
+        if text not in left:
             made.counts[WITHOUT_FILE] += 1
             made.add(picture.name, size, [], place=picture.name)
             continue
-        left.remove(stem)
+        left.remove(text)
         objects = list[tuple[str, Box]]()
         try:
-            path = file_named(f"{stem}.txt", labels)
-            for number, raw in lines(path, "label", disk.open_file):
+            for number, raw in lines(file_named(text, folder), "label", disk.open_file):
                 try:
                     objects += _parse_line(raw, known, size, polygons, made)
                 except FaultError as fault:
-                    made.bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
+                    made.bad.append(BadLine(str(folder / text), number, fault.what, fault.remedy))
         except FaultError as fault:
-            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
+            made.bad.append(BadLine(str(folder / text), 0, fault.what, fault.remedy))
         made.add(picture.name, size, objects, place=picture.name)
     remedy = f"put it into {images}, or name a folder that has labels of these pictures only"
     for each in sorted(left):
-        made.bad.append(BadLine(str(labels / f"{each}.txt"), 0, "there is no picture with that name", remedy))
+        made.bad.append(BadLine(str(folder / each), 0, "there is no picture with that name", remedy))
     return made.checked()
+
+
+def name_text(name: str) -> str:
+    """The text file of a picture, as it is called beside the picture."""
+    return PurePosixPath(name).with_suffix(".txt").as_posix()
+
+
+def list_texts(folder: Path) -> list[str]:
+    """The text files in ``folder`` and its subfolders."""
+    return list_files(folder, lambda name: name.endswith(".txt"))
 
 
 def read_names(path: Path) -> list[str]:
     """The names of the classes, in order. Raises ``BadInputError``."""
-    try:
-        raw = [line for _, line in lines(str(path), "name", open_named)]
-        if sum(map(len, raw)) > MAX_NAMES:
-            raise FaultError("too large for names", "name classes.txt or data.yaml")
-        text = b"".join(raw).decode("utf-8")
-        found = _parse_yaml_names(text) if path.suffix in (".yaml", ".yml") else [line.strip() for line in text.splitlines()]
-        while found and found[-1] == "":
-            del found[-1]
-        if not found:
-            raise FaultError("no names", "write one name per line, in the order of the class numbers")
-        for number, name in enumerate(found):
-            if not isinstance(name, str) or name != name.strip() or (fault := text_fault(name)):
-                what = "not a text" if not isinstance(name, str) else fault or "white space around it"
-                raise FaultError(f"class {number}: {what}", "give every class a name, on one line")
-        return found
-    except (FaultError, YamlError) as fault:
-        raise BadInputError("names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]) from None
-    except UnicodeDecodeError:
-        raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
+    if path.suffix in YAML:
+        return read_data_yaml(path)[1]
+    with _reporting_faults(path):
+        return _check_class_names([line.strip() for line in _read_text(path).splitlines()])
 
 
-def _parse_yaml_names(text: str) -> list[Any]:
+def read_data_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a data.yaml says, and the names of its classes, in order. Raises ``BadInputError``."""
+    with _reporting_faults(path):
+        values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', _read_text(path)))
+        values = values if isinstance(values, dict) else {}
+        names = _check_class_names(_list_names(values.get("names")))
+        if (count := values.get("nc", len(names))) != len(names):
+            raise FaultError(f"nc {short(count)}, but {len(names)} names", "name as many classes as there are")
+        return values, names
+
+
+def _read_text(path: Path) -> str:
+    raw = [line for _, line in lines(str(path), "name", open_named)]
+    if sum(map(len, raw)) > MAX_NAMES:
+        raise FaultError("too large for names", "name classes.txt or data.yaml")
+    return b"".join(raw).decode("utf-8")
+
+
+def _list_names(names: Any) -> list[Any]:
     """``names`` of a data.yaml: a list, or a mapping from the numbers 0, 1, ..."""
-    values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', text))
-    names = values.get("names") if isinstance(values, dict) else None
     if isinstance(names, dict):
         numbered = {int(key): name for key, name in names.items() if key.isdecimal() and len(key) <= MAX_DIGITS}
         if len(numbered) == len(names) and set(numbered) == set(range(len(names))):
@@ -125,17 +153,28 @@ def _parse_yaml_names(text: str) -> list[Any]:
     return names
 
 
-def _stem(picture: PictureFile) -> str:
-    """The path of a picture's text file, without its suffix."""
-    return PurePosixPath(picture.name).with_suffix("").as_posix()
-
-
-def _group_by_stem(pictures: Sequence[PictureFile]) -> dict[str, list[str]]:
-    """The names of pictures by their text file. If several share one, nobody can tell whose boxes it has."""
-    found: dict[str, list[str]] = {}
-    for each in pictures:
-        found.setdefault(_stem(each), []).append(each.name)
+def _check_class_names(found: list[Any]) -> list[str]:
+    """``found`` without empty ones at its end. Raises ``FaultError`` for one that no class can have."""
+    while found and found[-1] == "":
+        del found[-1]
+    if not found:
+        raise FaultError("no names", "write one name per line, in the order of the class numbers")
+    for number, name in enumerate(found):
+        if not isinstance(name, str) or name != name.strip() or (fault := text_fault(name)):
+            what = "not a text" if not isinstance(name, str) else fault or "white space around it"
+            raise FaultError(f"class {number}: {what}", "give every class a name, on one line")
     return found
+
+
+@contextmanager
+def _reporting_faults(path: Path) -> Iterator[None]:
+    """Raise what is wrong with a file of names as ``BadInputError``."""
+    try:
+        yield
+    except (FaultError, YamlError) as fault:
+        raise BadInputError("names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]) from None
+    except UnicodeDecodeError:
+        raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
 
 
 def _parse_line(

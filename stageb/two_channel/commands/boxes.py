@@ -14,14 +14,17 @@ from stageb.errors import BadInputError, InputError, shown
 from stageb.seeds import stream, uniform
 from stageb.store import disk
 from stageb.store.output import check_target
-from stageb.two_channel.boxes import imports
+from stageb.two_channel.boxes import imports, sets
 from stageb.two_channel.boxes.data import read
-from stageb.two_channel.boxes.formats import read_label_studio, read_yolo
+from stageb.two_channel.boxes.formats import YAML, read_label_studio, read_names, read_yolo
 from stageb.two_channel.boxes.imports import ImportedData
+from stageb.two_channel.boxes.sets import ImportedSet
 from stageb.untrusted.pictures import as_png, pillow
 from stageb.untrusted.strict_json import FaultError
 
 ELSEWHERE = "another --to"
+Reader = Callable[[Any], ImportedSet]  # of the options
+Asker = Callable[[Any], bool]
 WRITES = "JSON Lines of images, width, height, objects (desc and bbox_2d)"
 
 
@@ -41,30 +44,29 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(name: str, summary: str, read: Callable[[Any], ImportedData] | None) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=summary, description=summary)
-        added.set_defaults(run=_convert if read else draw_shapes, read=read)
+    def command(name: str, summary: str, read: Reader | None, is_set: Asker | None = None) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary, epilog=splits if is_set else None)
+        added.set_defaults(run=_convert if read else draw_shapes, read=read, is_set=is_set or (lambda given: False))
         return added
 
-    summary = "Convert a Pascal VOC folder: Annotations/*.xml and JPEGImages."
-    voc = command("voc", summary, lambda given: imports.read_voc(given.folder, given.split))
-    voc.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that holds both")
+    splits = f"Of several splits, --to is a folder, for {', '.join(f'{split}.jsonl' for split in sets.SPLITS)}."
+    voc = command("voc", "Convert a Pascal VOC folder: Annotations/*.xml and JPEGImages.", _read_voc)
+    voc.add_argument("source", type=Path, metavar="FOLDER", help="the folder that holds both")
     voc.add_argument("--split", metavar="NAME", help="annotations that ImageSets/Main/NAME.txt lists (default: all)")
-    summary = "Convert a COCO JSON file."
-    coco = command("coco", summary, lambda given: imports.read_coco(given.file, given.images, given.polygons))
-    coco.add_argument("file", type=Path, metavar="FILE", help="such as annotations/instances_val2017.json")
-    coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
-    summary = "Convert a folder of YOLO text files."
-    yolo = command("yolo", summary, lambda given: read_yolo(given.folder, given.images, given.names, given.polygons))
-    yolo.add_argument("folder", type=Path, metavar="LABELS", help="the folder of the text files")
-    yolo.add_argument(
-        "--names", type=Path, required=True, metavar="FILE", help="classes.txt, one name per line, or data.yaml"
-    )
-    summary = "Convert a JSON export of Label Studio."
-    studio = command("label_studio", summary, lambda given: read_label_studio(given.file, given.images, given.polygons))
-    studio.add_argument("file", type=Path, metavar="FILE", help="the export, in the format JSON")
-    for each in (yolo, studio):
-        each.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
+    coco = command("coco", "Convert a COCO JSON file, or a folder of several splits.", _read_coco, _is_coco_set)
+    said = f"such as annotations/instances_val2017.json; or a folder that holds {sets.LAYOUT}"
+    coco.add_argument("source", type=Path, metavar="FILE", help=said)
+    coco.add_argument("--images", type=Path, metavar="FOLDER", help="the folder of the images of one file")
+    summary = "Convert a folder of YOLO text files, or the splits that a data.yaml names."
+    yolo = command("yolo", summary, _read_yolo, _is_yolo_set)
+    yolo.add_argument("source", type=Path, metavar="LABELS", help="the folder of the text files; or data.yaml")
+    said = "the folder of the images; of a data.yaml: the folder that its paths are relative to (default: its path)"
+    yolo.add_argument("--images", type=Path, metavar="FOLDER", help=said)
+    said = "of text files: classes.txt, one name per line, or data.yaml"
+    yolo.add_argument("--names", type=Path, metavar="FILE", help=said)
+    studio = command("label_studio", "Convert a JSON export of Label Studio.", _read_label_studio)
+    studio.add_argument("source", type=Path, metavar="FILE", help="the export, in the format JSON")
+    studio.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
     for each in (coco, yolo, studio):
         each.add_argument(
             "--polygons", action="store_true", help="replace polygons and rotated boxes by the boxes around them"
@@ -103,19 +105,79 @@ def draw_shapes(given: Any) -> int:
     return 0
 
 
+def _read_voc(given: Any) -> ImportedSet:
+    return ImportedSet(given.source, {"": imports.read_voc(given.source, given.split)})
+
+
+def _read_coco(given: Any) -> ImportedSet:
+    if not given.is_set(given):
+        _require(given, "images")
+        return ImportedSet(given.images, {"": imports.read_coco(given.source, given.images, given.polygons)})
+    if given.images:
+        raise InputError(f"--images {given.images}: leave it out, since {given.source} is a folder that holds its images")
+    return sets.read_coco_set(given.source, given.polygons)
+
+
+def _read_yolo(given: Any) -> ImportedSet:
+    if given.is_set(given):
+        return sets.read_yolo_set(given.source, given.images, given.polygons)
+    _require(given, "images", "names")
+    known = read_names(given.names)
+    return ImportedSet(given.images, {"": read_yolo(given.source, given.images, known, given.polygons)})
+
+
+def _read_label_studio(given: Any) -> ImportedSet:
+    return ImportedSet(given.images, {"": read_label_studio(given.source, given.images, given.polygons)})
+
+
+def _require(given: Any, *options: str) -> None:
+    """Raise ``InputError`` if options that one split needs are missing."""
+    if missing := [f"--{name}" for name in options if getattr(given, name) is None]:
+        raise InputError(f"{given.source}: one split needs {' and '.join(missing)}, and --to a file that ends in .jsonl")
+
+
+def _is_coco_set(given: Any) -> bool:
+    """Whether a folder of splits is named, where one split is a file."""
+    return bool(given.source.is_dir())
+
+
+def _is_yolo_set(given: Any) -> bool:
+    """Whether a data.yaml is named, by itself or by its folder."""
+    return given.names is None and (given.source.suffix in YAML or (given.source / sets.DATA_YAML).is_file())
+
+
 def _check_to(given: Any) -> None:
     """Raise ``InputError`` if rows cannot be written to ``given.to``."""
-    to = given.to
-    if to.is_dir() or to.suffix != ".jsonl":
+    to, is_set = given.to, given.is_set(given)
+    if is_set and (to.suffix == ".jsonl" or to.is_file()):
+        raise InputError(f"--to {to}: name a folder, for a file of each split")
+    if not is_set and (to.is_dir() or to.suffix != ".jsonl"):
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
-    disk.check_place(to.parent, ELSEWHERE)
-    check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(given, name, None))]})
+    disk.check_place(to if is_set else to.parent, ELSEWHERE)
+    read = [str(each) for each in (given.source, getattr(given, "names", None)) if each]
+    for each in [to / f"{split}.jsonl" for split in sets.SPLITS] if is_set else [to]:
+        check_target(each, {"labels": read})
 
 
 def _convert(given: Any) -> int:
-    """Write the converted rows to ``given.to``, read them back as a fit would, and print a summary."""
+    """Write the converted rows to ``given.to``, or a file for each split in there, and print a summary."""
     _check_to(given)
-    to, made, images = given.to, given.read(given), getattr(given, "images", None) or given.folder
+    found: ImportedSet = given.read(given)
+    places = {split: given.to / f"{split}.jsonl" if split else given.to for split in found.splits}
+    said = [_write_rows(places[split], made, found.images) for split, made in found.splits.items()]
+    keys = "".join(f"--data.{split} {place} " for split, place in places.items() if split)
+    if found.images.resolve() != next(iter(places.values())).parent.resolve():
+        said.append(f"its images are in {found.images}: use it with {keys}--data.images {found.images}")
+        if not keys and (split := sets.name_split(given.to.stem)):
+            said[-1] += f", or --data.{split}_images {found.images} if other splits have theirs elsewhere"
+    elif keys:
+        said.append(f"use it with {keys.rstrip()}")
+    print("\n".join(map(shown, said)))
+    return 0
+
+
+def _write_rows(to: Path, made: ImportedData, images: Path) -> str:
+    """Write the converted rows to ``to``, read them back as a fit would, and say what they hold."""
     data = disk.json_lines(made.rows)
 
     def write(beside: Path) -> None:
@@ -133,11 +195,7 @@ def _convert(given: Any) -> int:
         disk.write(to, write)
     objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]
     aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
-    said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]
-    if images.resolve() != to.parent.resolve():
-        said.append(shown(f"its images are in {images}: use it with --data.images {images}"))
-    print("\n".join(said))
-    return 0
+    return f"{to}: {len(made.rows)} images, {objects} objects{aside}"
 
 
 # Synthetic images for trying out a detector: coloured shapes on a noisy background, with their boxes.

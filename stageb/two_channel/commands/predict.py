@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -71,11 +72,14 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         answering = Answerer(config, place, learnt, world.device)
         with closing(RowWriter(given, pictures)) as rows:
             done = world.lead(rows.begin, lambda: {**answering.fingerprint, "batch": given.batch})
+            if done < len(pictures):
+                world.lead(warn_of_nothing, folder, learnt)
             while done < len(pictures):
                 part = pictures[done : done + given.batch * world.world_size]
                 groups = [part[start : start + given.batch] for start in range(0, len(part), given.batch)]
                 done = world.lead(rows.commit, world.map("group", answering.answer, groups))
             world.lead(write_exports, given, selection, learnt)
+            world.lead(warn_of_nothing, folder, learnt)  # again: the first may be hours ago
         return 0
 
     return worlds.run(fabric, on_ranks)
@@ -219,6 +223,13 @@ def make_row(sample: Sample, detections: Detections) -> dict[str, Any]:
             boxes[key] = max(score, boxes.get(key, 0.0))
     objects = [{"desc": desc, "bbox_2d": box, "score": float(f"{score:.6g}")} for (desc, box), score in boxes.items()]
     return {"images": [sample.key], "width": sample.width, "height": sample.height, "objects": objects}
+
+
+def warn_of_nothing(folder: Path, learnt: Learnt) -> None:
+    """Say it if the detector of the run in ``folder`` found nothing where it was measured."""
+    if learnt.f1 == 0:
+        why = "this detector found nothing where it was measured (F1 0): its boxes mean nothing"
+        print(f"{shown(str(folder))}: {why}; its README.md says what may help", file=sys.stderr)
 
 
 def find_fault(sample: Sample) -> str:

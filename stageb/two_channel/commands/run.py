@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from stageb.runs.figures import Curves, rounded, short
-from stageb.runs.folder import METRICS
+from stageb.runs.folder import METRICS, find_offered
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel.boxes import metrics
@@ -93,6 +94,44 @@ FIGURES = {
 }
 
 
+LEARNT = 3.5  # nats of a coordinate's cross-entropy: some 30 of 1,000 bins, too many for an IoU of .50 with usual boxes
+FEW = 100  # images: from nothing, 40 have taught nothing
+FEWEST = 200  # steps after which it can be told whether a loss has settled
+FALLS = 0.01  # by which a loss falls that has not settled, from one tenth of the steps to the next
+
+
+def advise(inputs: DetectorData, rows: Sequence[Mapping[str, Any]], offered: Mapping[str, Any]) -> str:
+    """What hinders a run that offers a detector that finds nothing on val, or on test without val, and what to do about it;
+    empty if it finds something. ``rows`` are those of metrics.jsonl."""
+    part, samples, f1 = ("val", inputs.val, "val/f1_50") if inputs.val else ("test", inputs.test, "eval/f1_50")
+    names = {each.desc for sample in samples for each in sample.objects}
+    if not names or offered.get(f1) != 0:
+        return ""
+    return f"it finds nothing on {part} (F1 0): {_find_hindrance(inputs, names, rows)}"
+
+
+def _find_hindrance(inputs: DetectorData, names: Set[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """What most likely hinders a detector that finds nothing of ``names``, and what to do about it.
+
+    How well it knows the training images tells: one that does not know even those needs more steps, or right boxes, unless
+    they are few.
+    """
+    if names.isdisjoint(inputs.descs):
+        return f"give both the same names: train has no object that is called {min(names)!r}"
+    losses = [row["loss/coordinates"] for row in rows if row["loss/coordinates"] is not None]
+    tenth, count = len(losses) // 10, len(inputs.train)
+    more = f"raise schedule.steps: its loss was not low yet after {len(rows):,}"
+    if len(losses) < FEWEST:
+        return more
+    if (last := fmean(losses[-tenth:])) <= LEARNT or count < FEW:
+        learnt = f"it has learnt its {count:,} images, but not what others show"
+        why = learnt if last <= LEARNT else f"{count} images are few"
+        return f"give it more to train on, or begin with a taught checkpoint (model.model_name_or_path): {why}"
+    if last < (1 - FALLS) * fmean(losses[-2 * tenth : -tenth]):
+        return more
+    return "check that boxes fit their images: those of train are not learnt either"
+
+
 NOTHING_SHARED = "No image of val or test was trained on."
 
 
@@ -120,6 +159,7 @@ def write_card(
         "## Results",
         "",
         *_format_results(rows, best),
+        *(["", f"{advice[0].upper()}{advice[1:]}."] if (advice := advise(inputs, rows, find_offered(rows, best))) else []),
         "",
         "## Limits",
         "",
@@ -185,7 +225,9 @@ def describe_evaluation(row: Mapping[str, Any], part: str = "eval") -> str:
 
 
 PICTURE, CARD = "boxes.png", "README.md"
-FILES = ("data.train", "data.val", "data.test", "data.images")  # may have moved; what they hold is in ``data_digest``
+SPLITS = ("train", "val", "test")
+# These may have moved; what they hold is in ``data_digest``.
+FILES = ("data.images", *(f"data.{split}{kind}" for split in SPLITS for kind in ("", "_images")))
 
 
 @dataclass(frozen=True)
@@ -221,8 +263,9 @@ class DetectorRun(LearningRun):
         self.config, self.inputs = config, inputs
         self.folder = config.output.folder
         self._skipped = 0  # steps of the optimiser, since the run began
-        self._best: dict[str, Any] | None = None  # best on val: step, F1, threshold, number of evaluations since
+        self._best: dict[str, Any] | None = None  # best on val: step, F1, threshold; evaluations since F1 rose
         self._f1: float | None = None  # of the last rollouts
+        self._tested: float | None = None  # F1 on test
 
     def shaping(self) -> Mapping[str, Any]:
         """See ``LearningRun``."""
@@ -232,9 +275,10 @@ class DetectorRun(LearningRun):
         """See ``LearningRun``."""
         place = f"{self.config.output}/{stored.BEST if self.config.data.val else stored.MODEL}"
         tested = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
+        hindered = f"; {advice}" if (advice := advise(self.inputs, self.journal.rows(METRICS), row)) else ""
         done = self._state("step", 0)
         steps = f"{row['step']} of {done}" if row["step"] < done else str(done)
-        return f"{steps} steps, {row['epoch']:.1f} epochs{tested}; the checkpoint: {place}"
+        return f"{steps} steps, {row['epoch']:.1f} epochs{tested}{hindered}; the checkpoint: {place}"
 
     def begin(self, fresh: bool) -> DetectorStart | None:
         """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""
@@ -272,11 +316,13 @@ class DetectorRun(LearningRun):
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
             f1 = metrics.compute_f1([metrics.count_matches(sample, detected.objects) for sample, detected in pairs])["f1_50"]
-            if self._best is None or f1 > self._best["f1_50"]:
+            before = self._best or {"f1_50": -1.0, "since": 0}
+            since = 0 if f1 > before["f1_50"] else before["since"] + 1
+            if f1 >= before["f1_50"]:  # of equals the last, which has learnt longest; to patience it is no better
                 threshold = metrics.choose_threshold(val.samples, val.detections)
-                self._best = {"step": step + 1, "f1_50": f1, "since": 0, "threshold": threshold}
+                self._best = {"step": step + 1, "f1_50": f1, "since": since, "threshold": threshold}
             else:
-                self._best = {**self._best, "since": self._best["since"] + 1}
+                self._best = {**before, "since": since}
         ends, best = self._ends(step + 1), None
         if self._best and self._best["step"] <= step:
             best = BestWeights(str(self.journal.path(stored.weights_in(stored.BEST))), self._best["step"])
@@ -287,7 +333,7 @@ class DetectorRun(LearningRun):
         self._skipped += int(result.figures.skipped)
         row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())
         self._add(row, times, {**times, "ranks": result.times})
-        self._f1 = row.get("rollout/f1", self._f1)
+        self._f1, self._tested = row.get("rollout/f1", self._f1), row.get("eval/f1_50")
         loss = describe_losses(row, self._f1)
         said = [f"val {describe_evaluation(row, 'val')}"] if val else []
         said += [f"evaluated: {describe_evaluation(row)}"] if test else []
@@ -305,8 +351,9 @@ class DetectorRun(LearningRun):
         is_best = self._best is not None and self._best["step"] == step + 1
         for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
             self.journal.put(stored.weights_in(name), lambda path: stored.write_weights(checkpoint.weights, path))
+        f1 = self._best["f1_50"] if self._best else self._tested
         state = {"skipped": self._skipped, "best": self._best, "categories": self.inputs.descs}
-        self._commit(step + 1, checkpoint.learner, **state)
+        self._commit(step + 1, checkpoint.learner, **state, f1_50=f1)
         self._index()
 
     def end(self) -> None:

@@ -41,7 +41,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
     given = parser.parse_args(arguments)
     if not given.data:  # the folder may be somebody else's: it must not choose which files are read and drawn
-        options = [("data.test", READ, "--data", config.data.test), ("data.images", READ, "--images", config.data.images)]
+        images = config.data.images_of("test")
+        options = [("data.test", READ, "--data", config.data.test), ("data.images", READ, "--images", images)]
         trust.refuse(folder, [each for each in options if each[-1]])
     require(bool(given.data), "--data", given.data, "name a JSON Lines file of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
@@ -79,9 +80,10 @@ def read_samples(file: str, folder: str | None, config: TwoChannelConfig) -> lis
     try:
         return data.read([file], folder, config.data.polygons)
     except InputError as error:
-        if folder or not config.data.images:
+        images = config.data.images_of("test")
+        if folder or not images:
             raise
-        remedy = f"--images {shlex.quote(shown(config.data.images, 200))}"
+        remedy = f"--images {shlex.quote(shown(images, 200))}"
         raise InputError(f"{error}\nThe run had its images in a folder of their own; for that, add: {remedy}") from None
 
 

@@ -32,20 +32,26 @@ class Learnt:
 
     categories: tuple[str, ...]  # the names of the training objects, sorted; empty in runs from before these were stored
     threshold: float | None  # the score threshold that was best on val; None without an evaluation
+    f1: float | None = None  # at IoU .50, on val, or on test without val; None where neither was evaluated
 
 
 def find_learnt(folder: Path) -> Learnt:
-    """The categories and threshold in the last commit of the run in ``folder``. The folder is not trusted: raises
+    """The categories, threshold and F1 in the last commit of the run in ``folder``. The folder is not trusted: raises
     ``InputError`` if they are malformed."""
     state = read_commit(folder)["state"]
     state = state if isinstance(state, dict) else {}
     names, best = state.get("categories", []), state.get("best") or {}
     threshold = best.get("threshold") if isinstance(best, dict) else None
+    f1 = state.get("f1_50")
     sound = isinstance(names, list) and all(isinstance(each, str) and not text_fault(each) for each in names)
-    number = threshold is None or (isinstance(threshold, int | float) and not isinstance(threshold, bool))
-    if not (sound and number and (threshold is None or 0 <= threshold <= 1)):
-        raise InputError(f"{folder}: the categories or the threshold in its commit are invalid; name another run")
-    return Learnt(tuple(names), threshold)
+    if not (sound and _is_share(threshold) and _is_share(f1)):
+        raise InputError(f"{folder}: the categories, the threshold or the F1 in its commit are invalid; name another run")
+    return Learnt(tuple(names), threshold, f1)
+
+
+def _is_share(value: object) -> bool:
+    """Whether ``value`` is None, or a number from 0 to 1."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
 
 
 def weights_in(folder: str) -> str:
