@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, product
 from math import floor, log
 from operator import or_
 
@@ -48,6 +48,46 @@ class Scorecard:
 
     points: Mapping[Line, int]  # in the order in which they came
     least: int
+
+    def spell_out(self) -> tuple[list[Line], list[Line]]:
+        """The lines of which one holds exactly where a ticket reaches the card, and those where it does not: all prime
+        implicants, which for a threshold are the shortest such list (Quine, "The problem of simplifying truth functions",
+        1952). Where a ticket may lack a field, they are not the same as the card. Its lines must be of one term each."""
+        terms = [term for (term,) in self.points]
+        prices = [*self.points.values()]
+
+        def reaches(given: tuple[bool | None, ...], best: bool) -> bool:
+            free = ((max if best else min)(0, price) for value, price in zip(given, prices, strict=True) if value is None)
+            return sum(free) + sum(price for value, price in zip(given, prices, strict=True) if value) >= self.least
+
+        sides: tuple[list[Line], list[Line]] = [], []
+        implied: tuple[list[tuple[bool | None, ...]], ...] = [], []
+        for given in sorted(product((None, True, False), repeat=len(terms)), key=lambda each: len(each) - each.count(None)):
+            for side, is_sure in enumerate((reaches(given, best=False), not reaches(given, best=True))):
+                if not is_sure or any(_holds_for(other, given) for other in implied[side]):
+                    continue
+                implied[side].append(given)
+                line = _drop_implied(
+                    [Term(t.condition, t.is_denied is bool(v)) for t, v in zip(terms, given, strict=True) if v is not None]
+                )
+                sides[side].extend([line] if line is not None else [])
+        return sides
+
+
+def _holds_for(general: Sequence[bool | None], given: Sequence[bool | None]) -> bool:
+    """Whether what is ``general`` asks for nothing that ``given`` does not."""
+    return all(value in (None, other) for value, other in zip(general, given, strict=True))
+
+
+def _drop_implied(line: Sequence[Term]) -> Line | None:
+    """The line without what a field's value implies of its other values; None where a field would have two."""
+    values = [term.condition for term in line if term.condition.kind == "is" and not term.is_denied]
+    named = {condition.name for condition in values}
+    if len(named) < len(values):
+        return None
+    return tuple(
+        term for term in line if not (term.is_denied and term.condition.kind == "is" and term.condition.name in named)
+    )
 
 
 Cards = Mapping[Verdict, Scorecard]

@@ -121,7 +121,9 @@ class Masks(dict[Term, int]):
         if condition.kind == "count":
             held = count_held([self[Term(part)] for part in condition.parts])[int(condition.value) - 1]
             return ~held if term.is_denied else held
-        beyond = None if term.is_denied else self.scales.find_beyond(condition)
+        if term.is_denied:  # of a field that all tickets have
+            return ~self[Term(condition)]
+        beyond = self.scales.find_beyond(condition)
         if beyond is None:
             raise KeyError(term)
         return beyond
@@ -158,10 +160,11 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
 
 def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[str, int]:
     """Field -> the tickets that lack it, for the fields of ``terms`` that some lack: of those tickets a term does not tell
-    whether it holds."""
+    whether it holds. A number that was not counted is 0."""
     having: dict[str, int] = dict.fromkeys((name for term in terms for name in _fields(term.condition) if name), 0)
+    counted = {name for name, found in find_numbers(readings).items() if any(readings[place].is_counted for place in found)}
     for place, each in enumerate(readings):
-        for name in each.pairs.keys() & having.keys():
+        for name in (each.pairs.keys() | (counted if each.is_counted else set())) & having.keys():
             having[name] |= 1 << place
     everything = (1 << len(readings)) - 1
     return {name: everything & ~mask for name, mask in having.items() if everything & ~mask}

@@ -34,6 +34,7 @@ ERRORS = 2  # of the dearer kind, by which it must be better as well
 RIGHTED = 2  # tickets that a condition more must set right in what judges all tickets right
 FEWEST = 3  # conditions that a shorter one is hoped to have
 SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
+SPELT_OUT = 5  # conditions of a card that may be written as a list
 GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
 OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all
 SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}  # conditions, by whether a
@@ -324,12 +325,23 @@ def _learn_lists(verdict: Verdict, replaces: bool, demands: Demands, masks: Mask
 def _learn_cards(material: Material, among: int) -> list[Whole]:
     masks = material.masks.unguarded
     cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices)
-    return [_pass_by_points(card) if card.least <= 0 else Whole("fail", True, card=card) for card in cards]
+    return [_spell_out(card, material) or _pass_by_points(card) or Whole("fail", True, card=card) for card in cards]
 
 
-def _pass_by_points(card: Scorecard) -> Whole:
-    """The same verdicts where a ticket without any point fails: by what it must have to pass."""
-    return Whole("pass", True, card=Scorecard({line: -points for line, points in card.points.items()}, 1 - card.least))
+def _spell_out(card: Scorecard, material: Material) -> Whole | None:
+    """A card of few conditions as a list that says the same, where that is hardly longer."""
+    terms = [term for line in card.points for term in line]
+    if not len(card.points) == len(terms) <= SPELT_OUT or any(find_gap(term, material.gaps) for term in terms):
+        return None
+    sides = zip(("fail", "pass"), card.spell_out(), strict=True)
+    whole = min((Whole(verdict, True, tuple(lines)) for verdict, lines in sides), key=lambda each: each.size)
+    return whole if whole.lines and whole.size <= len(terms) + 1 else None
+
+
+def _pass_by_points(card: Scorecard) -> Whole | None:
+    """The same verdicts where a ticket without any point fails: by what it must have to pass. None where it passes."""
+    points = {line: -points for line, points in card.points.items()}
+    return Whole("pass", True, card=Scorecard(points, 1 - card.least)) if card.least <= 0 else None
 
 
 def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:

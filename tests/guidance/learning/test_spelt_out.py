@@ -1,0 +1,38 @@
+"""A small scorecard says the same as a list of rules."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.learning.scorecards import Scorecard
+from stageb.guidance.learning.terms import Masks, Term, hold_any
+from stageb.guidance.rules.evidence_forms import Condition
+
+TERMS = [Term(Condition("is", name, "1")) for name in "abcd"]
+ROWS = list(product((False, True), repeat=len(TERMS)))  # a ticket for each
+MASKS = Masks({term: sum(row[place] << n for n, row in enumerate(ROWS)) for place, term in enumerate(TERMS)})
+
+
+@given(st.lists(st.integers(-5, 5).filter(bool), min_size=1, max_size=len(TERMS)), st.integers(-6, 8))
+def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(points: list[int], least: int) -> None:
+    card = Scorecard({(term,): each for term, each in zip(TERMS, points, strict=False)}, least)
+    reached = sum(
+        (sum(each for each, held in zip(points, row, strict=False) if held) >= least) << n for n, row in enumerate(ROWS)
+    )
+    everyone = (1 << len(ROWS)) - 1
+    lists = card.spell_out()
+    assert [hold_any(MASKS, lines) & everyone for lines in lists] == [reached, everyone & ~reached]
+    for lines in lists:
+        for line in lines:  # no shorter line would do
+            shorter = [[each for each in line if each != term] for term in line]
+            side = reached if lines is lists[0] else ~reached
+            assert all(hold_any(MASKS, [tuple(some)]) & everyone & ~side for some in shorter)
+
+
+def test_what_a_value_implies_of_others_is_not_said() -> None:
+    yes, no = (Term(Condition("is", "vote", value)) for value in ("y", "n"))
+    other = Term(Condition("is", "b", "1"))
+    assert Scorecard({(yes,): -2, (no,): 2, (other,): 1}, 2).spell_out()[0] == [(no,)]
