@@ -1,4 +1,4 @@
-"""What people bring from this design's first implementation: its guidance.json, and its config keys."""
+"""What people bring from before: the first implementation's guidance.json and config keys, and keys that were renamed."""
 
 from __future__ import annotations
 
@@ -74,3 +74,21 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
     keys = dict(dotted(LoopConfig))
     assert {word for word in named if "." in word and not word.endswith(".")} <= set(keys)
     assert not set(LoopConfig.former_keys) & set(keys)
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate"])
+@pytest.mark.parametrize(("former", "now"), [("fp_weight", "missed_failure"), ("fn_weight", "false_alarm")])
+def test_the_former_keys_of_prices_are_refused_with_their_new_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, former: str, now: str
+) -> None:
+    config = tmp_path / "old.yaml"
+    config.write_text(f"gate:\n  {former}: 20\n")
+    for asked, place in (
+        (["--config", str(config)], f"{config}:2"),
+        ([f"--gate.{former}", "20"], "command line"),
+        (["--gate", f"{former}=20"], "command line"),
+    ):
+        if command == "fit" or asked[0] != "--gate":  # evaluate has no section of that name
+            assert main([command, "--tickets", "t.jsonl", *asked]) == 2
+            said = capsys.readouterr().err
+            assert f"{place}: there is no key gate.{former}; write price.{now}" in said, said

@@ -80,7 +80,7 @@ class FitRun(RecordedRun):
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: GuidanceRanks) -> None:
         self.config = config
-        self.prices = prices_of(config.gating)
+        self.prices = prices_of(config.price)
         self.inputs = inputs
         self.ranks = ranks
         self.schedule = GuidanceSchedule(inputs.splits, config, ranks.round_size)

@@ -5,13 +5,15 @@ Of the standard library alone, since ``--help`` reads it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.config import Language, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.config import FORMER_PRICES, Language, ManualReviewConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.costs import PriceConfig
 from stageb.settings import PRICE, SHARE, Check, Section, at_least, setting
 
 By = Literal["learnt", "model", "rules", "both"]
@@ -79,19 +81,10 @@ class PredictConfig(UseConfig):
 
 
 @dataclass(frozen=True)
-class PricesConfig(Section, at="gate"):
-    """What errors cost, as the gate of a run weighs them."""
-
-    fp_weight: float = setting(1.0, PRICE)
-    """Price of a wrong pass: a missed failure."""
-    fn_weight: float = setting(1.0, PRICE)
-    """Price of a wrong fail: a false alarm."""
-
-
-@dataclass(frozen=True)
 class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
+    former_keys: ClassVar[Mapping[str, str]] = FORMER_PRICES
     tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or tables, with labels."""
     output: str = setting("evaluation", Check(bool, "name a folder"))
@@ -101,12 +94,12 @@ class EvaluateConfig(UseConfig):
     the other files use the first."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
-    gate: PricesConfig = field(default_factory=PricesConfig)
-    """What errors cost. With a run's folder, the prices of its gate are the default."""
+    price: PriceConfig = field(default_factory=PriceConfig)
+    """What errors cost. With a run's folder, its prices are the default."""
     wanted_accuracy: float | None = setting(None, SHARE.or_null())
     """Name the threshold for review under which so many of the verdicts that need none are right, and most need none."""
     review_price: float | None = setting(None, PRICE.or_null())
-    """Name the threshold for review that costs least, if a person's look at a ticket costs so much; errors cost what gate
+    """Name the threshold for review that costs least, if a person's look at a ticket costs so much; errors cost what price
     says."""
 
     def check(self) -> None:
