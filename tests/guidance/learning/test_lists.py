@@ -74,7 +74,7 @@ def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
 
 def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> None:
     readings = [
-        each._replace(pairs={k: v for k, v in each.pairs.items() if k != "b" or n % 5}) for n, each in enumerate(table(200))
+        Reading({k: v for k, v in each.pairs.items() if k != "b" or n % 5}, each.words) for n, each in enumerate(table(200))
     ]
     terms = find_terms(readings, Forms(wide=True))
     lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
@@ -84,7 +84,7 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
 def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     draw, rows = Random(1), 300
     readings = [
-        each._replace(pairs={name: value for name, value in each.pairs.items() if draw.random() > 0.2})
+        Reading({name: value for name, value in each.pairs.items() if draw.random() > 0.2}, each.words)
         for each in table(rows)
     ]
     fails = mask([n for n, each in enumerate(readings) if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")])
