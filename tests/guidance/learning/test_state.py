@@ -6,7 +6,16 @@ from guidance.made import VERDICT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.state import MissionState, Spent, Tally, mission_from_plain, mission_to_plain
+from stageb.guidance.learning.state import (
+    MissionState,
+    Spent,
+    State,
+    Tally,
+    from_plain,
+    mission_from_plain,
+    mission_to_plain,
+    to_plain,
+)
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import EQUAL, measure_ratio
 from stageb.guidance.words.types import (
@@ -53,6 +62,13 @@ def test_no_field_of_a_mission_is_forgotten_and_tickets_are_named_alone() -> Non
     written = json.dumps(mission_to_plain(mission))
     assert mission_from_plain("m", json.loads(written), {ticket.key: ticket}) == mission
     assert ticket.key in written and "a: b" not in written
+
+
+def test_no_field_of_a_run_is_forgotten() -> None:
+    first = (Candidate(0, 1, 0.7, "It fails.", None, "", False, 3, "hm", "not the two-line answer"),)
+    state = State({}, (2, 1, 3, 4), "budget.rollouts", {"m": "budget.tokens"}, True, first)
+    assert all(getattr(state, each.name) != getattr(State({}), each.name) for each in fields(state)[1:])
+    assert from_plain(json.loads(json.dumps(to_plain(state))), {}) == state
 
 
 # Tallies
