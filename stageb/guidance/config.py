@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
-from stageb.engines.config import ModelConfig
+from stageb.engines.config import PLACED, ModelConfig
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.costs import PriceConfig
+from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
 from stageb.settings import CODE, DATA, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
@@ -300,10 +300,9 @@ class ManualReviewConfig(Section, at="manual_review"):
 
 
 # Keys of before, which people may still have in their files, each with what takes its place.
-FORMER_PRICES = {"gate.fp_weight": "write price.missed_failure", "gate.fn_weight": "write price.false_alarm"}
+FORMER_MODEL = {"model.device_map": PLACED, "reflection.model.device_map": PLACED}
 _LEAVE_OUT = "write split.leave_out, a list of the keys, in a config of its own if it is long"
-FORMER_KEYS = {
-    **FORMER_PRICES,
+FORMER_KEYS = {**FORMER_PRICES, **FORMER_MODEL} | {
     "stage_a_paths": "write tickets, which names ticket files",
     "max_token_length": "write sampler.max_prompt_tokens",
     "domain_map": "leave it out: missions have no domains",

@@ -36,6 +36,10 @@ class PriceConfig(Section, at="price"):
     """What a false alarm costs: a ticket labelled pass that fails."""
 
 
+FORMER_PRICES = {"gate.fp_weight": "write price.missed_failure", "gate.fn_weight": "write price.false_alarm"}
+"""Keys that prices had, each with what takes its place."""
+
+
 def prices_of(price: PriceConfig) -> Prices:
     """The prices that a config sets."""
     return {"pass": price.false_alarm, "fail": price.missed_failure}

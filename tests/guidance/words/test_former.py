@@ -92,3 +92,17 @@ def test_the_former_keys_of_prices_are_refused_with_their_new_names(
             assert main([command, "--tickets", "t.jsonl", *asked]) == 2
             said = capsys.readouterr().err
             assert f"{place}: there is no key gate.{former}; write price.{now}" in said, said
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "summarize"])
+def test_what_places_a_model_is_told_where_a_config_has_a_device_map(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Of the design's configs: a model that is spread over devices would be another on each rank."""
+    config = tmp_path / "design.yaml"
+    config.write_text("model:\n  model_name_or_path: m\n  device_map: auto\n")
+    for asked, place in ((["--config", str(config)], f"{config}:3"), (["--model.device_map", "auto"], "command line")):
+        assert main([command, *asked]) == 2
+        said = capsys.readouterr().err
+        assert f"{place}: there is no key model.device_map; leave it out: each rank has the whole model on a device" in said
+        assert "fabric.devices" in said and "engine" not in said

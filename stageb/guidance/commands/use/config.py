@@ -11,9 +11,9 @@ from typing import ClassVar, Literal, get_args
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.config import FORMER_PRICES, Language, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.config import FORMER_MODEL, Language, ManualReviewConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.costs import PriceConfig
+from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
 from stageb.settings import PRICE, SHARE, Check, Section, at_least, setting
 
 By = Literal["learnt", "model", "rules", "both"]
@@ -24,6 +24,7 @@ GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 class UseConfig(Section, at=""):
     """What both commands take."""
 
+    former_keys: ClassVar[Mapping[str, str]] = FORMER_MODEL
     guidance: str = setting("", Check(bool, "name a run's folder, such as out/run, or a guidance.json"))
     """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (except its reasons), selection and
     manual_review default to the run's."""
@@ -84,7 +85,7 @@ class PredictConfig(UseConfig):
 class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
-    former_keys: ClassVar[Mapping[str, str]] = FORMER_PRICES
+    former_keys: ClassVar[Mapping[str, str]] = {**FORMER_MODEL, **FORMER_PRICES}
     tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or tables, with labels."""
     output: str = setting("evaluation", Check(bool, "name a folder"))
@@ -128,6 +129,7 @@ ROUND = 384  # images: 24 groups of 16, so that every usual number of ranks gets
 class SummarizeConfig(Section, at=""):
     """Writing a summary of every image that tickets name."""
 
+    former_keys: ClassVar[Mapping[str, str]] = FORMER_MODEL
     tickets: str = setting("", Check(bool, "name a ticket file: tickets.jsonl"))
     """A ticket file in JSON Lines whose lines name "images", relative to the file. Labels and summaries are optional."""
     output: str = setting("", Check(lambda path: bool(path) and not path.endswith("/"), "name a file: summarized.jsonl"))
