@@ -183,6 +183,16 @@ def test_a_limit_beside_the_gate_refuses_what_is_proven_and_the_log_tells(
     assert "the edit that came furthest does more than gate." in said.out
 
 
+def test_a_limit_beside_the_gate_holds_for_what_is_provisional_too(tmp_path: Path) -> None:
+    few = small.write(tmp_path / "few.jsonl", "valves", groups=24)
+    for share, step in ((1.0, 1), (0.0, 0)):
+        keys = {**ALL, "gate.alpha": 1e-9, "gate.max_changed_verdicts": share}
+        assert main(small.arguments(few, tmp_path / f"{share}", keys=keys)) == 0
+        run = tmp_path / f"{share}" / "run"
+        (edit,) = rows(run, "reflection.jsonl")[0]["gate"]["edits"]
+        assert (edit["outcome"], guidance_of(run)["step"]) == (("provisional", "over a limit")[share == 0.0], step)
+
+
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:
     config = LoopConfig(tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), price=PriceConfig(missed_failure=20.0))
     texts = [(("image_1", f"number: {n}"),) for n in range(2000)]

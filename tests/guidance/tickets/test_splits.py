@@ -12,7 +12,7 @@ from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, Spl
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets import splits as splitting
-from stageb.guidance.tickets.groups import name_content
+from stageb.guidance.tickets.groups import join_equal, name_content
 from stageb.guidance.tickets.splits import (
     FURTHER,
     FURTHER_BY_CODE,
@@ -202,6 +202,18 @@ def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> 
     groups = Counter(both[i].group for i in (*splits.raced, *splits.tested))
     assert sum(count == 2 for count in groups.values()) >= 190
     assert not [i for i in splits.drawn if groups[both[i].group] == 2]
+
+
+def test_where_tickets_are_drawn_by_price_equal_ones_are_drawn_raced_and_studied_together() -> None:
+    rare = [replace(ticket, per_image=(("image_1", f"part {n}"),)) for n, ticket in enumerate(RARE)]
+    both = join_equal([*rare, *(replace(ticket, group_id=f"copy of {ticket.group_id}") for ticket in rare)])
+    splits = split_tickets(both, DEAR)["m"]
+    assert splits.drawn
+    for name in ("raced", "studied", "tested", "judged"):
+        seen = Counter(both[i].group for i in getattr(splits, name))
+        assert set(seen.values()) <= {2}, name
+    groups = [{both[i].group for i in part} for part in (splits.raced, splits.tested)]
+    assert not set.intersection(*groups)
 
 
 def test_the_end_of_a_run_tells_of_no_split_that_it_had_not() -> None:
