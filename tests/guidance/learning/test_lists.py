@@ -12,14 +12,24 @@ from hypothesis import strategies as st
 from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gaps, find_guards, find_terms, hold_any
+from stageb.guidance.learning.terms import (
+    Line,
+    Masks,
+    Term,
+    find_counts,
+    find_gaps,
+    find_guards,
+    find_terms,
+    guard,
+    hold_any,
+)
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole
 from stageb.guidance.learning.writing import write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.types import Ticket
+from stageb.guidance.words.types import Ticket, Verdict
 
 EQUAL = (1.0, 1.0)
 FIELDS = dict.fromkeys("abcdef", ("one", "two", "three"))
@@ -239,6 +249,29 @@ def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
     # Not "a is one" is "a is two", which comes first; a word is denied wherever it does not stand.
     assert Term(Condition("is", "a", "one"), True) not in masks
     assert masks[Term(Condition("mentions", "", "leak"), True)] == mask(list(range(11)))
+
+
+def test_the_guards_of_a_line_stand_in_the_order_of_its_terms() -> None:
+    """Whatever order a set of names would have."""
+    names = ["zeta", "alpha", "mid", "omega", "beta", "kappa"]
+    gaps, everyone = {name: 1 << place for place, name in enumerate(names)}, (1 << 8) - 1
+    line = tuple(Term(Condition("is", name, "x")) for name in names)
+    masks = Masks({**dict.fromkeys(line, everyone), **find_guards(gaps, everyone)})
+    guards = [term.condition.name for term in guard(line, masks, gaps, everyone)[: -len(line)]]
+    assert guards == names
+
+
+@pytest.mark.parametrize("verdict", ["fail", "pass"])
+def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: Verdict) -> None:
+    """A third of the worn parts has the label: to give it to all of them pays where missing one costs more than twice."""
+    readings = [read_summaries((f"seal: {'worn' if n % 4 else 'new'}; part: p{n}",)) for n in range(400)]
+    labelled, worn = mask([n for n in range(400) if n % 12 in (3, 6, 9)]), Term(Condition("is", "seal", "worn"))
+    fails = labelled if verdict == "fail" else (1 << 400) - 1 & ~labelled
+    for missed, alarm in ((1.0, 1.0), (20.0, 1.0), (1.0, 20.0)):
+        of = material(readings, fails, (missed, alarm))
+        mended, broken = (missed, alarm) if verdict == "fail" else (alarm, missed)
+        learnt = wholes._learn_lists(verdict, True, Demands(), of.masks, None)(of, (1 << 400) - 1)
+        assert ((worn,) in [line for whole in learnt for line in whole.lines]) == (mended > 2 * broken)
 
 
 def test_a_line_holds_nothing_that_changes_nothing() -> None:
