@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
-from stageb.guidance.learning.calibration import CALIBRATED_ON
 from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.learning.gate.judge import Judge, ask_once
@@ -44,6 +43,7 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
+from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgement, Operation, Proposal, Rule
 

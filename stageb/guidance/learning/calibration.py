@@ -22,7 +22,6 @@ from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Ticket, Verdict
 
 FEWEST = 16  # tickets to fit on
-CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 RIDGE = 1.0  # of the slope, about 1, and of the weights of rules, about 0; a hundredth of it of the offset, about 0
 LEAST_SLOPE = 0.05  # a model that is wrong more often than right is not turned round, nor are rules
 STEPS = 12  # of Newton's method

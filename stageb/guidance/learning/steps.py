@@ -15,7 +15,7 @@ from itertools import islice
 from stageb.engines.protocol import Prompt
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.questions import CountTokens, Dialogue, sample_together
-from stageb.guidance.learning.calibration import CALIBRATED_ON, calibrate
+from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
@@ -38,6 +38,7 @@ from stageb.guidance.tickets.splits import (
     split_seed,
     weigh_labels,
 )
+from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Proposal, Refusal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
