@@ -2,8 +2,8 @@
 
 Exit codes: 0 done, 1 a run broke, or all is done and what it printed is lost, 2 bad input and nothing was started, 128 + n
 interrupted by signal n, 141 nobody reads what is printed any more (``| head``). A loop's module is imported when its command
-runs and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same command line
-once per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
+runs and not before, since it brings torch. This same command line is run once per rank, by the first of them, torchrun or
+``fabric run``, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ FEW = 3  # equal faults that are told one by one
 
 
 def write_option(key: str, value: object = True) -> str:
-    """How the caller gives ``key`` a value, as remedies write it: ``--fresh``, ``--gate.fp_weight 20``, ``--columns
+    """How the caller gives ``key`` a value, as remedies write it: ``--fresh``, ``--price.missed_failure 20``, ``--columns
     passes=WORD,fails=WORD`` and ``--columns.rename '{"Part no.": "Part"}'`` in a shell; ``fresh=True``,
-    ``gate={'fp_weight': 20}``, ... in Python."""
+    ``price={'missed_failure': 20}``, ... in Python."""
     name, *inner = key.split(".")
     if CALLER.get() == IN_PYTHON:
         for part in reversed(inner):

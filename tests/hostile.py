@@ -235,7 +235,8 @@ sampler:
 reflection:
   max_rules: 10
   model: *model
-gate: {pool_size: 64, race_size: 9, alpha: 1e-2, judge_by: answer, fp_weight: 2.0}
+gate: {pool_size: 64, race_size: 9, alpha: 1e-2, judge_by: answer}
+price: {missed_failure: 2.0}
 early_stop: {patience: 1}
 budget: {rollouts: 1000, tokens: null, seconds: 1e3}
 distill: {size: 3, temperature: 0.0}

@@ -135,8 +135,9 @@ LIGHT = {
         "guidance/commands/__init__ guidance/commands/use/__init__ guidance/commands/use/config guidance/rules/__init__ "
         "guidance/rules/evidence_forms guidance/rules/evidence guidance/rules/fields guidance/rules/limits "
         "guidance/rules/prompts guidance/rules/value_types guidance/rules/wordings guidance/words/__init__ "
-        "guidance/words/calibration guidance/words/column_names guidance/config guidance/words/texts "
+        "guidance/words/calibration guidance/words/column_names guidance/words/costs guidance/config guidance/words/texts "
         "guidance/words/types job/__init__ job/devices job/heartbeat job/lifetime job/process ppo/__init__ ppo/config "
+        "runs/__init__ runs/figures "
         "seeds settings store/__init__ store/disk store/trust tiny/__init__ two_channel/__init__ two_channel/config "
         "untrusted/__init__ untrusted/clean_text untrusted/strict_yaml"
     ).split()

@@ -41,7 +41,7 @@ def test_a_config_error_shows_a_long_value_in_part() -> None:
     ("key", "value", "in_a_shell", "in_python"),
     [
         ("fresh", True, "--fresh", "fresh=True"),
-        ("gate.fp_weight", 20, "--gate.fp_weight 20", "gate={'fp_weight': 20}"),
+        ("price.missed_failure", 20, "--price.missed_failure 20", "price={'missed_failure': 20}"),
         ("columns.group_id", None, "--columns.group_id null", "columns={'group_id': None}"),
         ("columns", {"a": "X", "b": "Y"}, "--columns a=X,b=Y", "columns={'a': 'X', 'b': 'Y'}"),
     ],

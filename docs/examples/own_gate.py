@@ -19,7 +19,7 @@ def best_by_far(edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
 
     ``gate.groups`` are tickets that no edit was made from, by group, so that nothing is judged on its own examples.
     ``yield from gate.judge.gains(...)`` asks the model, on all ranks, how much more often each ticket is judged rightly with
-    the edit than without: from -1 to 1, weighed by ``gate.fp_weight`` and ``gate.fn_weight``. The same ticket under
+    the edit than without: from -1 to 1, weighed by ``price.missed_failure`` and ``price.false_alarm``. The same ticket under
     the same guidance is asked about once.
     """
     tickets = [ticket for group in gate.groups for ticket in group][:LOOKED_AT]

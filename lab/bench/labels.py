@@ -60,7 +60,7 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     labels, vocabulary = rank_labels(tickets, splits), Vocabulary.of(tickets)
     pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
     tools = Tools(config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
-    default = find_default(tickets, splits, labels, prices_of(config.gating))
+    default = find_default(tickets, splits, labels, prices_of(config.price))
     mission = MissionState(make_neutral(name, WORDS["en"], labels, default), budget_per_mission(config.gating, 1))
 
     def judge(question: Any) -> list[list[Judgement]]:

@@ -145,11 +145,13 @@ class Draft:
         values = usual | (before if isinstance(before, dict) else {})
         for name, value in given.items():
             inner = (*path, name)
-            if self._belongs_to_fit(_dotted(inner), value):
+            if name not in annotations and (former := self._find_former(inner, value)):
+                for key in former:
+                    self._unknown(key, ())
+            elif self._belongs_to_fit(_dotted(inner), value):
                 self._refuse(inner, f"{_dotted(inner)} belongs to fit alone", SERVES_BOTH)
             elif name not in annotations:
-                for key in self._find_former(inner, value) or [inner]:
-                    self._unknown(key, [known for known, _ in dotted(self.kind, items=True)])
+                self._unknown(inner, [known for known, _ in dotted(self.kind, items=True)])
             elif inner != (LOOP,):
                 try:
                     if isinstance(value, Option) and value.adds:

@@ -26,6 +26,11 @@ INSTALLED = (
 )
 """Ways of quantization whose code is an installed package's; transformers fetches that of others, or may in time."""
 
+PLACED = (
+    "leave it out: each rank has the whole model on a device of its own, which fabric.accelerator and fabric.devices choose"
+)
+"""What to do with ``device_map``, by which transformers spreads a model over devices."""
+
 _MOST = {"layers": 10_000, "num_": 10_000_000}  # what a config may count, by what its key holds: parts are made one by one
 _ANY = 1 << 62  # of whatever else
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
-from stageb.engines.config import ModelConfig
+from stageb.engines.config import PLACED, ModelConfig
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
-from stageb.settings import CODE, DATA, PRICE, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
+from stageb.settings import CODE, DATA, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
 
 Language = Literal["en", "zh"]
 LIMIT = Check(lambda limit: limit is None or limit > 0, "above 0, or null for no limit")
@@ -229,10 +230,6 @@ class GateConfig(Section, at="gate"):
     judge_by: Literal["auto", "probability", "answer"] = "auto"
     """probability: how likely the right verdict is, read off the model without decoding; answer: the greedy verdict; auto:
     probability if the engine can give it."""
-    fp_weight: float = setting(1.0, PRICE)
-    """Price of a wrong pass: a missed failure."""
-    fn_weight: float = setting(1.0, PRICE)
-    """Price of a wrong fail: a false alarm."""
     max_false_passes: float = setting(1.0, SHARE)
     """Share of the tickets that test an edit which it may turn into wrong passes, less those that it mends; a proven edit
     that does more is refused. 1: any."""
@@ -302,9 +299,10 @@ class ManualReviewConfig(Section, at="manual_review"):
     """A ticket with a smaller share of agreeing candidates goes to review."""
 
 
-# Keys of this design's first implementation, which people may still have in their files, each with what takes its place.
+# Keys of before, which people may still have in their files, each with what takes its place.
+FORMER_MODEL = {"model.device_map": PLACED, "reflection.model.device_map": PLACED}
 _LEAVE_OUT = "write split.leave_out, a list of the keys, in a config of its own if it is long"
-FORMER_KEYS = {
+FORMER_KEYS = {**FORMER_PRICES, **FORMER_MODEL} | {
     "stage_a_paths": "write tickets, which names ticket files",
     "max_token_length": "write sampler.max_prompt_tokens",
     "domain_map": "leave it out: missions have no domains",
@@ -359,6 +357,7 @@ class LoopConfig(Section, at=""):
     reflection: ReflectionConfig = field(default_factory=ReflectionConfig)
     gate: GateConfig | Literal["none"] = field(default_factory=GateConfig)
     """The gate's settings, or none: edits are applied untested."""
+    price: PriceConfig = field(default_factory=PriceConfig)
     early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)

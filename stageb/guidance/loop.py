@@ -100,7 +100,7 @@ def skip(run: FitRun, state: State, round_: Round) -> State:
 
 def select(run: FitRun, state: State, round_: Round, answers: Sequence[Answers]) -> Dialogue[State]:
     """Select a verdict for each ticket of a round, ask for the reasons that are wanted and not written yet, and record."""
-    run.check_first_answers(state, answers)
+    state = run.check_first_answers(state, answers)
     mission, agreement = state.missions[round_.mission], run.config.manual_review.min_verdict_agreement
     records = [
         Record(

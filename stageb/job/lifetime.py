@@ -37,7 +37,7 @@ from typing import Any, NoReturn
 from stageb.errors import shown
 
 PARENT = "STAGEB_LAUNCHER_PID"
-"""Set by rank 0 for the children that Fabric's own launcher makes: whom they must not outlive."""
+"""Set by rank 0 for the ranks that it starts (``placement.Children``): whom they must not outlive."""
 
 PR_SET_PDEATHSIG = 1  # of prctl.h
 STANDARD = (1, 2)  # descriptors of standard output and standard error

@@ -1,4 +1,4 @@
-"""Where a rank stands: what Fabric is told under the launcher at hand, and the ranks that its own launcher starts.
+"""Where a rank stands: what Fabric is told under the launcher at hand, and the ranks that this process starts itself.
 
 Whichever launcher it is, ranks come out alike: a DDP strategy whose collectives never time out by themselves, since the
 watchdog decides who is late, and whose broadcast objects travel over the CPU even where tensors go by NCCL.
@@ -85,7 +85,7 @@ class _DevicePlace:
     """What to tell Fabric, and how many ranks must result."""
 
     arguments: dict[str, Any]  # accelerator, devices, num_nodes, strategy: those that are ours to say
-    world_size: int | None = None  # processes that were started for the job; None: Fabric starts them
+    world_size: int | None = None  # processes that were started for the job; None: they are started here
     num_nodes: int = 1
 
 
@@ -156,7 +156,7 @@ def _ranks(fabric: Fabric, settings: FabricConfig, place: _DevicePlace) -> int:
 
 
 def _check_restart(fabric: Fabric, settings: FabricConfig, place: _DevicePlace) -> None:
-    """Raise ``ConfigError`` where Fabric would have to run this process's command line again, and cannot."""
+    """Raise ``ConfigError`` where this process's command line would have to be run again, and cannot be."""
     if place.world_size is not None or _ranks(fabric, settings, place) == 1:
         return
     where = ""

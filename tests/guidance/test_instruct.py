@@ -235,6 +235,13 @@ def test_verdicts_are_apportioned_to_labels_by_their_shares(weights: list[int], 
     assert shares[labels.index(apportion(shares, 1, labels)[0])] == max(shares)  # one alone is the most probable
 
 
+def test_of_verdicts_that_are_as_probable_the_last_is_taken() -> None:
+    """So a tie of pass and fail is no pass."""
+    assert apportion([0.5, 0.5], 1, ["pass", "fail"]) == ["fail"]
+    assert apportion([0.5, 0.5], 3, ["pass", "fail"]) == ["pass", "fail", "fail"]
+    assert apportion([0.4, 0.4, 0.2], 1, ["low", "high", "medium"]) == ["high"]
+
+
 def test_what_verdicts_depend_on_names_demonstrations_and_calibration() -> None:
     shown = replace(GUIDANCE, demonstrations=(Demonstration("a::fail", (("image_1", "x"),), "fail"),))
     calibrated = replace(GUIDANCE, calibration=Calibration(2.0, 0.0))

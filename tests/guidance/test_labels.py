@@ -294,10 +294,12 @@ def test_labels_that_cannot_be_used_are_refused(labels: list[object], says: str,
 
 
 def test_prices_which_pass_and_fail_alone_have_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = small.arguments(plant(tmp_path / "t.jsonl", 3, 1, 60), tmp_path / "out", keys={**KEYS, "gate.fp_weight": 20})
+    given = small.arguments(
+        plant(tmp_path / "t.jsonl", 3, 1, 60), tmp_path / "out", keys={**KEYS, "price.missed_failure": 20}
+    )
     assert main(given) == 2
     said = capsys.readouterr().err
-    assert "gate.fp_weight" in said and "prices and limits are of pass and fail" in said and "queue a" in said
+    assert "price.missed_failure" in said and "prices and limits are of pass and fail" in said and "queue a" in said
 
 
 def test_rules_written_as_text_start_a_run_and_stay_where_they_are_right(tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ def test_a_ticket_with_a_label_that_the_guidance_lacks_is_told(tmp_path: Path, c
     arguments = ["--guidance", str(tmp_path / "g.json"), "--tickets", str(tickets), "--by", "rules"]
     assert main(["evaluate", *arguments, "--output", str(tmp_path / "e")]) == 2
     assert 't.jsonl:2: label "huge"; write one of low, high, medium' in capsys.readouterr().err
-    assert main(["evaluate", *arguments, "--output", str(tmp_path / "e"), "--gate.fp_weight", "3"]) == 2
+    assert main(["evaluate", *arguments, "--output", str(tmp_path / "e"), "--price.missed_failure", "3"]) == 2
     assert "prices and limits are of pass and fail" in capsys.readouterr().err
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines import Completion, Decode, Prompt
 from stageb.errors import ConfigError
+from stageb.guidance.commands.fit.run import FitRun
 from stageb.guidance.config import PromptConfig, ReflectionConfig
 from stageb.guidance.judging.answers import FEWEST, UnreadableError, check_readable, read_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.learning.state import State
 from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.prompts import (
     WORDS,
@@ -29,7 +32,7 @@ from stageb.guidance.rules.prompts import (
     verdict_lines,
     words_of,
 )
-from stageb.guidance.words.types import Candidate, Ticket
+from stageb.guidance.words.types import Answers, Candidate, Ticket
 
 OWN = {"pass": "OK", "fail": "NG"}
 TICKET = Ticket("m", "g", "fail", (("image_1", "state: torn; colour: red"),))
@@ -169,6 +172,30 @@ def test_a_first_round_that_cannot_be_read_ends_the_run_before_anything_is_learn
         )[0]
         == 0
     )
+
+
+def test_first_answers_of_small_rounds_count_together_also_where_the_run_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And selecting changes neither the state nor the run that it is given: again, it comes to the same."""
+    echo = {"model__model_name_or_path": "guidance.test_readable:echoing", "runner__per_rank_rollout_batch_size": 2}
+    rounds: list[int] = []
+
+    def interrupt(run: FitRun, state: State, answers: Sequence[Answers]) -> State:
+        rounds.append(len(state.first))
+        if len(rounds) == 3:
+            raise RuntimeError("interrupted")
+        assert check(run, state, answers) == check(run, state, answers)
+        return check(run, state, answers)
+
+    check = FitRun.check_first_answers
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="interrupted"):
+        patched.setattr(FitRun, "check_first_answers", interrupt)
+        fit(tmp_path, sampler__samples_per_decode=2, **echo)
+    assert rounds == [0, 4, 8]
+    code, said = fit(tmp_path, sampler__samples_per_decode=2, **echo)
+    assert code == 2 and "16 of the first 16 answers cannot be read" in said
+    assert len(rows(tmp_path, "selections")) == 6
 
 
 # Verdict words

@@ -24,7 +24,7 @@ from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
-from stageb.guidance.learning.stacking import Stacker
+from stageb.guidance.learning.stacking import Stacker, Weighed
 from stageb.guidance.rules.guidance_file import from_json, make_neutral, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -104,6 +104,19 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
     assert [each is None for each in trial.prepared] == [True, False, False]
     assert not trial.stacker.merits(trial.blocks[0])
     assert set(trial.stacker.merits(trial.blocks[1])) == set(trial.blocks[1])
+
+
+def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
+    """Rules of few tickets are wrong, those of many right: so rules as they are in the end are to be trusted."""
+
+    def weigh(n: int, taught: int, is_right: bool) -> Weighed:
+        label, other = ("pass", "fail") if n % 2 else ("fail", "pass")
+        return Weighed((0.0, 0.0), (0.0, 0.0), label if is_right else other, (0.0, 0.0), label, None, taught, {}, "weighed")
+
+    stacker = Trial(right=0.9).stacker
+    for early, late in ((2, 200), (200, 2)):
+        known = {n: weigh(n, early, False) for n in range(40)} | {n: weigh(n, late, True) for n in range(40, 80)}
+        assert (replace(stacker, weighed=known)._fit().rules > 0) == (late > early)
 
 
 def test_the_verdict_follows_the_rules_where_they_are_right_and_the_model_where_it_knows_more() -> None:

@@ -14,6 +14,7 @@ from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.gate.decide import Edit, Gate
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
 from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
 T = TypeVar("T")
@@ -80,9 +81,9 @@ class World:
             for guidance, positions in question.asked
         ]
 
-    def judge(self, config: GateConfig | None = None, present: Guidance = PRESENT) -> Judge:
+    def judge(self, config: GateConfig | None = None, present: Guidance = PRESENT, prices: Prices = EQUAL) -> Judge:
         """A judge of this world."""
-        return Judge(self.tickets, config or GateConfig(), present)
+        return Judge(self.tickets, config or GateConfig(), present, prices=prices)
 
     def seen_by(self, edit: Edit) -> set[int]:
         """The tickets that were judged under an edit."""

@@ -100,6 +100,10 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     (offered,), (last,) = whole.glob("weights/*"), (tmp_path / "part" / "run").glob("checkpoint-*.pt")
     weights = torch.load(last, weights_only=True)["agent"]
     assert all(torch.equal(each, weights[name]) for name, each in load_file(offered).items())
+    del keys["runner__total_steps"]
+    assert main(line(tmp_path / "part", **keys)) == 0  # what it found before it went on is still the best
+    assert next((tmp_path / "part" / "run").glob("weights/*")).read_bytes() == offered.read_bytes()
+    capsys.readouterr()
     assert main(["evaluate", str(whole), "--episodes", "2", "--accelerator", "cpu"]) == 0
     assert f"run, best agent, of update {best} of 8" in capsys.readouterr().out
     card = tmp_path / "card.md"

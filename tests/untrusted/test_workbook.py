@@ -30,6 +30,13 @@ def test_every_row_of_a_merged_range_says_what_it_shows(tmp_path: Path) -> None:
     assert list(read_workbook(str(path), None))[-1] == ["Scrap"] * 3
 
 
+def test_merged_ranges_and_rows_stand_where_they_do_also_behind_empty_rows_and_columns(tmp_path: Path) -> None:
+    path = write_xlsx(tmp_path / "t.xlsx", [[], ["", *HEADER], *(["", *row] for row in ROWS)], merged=["B3:B4"])
+    first, *rest = read_workbook(str(path), None)
+    assert not any(first)
+    assert [row[:2] for row in rest] == [["", "Machine"], ["", "Press A"], ["", "Press A"], ["", "Press B"]]
+
+
 @pytest.mark.parametrize(
     ("header", "merged", "said"),
     [
@@ -53,6 +60,12 @@ def test_hidden_sheets_are_read_by_name_alone(tmp_path: Path) -> None:
     assert list(read_workbook(str(path), "S3")) == [["old"]]
     assert 'no sheet "S4"; there are "S1" (hidden), "S2", "S3" (hidden); name one by columns.sheet' in fault(path, "S4")
     assert "hidden: " in fault(write_xlsx(path, [["lists"]], [], hidden=[1]))
+
+
+def test_what_is_no_number_is_an_empty_cell() -> None:
+    """So data frames write what is missing."""
+    assert write_value(float("nan")) == write_value(None) == ""
+    assert (write_value(2.0), write_value(0.1)) == ("2", "0.1")
 
 
 def test_lengths_of_time_are_hours() -> None:

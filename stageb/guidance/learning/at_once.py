@@ -45,6 +45,7 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
+from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgement, Operation, Proposal, Rule
 
@@ -147,7 +148,7 @@ class _Teacher:
     def __post_init__(self) -> None:
         config, words = self.tools.config, self.tools.words
         forms = Forms(config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable))
-        cases, prices = self.bundle.judged, prices_of(config.gating)
+        cases, prices = self.bundle.judged, prices_of(config.price)
         chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
         labels = self.present.labels
@@ -194,7 +195,7 @@ class _Teacher:
         """The test of what all groups teach, race tickets first where a model judges: they only teach."""
         tools, tested, ends = self.tools, self.groups, block_ends(len(self.groups))
         if stacker:  # code starts from the best constant verdict, a model may be worse
-            constant = find_default(tools.tickets, tools.splits, self.present.labels, prices_of(tools.config.gating))
+            constant = find_default(tools.tickets, tools.splits, self.present.labels, prices_of(tools.config.price))
             judge = replace(judge, constant=constant)
         if stacker and raced:
             tested = [*raced, *tools.pool.groups_outside(None)]

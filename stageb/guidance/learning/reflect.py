@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from stageb.engines.protocol import Completion, Decode, Request
@@ -74,24 +74,19 @@ def reflect(
 
 @dataclass(frozen=True)
 class Study:
-    """What is reflected on, under which guidance, and what is counted of it."""
+    """What is reflected on, and under which guidance."""
 
     judged: Sequence[Case]
     guidance: Guidance
     config: ReflectionConfig
-    _known: dict[ErrorKind, Evidence] = field(default_factory=dict, init=False, repr=False)
 
     def count(self, kind: ErrorKind) -> Evidence:
-        """What sets the errors of a kind apart; counted when it is first asked for."""
-        if kind not in self._known:
-            config = self.config
-            forms = Forms(config.arithmetic)
-            errors, contrast = of_kind(self.judged, kind, self.guidance)
-            won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
-            pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
-            wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
-            self._known[kind] = find_evidence(wrong, right, config.evidence, pure, forms)
-        return self._known[kind]
+        """What sets the errors of a kind apart."""
+        errors, contrast = of_kind(self.judged, kind, self.guidance)
+        won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
+        pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
+        wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
+        return find_evidence(wrong, right, self.config.evidence, pure, Forms(self.config.arithmetic))
 
 
 def fit_cases(
@@ -100,10 +95,11 @@ def fit_cases(
     """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
     ``max_prompt_tokens``."""
     judged, guidance, config = study.judged, study.guidance, study.config
-    most = config.max_cases
+    most, counted = config.max_cases, dict[ErrorKind, Evidence]()
     while True:
         shown = [choose_cases(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
-        sights = [ReflectionInput(tuple(cases), study.count(kind), kind[1]) for kind, cases in shown]
+        counted |= {kind: study.count(kind) for kind in {kind for kind, _ in shown} - counted.keys()}
+        sights = [ReflectionInput(tuple(cases), counted[kind], kind[1]) for kind, cases in shown]
         asked = requests(sights, guidance, config, words, key)
         longest = max(count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or most == 1:

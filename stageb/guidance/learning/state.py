@@ -24,6 +24,7 @@ from stageb.guidance.words.types import (
     NOWHERE,
     Answers,
     Budget,
+    Candidate,
     Choice,
     Guidance,
     Place,
@@ -198,6 +199,7 @@ class State:
     over: Mapping[str, str] = field(default_factory=dict)  # mission that has spent its share of a budget, and learns no more
     #   -> which
     finished: bool = False  # whether nothing is left to do
+    first: tuple[Candidate, ...] = ()  # the model's answers, until they are enough to tell whether they can be read
 
     @property
     def spent(self) -> Spent:
@@ -220,12 +222,14 @@ def to_plain(state: State) -> dict[str, Any]:
         "ended": state.ended,
         "over": dict(state.over),
         "finished": state.finished,
+        "first": [shallow(candidate) for candidate in state.first],
     }
 
 
 def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> State:
     """What ``to_plain`` wrote, with the missions put back."""
-    return State(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"])
+    first = tuple(Candidate(**each) for each in data["first"])
+    return State(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"], first)
 
 
 _PLAIN_FIELDS = "again bundles merits changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already

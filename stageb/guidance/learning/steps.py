@@ -39,6 +39,8 @@ from stageb.guidance.tickets.splits import (
     split_seed,
     weigh_labels,
 )
+from stageb.guidance.words.calibration import CALIBRATED_ON
+from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Guidance, Proposal, Refusal, Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
@@ -161,7 +163,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
         asked += further
     _, verdicts = yield from ask_once(judge.merits([(mission.guidance, asked)]), known_verdicts(mission, tools))
     merits = verdicts.of(mission.guidance)
-    weights = weigh_labels(tools.splits, config.gating)
+    weights = weigh_labels(tools.splits, prices_of(config.price))
 
     def case_at(position: int) -> Case:
         return rolled_out.get(position) or Case(tools.tickets[position], merits[position] > 0.5, None)
@@ -325,7 +327,8 @@ def make_gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taugh
 
 def make_judge(mission: MissionState, tools: Tools) -> Judge:
     """What asks how the mission's tickets are judged."""
-    return Judge(tools.tickets, tools.config.gating, mission.guidance, tools.splits.drawn)
+    prices = prices_of(tools.config.price)
+    return Judge(tools.tickets, tools.config.gating, mission.guidance, tools.splits.drawn, prices=prices)
 
 
 def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:

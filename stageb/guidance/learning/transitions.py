@@ -107,7 +107,7 @@ def after_epoch(mission: MissionState) -> MissionState:
 
 def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
     """The mission with its final guidance, by val alone, at the prices of errors."""
-    chosen = latest_of_the_best(mission.choices, prices_of(config.gating)).guidance if mission.choices else mission.guidance
+    chosen = latest_of_the_best(mission.choices, prices_of(config.price)).guidance if mission.choices else mission.guidance
     if chosen.step == mission.guidance.step:
         return mission
     return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))  # nobody gets back what was spent

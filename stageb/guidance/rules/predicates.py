@@ -15,10 +15,8 @@ from stageb.guidance.rules.value_types import (
     Computed,
     Reading,
     are_comparable,
-    find_mentioned,
     find_quantity,
     fold_value,
-    has_phrase,
     parse_number,
     parse_quantity,
 )
@@ -78,22 +76,16 @@ def equals(name: str, other: str) -> Predicate:
 def mentions(*words: str) -> Predicate:
     """The ticket has one of these words or phrases, which are in small letters, or a word that begins with one of these
     stems (``leak*``): in free text, or in a field's name or value."""
-    stems = tuple(word.removesuffix(ANY) for word in words if word.endswith(ANY))
+    stems = [word.removesuffix(ANY) for word in words if word.endswith(ANY)]
     wanted = frozenset(word for word in words if " " not in word and not word.endswith(ANY))
     phrases = [word for word in words if " " in word]
 
-    def has(mentioned: frozenset[str]) -> bool:
-        return not wanted.isdisjoint(mentioned) or (stems != () and any(word.startswith(stems) for word in mentioned))
-
     def holds(ticket: Reading) -> bool | None:
-        if has(ticket.words):
-            return True
-        if any(has(find_mentioned(text)) for pair in ticket.pairs.items() for text in pair):
-            return True
-        if not phrases:
-            return False
-        texts = (*ticket.texts, *(text for pair in ticket.pairs.items() for text in pair))
-        return any(has_phrase(text, phrase) for text in texts for phrase in phrases)
+        return (
+            not wanted.isdisjoint(ticket.mentioned)
+            or any(map(ticket.mentions_stem, stems))
+            or any(map(ticket.mentions_phrase, phrases))
+        )
 
     return holds
 

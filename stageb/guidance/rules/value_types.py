@@ -12,8 +12,10 @@ from __future__ import annotations
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -99,6 +101,7 @@ LEAST_STEM = 3  # characters of a word without its ending, and of a stem
 MOST_STEM = 5  # characters of a stem that is counted
 ANY = "*"  # stands for any further letters behind a stem
 MOST_CHARS = 48  # of a word that is counted, and of a value that a counted line names
+SURELY_MENTIONED = MOST_CHARS - max(map(len, ENDINGS))  # characters of a word that counts with any ending, too
 MOST_PHRASE = 3  # words of a phrase that is counted, or read in a rule
 MOST_WORDS = 4  # of a value: a longer one is free text, in prose under a heading
 CHARS_PER_WORD = 4  # of a script without spaces
@@ -109,6 +112,7 @@ _PAIR = re.compile(
 )  # single spaces: else hostile ones take long
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
+_BEGINS_CJK = re.compile(f"[{_CJK}]").match
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
 
@@ -131,13 +135,38 @@ class Computed(NamedTuple):
         return f"{self.first} {self.operator} {self.second}"
 
 
-class Reading(NamedTuple):  # no dataclass, which only an imported module can make: what is exported may be run in other ways
-    """A ticket as rules see it."""
+class Reading:  # no dataclass, which only an imported module can make: what is exported may be run in other ways
+    """A ticket as rules see it. What all conditions look words up in is found once."""
 
-    pairs: Mapping[str, str]  # field -> value; the last one where prose names it twice
-    words: frozenset[str]  # of the free text, with those that an ending hides, folded
-    texts: tuple[str, ...] = ()  # the pieces of the free text, folded
-    is_counted: bool = False  # whether a number that it does not name is 0
+    def __init__(
+        self, pairs: Mapping[str, str], words: frozenset[str], texts: tuple[str, ...] = (), is_counted: bool = False
+    ) -> None:
+        self.pairs = pairs  # field -> value; the last one where prose names it twice
+        self.words = words  # of the free text, with those that an ending hides, folded
+        self.texts = texts  # the pieces of the free text, folded
+        self.is_counted = is_counted  # whether a number that it does not name is 0
+
+    @cached_property
+    def mentioned(self) -> frozenset[str]:
+        """All words that it mentions: in free text, and in fields' names and values."""
+        return self.words.union(*(find_mentioned(text) for pair in self.pairs.items() for text in pair))
+
+    @cached_property
+    def in_order(self) -> list[str]:
+        """The same in the order of their letters, so that words that begin alike stand together."""
+        return sorted(self.mentioned)
+
+    def mentions_stem(self, stem: str) -> bool:
+        """Whether a word that it mentions begins so."""
+        place = bisect_left(self.in_order, stem)
+        return place < len(self.in_order) and self.in_order[place].startswith(stem)
+
+    def mentions_phrase(self, phrase: str) -> bool:
+        """Whether words stand in a text, a name or a value one after the other, each as it is or with an ending."""
+        wanted = phrase.split(" ")
+        if not all(word in self.mentioned for word in wanted if 1 < len(word) <= SURELY_MENTIONED):
+            return False
+        return any(_follow(words, place, wanted) for words, place in _find_places(self).get(wanted[0], ()))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -202,14 +231,31 @@ def find_words(text: str) -> frozenset[str]:
 def has_phrase(text: str, phrase: str) -> bool:
     """Whether words stand in a text one after the other, each as it is or with an ending."""
     wanted, words = phrase.split(" "), split_words(text)
-    starts = range(len(words) - len(wanted) + 1)
-    return any(all(word in words[start + place] for place, word in enumerate(wanted)) for start in starts)
+    return any(_follow(words, start, wanted) for start in range(len(words)))
+
+
+@lru_cache(maxsize=16)  # few: they are large, and what a ticket is asked stands close together
+def _find_places(ticket: Reading) -> Mapping[str, Sequence[tuple[Sequence[tuple[str, ...]], int]]]:
+    """Each word of a ticket's texts, as it is and without its endings -> where it stands, and in which words."""
+    places: dict[str, list[tuple[Sequence[tuple[str, ...]], int]]] = defaultdict(list)
+    for text in (*ticket.texts, *(text for pair in ticket.pairs.items() for text in pair)):
+        words = split_words(text)
+        for place, forms in enumerate(words):
+            for form in forms:
+                places[form].append((words, place))
+    return places
+
+
+def _follow(words: Sequence[tuple[str, ...]], start: int, wanted: Sequence[str]) -> bool:
+    """Whether the words that are wanted stand there from the start on."""
+    there = words[start : start + len(wanted)]
+    return len(there) == len(wanted) and all(word in forms for word, forms in zip(wanted, there, strict=True))
 
 
 def find_stems(word: str) -> Iterator[str]:
     """The stems by which a folded word is mentioned and counted, the longest first: ``vibration`` as ``vibra*``; none of a
     number, or of a script without spaces."""
-    if word[0].isalpha() and not re.match(f"[{_CJK}]", word):
+    if word[0].isalpha() and not _BEGINS_CJK(word):
         yield from (word[:size] + ANY for size in range(min(MOST_STEM, len(word) - 1), LEAST_STEM - 1, -1))
 
 
@@ -225,8 +271,7 @@ def find_phrases(text: str) -> frozenset[str]:
 @lru_cache(maxsize=1 << 16)
 def split_words(text: str) -> tuple[tuple[str, ...], ...]:
     """The words of a text, folded, each as it is and without its endings; none of a script without spaces."""
-    words = _WORD.findall(fold_text(text))
-    return tuple(() if re.match(f"[{_CJK}]", word) else (word, *_bare(word)) for word in words)
+    return tuple(map(_find_forms, _WORD.findall(fold_text(text))))
 
 
 @lru_cache(maxsize=1 << 16)  # of many tickets most pieces are the same
@@ -242,16 +287,18 @@ def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
 def _words(text: str) -> Iterator[str]:
     """The words of free text that count as mentioned."""
     for word in _WORD.findall(fold_text(text)):
-        if re.match(f"[{_CJK}]", word):
+        forms = _find_forms(word)
+        if not forms:
             for size in _RUNS:
                 yield from (word[start : start + size] for start in range(len(word) - size + 1))
         elif 1 < len(word) <= MOST_CHARS:
-            yield word
-            yield from _bare(word)
+            yield from forms
 
 
-def _bare(word: str) -> Iterator[str]:
-    """A word without each ending that it has."""
-    for end in ENDINGS:
-        if word.endswith(end) and len(word) - len(end) >= LEAST_STEM:
-            yield word.removesuffix(end)
+@lru_cache(maxsize=1 << 16)  # a language has fewer words than texts have
+def _find_forms(word: str) -> tuple[str, ...]:
+    """A folded word as it is and without each ending that it has; none of a script without spaces."""
+    if _BEGINS_CJK(word):
+        return ()
+    ends = (end for end in ENDINGS if word.endswith(end) and len(word) - len(end) >= LEAST_STEM)
+    return word, *(word.removesuffix(end) for end in ends)

@@ -36,7 +36,7 @@ class Vocabulary:
     units: Mapping[str, frozenset[str]]  # field that has numbers -> the units of these, as ``Quantity`` has them
     words: frozenset[str]  # all that count as mentioned, folded; those that an ending hides included
     text: str  # all summaries, folded
-    pieces: frozenset[str]  # of free text, folded, and the fields' names and values: in which phrases are looked for
+    pieces: frozenset[str]  # of free text, and the fields' names and values, folded: in which phrases are looked for
     is_tabular: bool  # whether half of the tickets or more have fields
     scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
 
@@ -65,7 +65,7 @@ class Vocabulary:
                     units.setdefault(name, set()).add(quantity.unit)
                     if read.is_counted:  # in other tickets, by saying nothing
                         values[name].add("0")
-        pieces |= {text for name, own in values.items() for text in (name, *own)}
+        pieces |= {fold_text(text) for name, own in values.items() for text in (name, *own)}
         words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
         frozen = {name: frozenset(own) for name, own in values.items()}
         ranked = {name: found for name, own in written.items() if (found := order_values(own.values()))}
@@ -109,7 +109,7 @@ class Vocabulary:
         words = phrase.split(" ")
         if not 2 <= len(words) <= MOST_PHRASE:
             return False
-        return any(has_phrase(piece, phrase) for piece in self.pieces if words[0] in piece)
+        return any(has_phrase(piece, phrase) for piece in self.pieces if all(word in piece for word in words))
 
     def field(self, name: str) -> str | None:
         """A field as tickets write it, with an article before it or without; None where none has it."""

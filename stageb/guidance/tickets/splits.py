@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
+from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
-from stageb.guidance.words.costs import describe_counts, find_cheapest, has_labels, prices_of
+from stageb.guidance.words.costs import EQUAL, Prices, describe_counts, find_cheapest, has_labels, prices_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform
 from stageb.untrusted.strict_json import short
@@ -119,9 +119,7 @@ def rank_labels(tickets: Sequence[Ticket], splits: Splits) -> tuple[Verdict, ...
     return most, *others
 
 
-def find_default(
-    tickets: Sequence[Ticket], splits: Splits, labels: tuple[Verdict, ...], prices: Mapping[Verdict, float]
-) -> Verdict:
+def find_default(tickets: Sequence[Ticket], splits: Splits, labels: tuple[Verdict, ...], prices: Prices) -> Verdict:
     """The verdict of tickets that no rule speaks of, where no rule is known: the one that costs least if all train tickets
     get it."""
     counts = Counter(tickets[i].label for i in splits.train)
@@ -145,12 +143,13 @@ def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Seq
     """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and no more than their share
     of ``train``; none where there is no gate. Train tickets that are not drawn are neither raced, studied nor tested on."""
     seed, times = split_seed(config), oversampling(config)
+    prices = prices_of(config.price) if config.has_gate else EQUAL
     order = shuffled(by["train"], stream(seed, "gate", mission))
     if config.reflection.scope == "all" and config.runner.judge == "both":  # every ticket teaches and tests
         whole = tuple(by["train"]), tuple(by["val"]), tuple(by["test"])
         by_key = {tickets[i].key: i for i in by["train"]}
         return Splits(*whole, raced=(), studied=whole[0], tested=tuple(order), by_key=by_key, judged=whole[1])
-    order, drawn = draw_by_price(order, tickets, config.gating, stream(seed, "drawn by price", mission), times)
+    order, drawn = draw_by_price(order, tickets, prices, stream(seed, "drawn by price", mission), times)
     size, most = config.gating.race_size, len(order) * RACED
     if drawn:
         size, most = size * times, len(order) * RACED_BY_PRICE
@@ -160,7 +159,7 @@ def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Seq
         key = stream(seed, "studied", mission)
         studied = [i for i in studied if i not in drawn or uniform(stream(key, tickets[i].group), 0) * times < 1]
     key = stream(seed, "val drawn by price", mission)
-    judged, _ = draw_by_price(shuffled(by["val"], key), tickets, config.gating, key, 1) if drawn else (by["val"], {})
+    judged, _ = draw_by_price(shuffled(by["val"], key), tickets, prices, key, 1) if drawn else (by["val"], {})
     pairs: list[tuple[Split, Sequence[int]]] = [("train", studied), ("val", judged)] if drawn else []
     return Splits(
         train=tuple(by["train"]),
@@ -192,9 +191,8 @@ def bundles_at_once(config: LoopConfig) -> int:
     return FOLDS if config.reflection.scope == "round" and config.has_gate else 1
 
 
-def weigh_labels(splits: Splits, gate: GateConfig) -> dict[str, float]:
+def weigh_labels(splits: Splits, prices: Prices) -> dict[str, float]:
     """What judging one of a label's tickets wrong costs, as they were drawn: 1 for the dearer label."""
-    prices = prices_of(gate)
     most, chance = max(prices.values()), min(splits.drawn.values(), default=1.0)
     return {label: 1.0 if price == most else min(1.0, price / most / chance) for label, price in prices.items()}
 
@@ -206,7 +204,7 @@ def _scale(whole: Sequence[int], some: Sequence[int], tickets: Sequence[Ticket])
 
 
 def draw_by_price(
-    order: Sequence[int], tickets: Sequence[Ticket], gate: GateConfig, key: int, times: int
+    order: Sequence[int], tickets: Sequence[Ticket], prices: Prices, key: int, times: int
 ) -> tuple[list[int], dict[int, float]]:
     """Those of ``order`` that learning looks at, whole groups, and with which chance each was drawn next to one of the
     dearer label, where that is below 1. All of them, as they stand, unless the dearer label is the rarer one.
@@ -216,7 +214,6 @@ def draw_by_price(
     come independently of each other, as the gate's tests have it, and a gain that is weighed by price and divided by the
     chance of being drawn is, but for a factor, the mean over all groups (Horvitz & Thompson, JASA 1952).
     """
-    prices = prices_of(gate)
     dearer = max(prices, key=lambda label: prices[label])
     groups = whole_groups(order, tickets)
     dear = [group for group in groups if any(tickets[i].label == dearer for i in group)]

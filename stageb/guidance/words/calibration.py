@@ -10,6 +10,7 @@ Verdict = str  # one of the labels of a mission
 
 PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
 MOST = 1e6  # of any number, whatever its sign
+CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 
 Leads = tuple[tuple[Verdict, int], ...]
 """By label, how many points more a ticket has than the rule with points asks for."""

@@ -8,12 +8,14 @@ right), and what always answering the same would score. An answer that cannot be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from stageb.errors import ConfigError, shown, write_option
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import PASS_FAIL, Verdict
 from stageb.runs.figures import wilson
+from stageb.settings import PRICE, Section, setting
 
 Confusion = Mapping[str, Mapping[str, float]]
 """Label -> what was answered, one of the labels or none -> tickets."""
@@ -23,21 +25,24 @@ Prices = Mapping[str, float]
 EQUAL: Prices = {"pass": 1.0, "fail": 1.0}
 
 
-class Weights(Protocol):
-    """A section of a config that says what errors cost."""
+@dataclass(frozen=True)
+class PriceConfig(Section, at="price"):
+    """What errors cost, one beside the other: by these prices learning draws its tickets, the gate weighs what edits gain,
+    and val chooses."""
 
-    @property
-    def fp_weight(self) -> float:
-        """Price of a wrong pass."""
-
-    @property
-    def fn_weight(self) -> float:
-        """Price of a wrong fail."""
+    missed_failure: float = setting(1.0, PRICE)
+    """What a missed failure costs: a ticket labelled fail that passes."""
+    false_alarm: float = setting(1.0, PRICE)
+    """What a false alarm costs: a ticket labelled pass that fails."""
 
 
-def prices_of(gate: Weights) -> Prices:
+FORMER_PRICES = {"gate.fp_weight": "write price.missed_failure", "gate.fn_weight": "write price.false_alarm"}
+"""Keys that prices had, each with what takes its place."""
+
+
+def prices_of(price: PriceConfig) -> Prices:
     """The prices that a config sets."""
-    return {"pass": gate.fn_weight, "fail": gate.fp_weight}
+    return {"pass": price.false_alarm, "fail": price.missed_failure}
 
 
 def scale_up(confusion: Confusion, scale: Mapping[str, float]) -> Confusion:
@@ -170,12 +175,13 @@ def count_wrong(figures: Mapping[str, Any]) -> int:
     return sum(n for label, row in figures["confusion"].items() for said, n in row.items() if said not in (label, "none"))
 
 
-def check_prices(gate: Weights, mission: str, labels: Iterable[Verdict]) -> None:
-    """Raise ``ConfigError`` for prices and limits where a mission has other labels than pass and fail."""
-    for key in ("fp_weight", "fn_weight", "max_false_passes", "max_changed_verdicts"):
-        if has_labels(labels) and (value := getattr(gate, key, 1)) != 1:
+def check_prices(price: PriceConfig, mission: str, labels: Iterable[Verdict], **limits: float) -> None:
+    """Raise ``ConfigError`` for prices, and ``limits`` of the gate, where a mission has other labels than pass and fail."""
+    keys = {**{f"price.{name}": value for name, value in asdict(price).items()}, **limits}
+    for key, value in keys.items():
+        if has_labels(labels) and value != 1:
             which = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
-            raise ConfigError(f"gate.{key}", value, f"prices and limits are of pass and fail, and {which}; leave it at 1")
+            raise ConfigError(key, value, f"prices and limits are of pass and fail, and {which}; leave it at 1")
 
 
 def count_alarms(passes: Mapping[str, Any]) -> int:
@@ -198,7 +204,7 @@ def warn_of_constant(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     said = f"NO BETTER THAN ALWAYS {always['verdict'].upper()}: looking at no ticket would do as well"
     few = min(figures["classes"], key=lambda label: figures["classes"][label]["n"])
     if prices["fail"] == prices["pass"] and few == "fail" != always["verdict"]:
-        said += f". Where a missed failure costs more than a false alarm, say so: {write_option('gate.fp_weight', 20)}"
+        said += f". Where a missed failure costs more than a false alarm, say so: {write_option('price.missed_failure', 20)}"
     return said
 
 

@@ -24,6 +24,7 @@ from stageb.guidance.judging.rollout import (
 )
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, answer_text, rollout_prompt, ticket_text, words_of
+from stageb.guidance.words.calibration import Calibration
 from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
 
@@ -227,6 +228,16 @@ def test_a_begun_verdict_is_drawn_by_its_probability_and_the_reason_goes_on_from
         assert [each.merit for each in judged] == [
             sigmoid(ratio if each.label == "pass" else -ratio, temperature) for each in round_
         ]
+
+
+def test_each_ticket_is_drawn_by_its_own_calibration_at_each_setting_of_the_grid() -> None:
+    """What the rules as code say of a ticket moves its verdict: so far here that nothing else counts."""
+    words, engine = words_of(PromptConfig(prefill=True)), Reasoning(0.0)
+    guidance = replace(GUIDANCE, calibration=Calibration(rules=60.0))
+    round_ = [replace(ticket(), group_id=f"g{n}", ruling="pass" if n % 2 else "fail") for n in range(5)]
+    for each, answers in zip(round_, rollout(round_, guidance, engine, SAMPLER, words, NAMES), strict=True):
+        assert len(answers.candidates) == 4
+        assert {candidate.verdict for candidate in answers.candidates} == {each.ruling}
 
 
 def test_an_engine_that_cannot_weigh_is_asked_to_go_on_from_the_first_word() -> None:

@@ -100,6 +100,19 @@ def test_prices_choose_between_missed_failures_and_false_alarms() -> None:
     assert latest_of_the_best([careful, broad], {"pass": 1.0, "fail": 10_000.0}) is broad
 
 
+def test_errors_count_for_the_tickets_that_they_stand_for_at_their_prices() -> None:
+    """Of the passes one in ten was judged: an alarm more among them is ten more."""
+    alarms, misses = (
+        replace(choice, missed=missed, scale={"pass": 10.0})
+        for choice, missed in zip(choices(0, 0, n=4000), ({"pass": 40, "fail": 0}, {"pass": 0, "fail": 60}), strict=True)
+    )
+    for price, better in ((1.0, misses), (20.0, alarms)):
+        for made in ([alarms, misses], [misses, alarms]):
+            assert latest_of_the_best(made, {"pass": 1.0, "fail": price}) is better
+    unscaled = [replace(each, scale={}) for each in (misses, alarms)]
+    assert latest_of_the_best(unscaled, {"pass": 1.0, "fail": 1.0}) is unscaled[1]
+
+
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
 def test_what_is_chosen_is_nearly_the_best_and_nothing_later_is(right: list[int]) -> None:
     made = choices(*right, n=60)

@@ -11,7 +11,7 @@ import pytest
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
+from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.learning.at_once import _Teacher
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.steps import Bundle, Tools
@@ -20,6 +20,7 @@ from stageb.guidance.rules.prompts import WORDS, Case
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
+from stageb.guidance.words.costs import PriceConfig, prices_of
 from stageb.guidance.words.types import Ticket
 
 ALL = {"runner.judge": "both", "reflection.scope": "all", "runner.epochs": 1, "split.val": 0.0, "split.train": 0.85}
@@ -182,8 +183,18 @@ def test_a_limit_beside_the_gate_refuses_what_is_proven_and_the_log_tells(
     assert "the edit that came furthest does more than gate." in said.out
 
 
+def test_a_limit_beside_the_gate_holds_for_what_is_provisional_too(tmp_path: Path) -> None:
+    few = small.write(tmp_path / "few.jsonl", "valves", groups=24)
+    for share, step in ((1.0, 1), (0.0, 0)):
+        keys = {**ALL, "gate.alpha": 1e-9, "gate.max_changed_verdicts": share}
+        assert main(small.arguments(few, tmp_path / f"{share}", keys=keys)) == 0
+        run = tmp_path / f"{share}" / "run"
+        (edit,) = rows(run, "reflection.jsonl")[0]["gate"]["edits"]
+        assert (edit["outcome"], guidance_of(run)["step"]) == (("provisional", "over a limit")[share == 0.0], step)
+
+
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:
-    config = LoopConfig(tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), gate=GateConfig(fp_weight=20.0))
+    config = LoopConfig(tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), price=PriceConfig(missed_failure=20.0))
     texts = [(("image_1", f"number: {n}"),) for n in range(2000)]
     given = [Ticket("m", f"g{n}", "pass" if n % 20 else "fail", text) for n, text in enumerate(texts)]
     splits, start = split_tickets(given, config)["m"], make_neutral("m", WORDS["en"])
@@ -191,5 +202,5 @@ def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price()
     tools = Tools(config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16)
     cases = tuple(Case(given[i], True, None) for i in splits.tested)
     prices = _Teacher(start, Bundle(0, 0, cases), splits.tested, (), tools)._material.prices
-    weights = weigh_labels(splits, config.gating)
+    weights = weigh_labels(splits, prices_of(config.price))
     assert splits.drawn and prices == pytest.approx((20 * weights["fail"], 20 * weights["pass"]))

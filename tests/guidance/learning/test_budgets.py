@@ -18,6 +18,7 @@ from stageb.__main__ import main
 from stageb.guidance.learning.transitions import find_share
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.store.commits import COMMIT
+from stageb.store.journal import Journal
 
 MISSIONS = ("pumps", "seals", "valves")
 FILES = ("guidance.json", "metrics.jsonl", "reflection.jsonl", "selections.jsonl")
@@ -127,3 +128,26 @@ def test_shares_leave_the_same_bytes_on_any_number_of_ranks_and_after_a_kill(tmp
         assert killed.codes != (0,)
     assert run("killed", "resumed").codes == (0,)
     assert read("killed") == read("whole")
+
+
+def test_seconds_that_an_interrupted_run_took_count_when_it_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = small.arguments(write(tmp_path), tmp_path, keys={**KEYS, "budget.seconds": 10_000})
+    commit, commits = Journal.commit, list[int]()
+
+    def interrupt(journal: Journal, *values: Any, **named: Any) -> None:
+        commits.append(journal.number)
+        if len(commits) == 4:
+            raise RuntimeError("interrupted")
+        commit(journal, *values, **named)
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="interrupted"):
+        patched.setattr(Journal, "commit", interrupt)
+        main(given)
+    timings = tmp_path / "run" / "timings.jsonl"
+    rows = [{**json.loads(line), "seconds": 9_000.0} for line in timings.read_text().splitlines()]
+    timings.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    capsys.readouterr()
+    assert main(given) == 0
+    assert "budget.seconds spent" in capsys.readouterr().out

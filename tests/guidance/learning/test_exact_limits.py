@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.bench.labels import are_right, learn
-from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
+from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.learning.scales import Scale
 from stageb.guidance.rules.limits import write_limit
 from stageb.guidance.rules.value_types import parse_quantity
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Content, Ticket
 
 CONFIG = LoopConfig(
@@ -105,7 +106,7 @@ def test_dealt_labels_prove_nothing_where_failing_all_costs_least(share: float, 
         draw = Random(f"{seed} {share}")
         rows = [{name: draw.choice("xyz") for name in "abcd"} | {"e": str(draw.randint(0, 9))} for _ in range(300)]
         tickets = [ticket(n, row, "fail" if draw.random() < share else "pass") for n, row in enumerate(rows)]
-        guidance, is_proven = learn(tickets, replace(CONFIG, gate=GateConfig(fp_weight=price)))
+        guidance, is_proven = learn(tickets, replace(CONFIG, price=PriceConfig(missed_failure=price)))
         proven += is_proven
         assert guidance.rules[0].text == "A ticket fails unless a rule passes it."
     assert proven == 0

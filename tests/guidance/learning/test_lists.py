@@ -12,14 +12,24 @@ from hypothesis import strategies as st
 from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
-from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gaps, find_guards, find_terms, hold_any
+from stageb.guidance.learning.terms import (
+    Line,
+    Masks,
+    Term,
+    find_counts,
+    find_gaps,
+    find_guards,
+    find_terms,
+    guard,
+    hold_any,
+)
 from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole
 from stageb.guidance.learning.writing import write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.types import Ticket
+from stageb.guidance.words.types import Ticket, Verdict
 
 EQUAL = (1.0, 1.0)
 FIELDS = dict.fromkeys("abcdef", ("one", "two", "three"))
@@ -74,7 +84,7 @@ def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
 
 def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> None:
     readings = [
-        each._replace(pairs={k: v for k, v in each.pairs.items() if k != "b" or n % 5}) for n, each in enumerate(table(200))
+        Reading({k: v for k, v in each.pairs.items() if k != "b" or n % 5}, each.words) for n, each in enumerate(table(200))
     ]
     terms = find_terms(readings, Forms(wide=True))
     lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
@@ -84,7 +94,7 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
 def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     draw, rows = Random(1), 300
     readings = [
-        each._replace(pairs={name: value for name, value in each.pairs.items() if draw.random() > 0.2})
+        Reading({name: value for name, value in each.pairs.items() if draw.random() > 0.2}, each.words)
         for each in table(rows)
     ]
     fails = mask([n for n, each in enumerate(readings) if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")])
@@ -239,6 +249,29 @@ def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
     # Not "a is one" is "a is two", which comes first; a word is denied wherever it does not stand.
     assert Term(Condition("is", "a", "one"), True) not in masks
     assert masks[Term(Condition("mentions", "", "leak"), True)] == mask(list(range(11)))
+
+
+def test_the_guards_of_a_line_stand_in_the_order_of_its_terms() -> None:
+    """Whatever order a set of names would have."""
+    names = ["zeta", "alpha", "mid", "omega", "beta", "kappa"]
+    gaps, everyone = {name: 1 << place for place, name in enumerate(names)}, (1 << 8) - 1
+    line = tuple(Term(Condition("is", name, "x")) for name in names)
+    masks = Masks({**dict.fromkeys(line, everyone), **find_guards(gaps, everyone)})
+    guards = [term.condition.name for term in guard(line, masks, gaps, everyone)[: -len(line)]]
+    assert guards == names
+
+
+@pytest.mark.parametrize("verdict", ["fail", "pass"])
+def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: Verdict) -> None:
+    """A third of the worn parts has the label: to give it to all of them pays where missing one costs more than twice."""
+    readings = [read_summaries((f"seal: {'worn' if n % 4 else 'new'}; part: p{n}",)) for n in range(400)]
+    labelled, worn = mask([n for n in range(400) if n % 12 in (3, 6, 9)]), Term(Condition("is", "seal", "worn"))
+    fails = labelled if verdict == "fail" else (1 << 400) - 1 & ~labelled
+    for missed, alarm in ((1.0, 1.0), (20.0, 1.0), (1.0, 20.0)):
+        of = material(readings, fails, (missed, alarm))
+        mended, broken = (missed, alarm) if verdict == "fail" else (alarm, missed)
+        learnt = wholes._learn_lists(verdict, True, Demands(), of.masks, None)(of, (1 << 400) - 1)
+        assert ((worn,) in [line for whole in learnt for line in whole.lines]) == (mended > 2 * broken)
 
 
 def test_a_line_holds_nothing_that_changes_nothing() -> None:

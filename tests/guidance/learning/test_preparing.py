@@ -22,6 +22,7 @@ from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.types import UNCALIBRATED, Judgement, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))

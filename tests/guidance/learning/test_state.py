@@ -1,12 +1,23 @@
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 import pytest
 from guidance.made import VERDICT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.state import MissionState, Spent, Tally, mission_from_plain, mission_to_plain
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.learning.state import (
+    MissionState,
+    Spent,
+    State,
+    Tally,
+    from_plain,
+    mission_from_plain,
+    mission_to_plain,
+    to_plain,
+)
+from stageb.guidance.learning.transitions import after_choice
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import EQUAL, measure_ratio
 from stageb.guidance.words.types import (
@@ -53,6 +64,13 @@ def test_no_field_of_a_mission_is_forgotten_and_tickets_are_named_alone() -> Non
     written = json.dumps(mission_to_plain(mission))
     assert mission_from_plain("m", json.loads(written), {ticket.key: ticket}) == mission
     assert ticket.key in written and "a: b" not in written
+
+
+def test_no_field_of_a_run_is_forgotten() -> None:
+    first = (Candidate(0, 1, 0.7, "It fails.", None, "", False, 3, "hm", "not the two-line answer"),)
+    state = State({}, (2, 1, 3, 4), "budget.rollouts", {"m": "budget.tokens"}, True, first)
+    assert all(getattr(state, each.name) != getattr(State({}), each.name) for each in fields(state)[1:])
+    assert from_plain(json.loads(json.dumps(to_plain(state))), {}) == state
 
 
 # Tallies
@@ -117,3 +135,12 @@ def test_a_share_of_nothing_is_none() -> None:
 @given(SPENT, SPENT)
 def test_what_was_spent_adds_up(one: Spent, other: Spent) -> None:
     assert asdict(one.plus(**asdict(other))) == {name: value + getattr(other, name) for name, value in asdict(one).items()}
+
+
+def test_what_was_spent_on_tests_stays_spent_where_val_prefers_an_earlier_guidance() -> None:
+    """Or a run that goes on from it would spend it twice."""
+    early = Guidance("m", 1, (Rule("G0", "headline"),), 1)
+    late = replace(early, step=2, spent=Budget((0.01, 0.02, 0.0)))
+    choices = tuple(Choice(each, 100, {"pass": wrong, "fail": 0}) for each, wrong in ((early, 1), (late, 60)))
+    chosen = after_choice(MissionState(late, choices=choices), LoopConfig(tickets=["t.jsonl"])).guidance
+    assert (chosen.step, chosen.spent) == (1, late.spent) and late.spent != early.spent

@@ -51,7 +51,8 @@ def test_pairs_are_told_from_words_by_punctuation(summary: str, pairs: dict[str,
 
 
 def test_summaries_are_read_together() -> None:
-    assert read_summaries(("a: b", "Leak; c: d")) == Reading({"a": "b", "c": "d"}, frozenset({"leak"}), ("leak",))
+    read = read_summaries(("a: b", "Leak; c: d"))
+    assert (read.pairs, read.words, read.texts) == ({"a": "b", "c": "d"}, frozenset({"leak"}), ("leak",))
 
 
 @given(st.lists(TEXTS, max_size=3))

@@ -14,10 +14,10 @@ from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
 from stageb.guidance.config import GateConfig
 from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import from_json, keep_origins, load_seed, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.rules_file import parse
-from stageb.guidance.words.types import NOTHING, Budget, Guidance, Operation, Rule
+from stageb.guidance.words.types import NOTHING, UNCALIBRATED, Budget, Calibration, Guidance, Operation, Rule
 from stageb.untrusted import strict_json
 
 JSON = st.recursive(
@@ -239,3 +239,12 @@ def test_slips_are_told_by_line(line: str, told: str) -> None:
 def test_other_wordings_stand(line: str) -> None:
     content, _ = parse(f"[m]\n{line}\n", "rules.txt", WORDS["en"])
     assert content["m"]["experiences"] == {"G0": WORDS["en"].neutral_headline, "G1": line}
+
+
+def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_did() -> None:
+    """It was fitted to what the model was shown."""
+    base = Guidance("m", 3, (Rule("G0", "headline"), Rule("G1", "Fail if a is b.")), 2, calibration=Calibration(2.0, 0.5))
+    assert keep_origins(base, replace(base, step=0, calibration=UNCALIBRATED)) == base
+    changed = replace(base, rules=(base.rules[0], Rule("G1", "Fail if a is c.")))
+    kept = keep_origins(base, changed)
+    assert (kept.step, kept.calibration) == (4, UNCALIBRATED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from guidance.rules.made_rules import judge_by_python, judge_by_sql, ticket, tickets_of
 from hypothesis import given, settings
@@ -10,14 +12,17 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Decode
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
+from stageb.guidance.rules import value_types
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.predicates import PointsReached, mentions
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
+from stageb.guidance.rules.value_types import ANY, Reading, find_mentioned, has_phrase, read_content
 from stageb.guidance.rules.vocabulary import Vocabulary, order_values
-from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
+from stageb.guidance.words.types import Content, Guidance, Operation, Proposal, Rule, Ticket
 
 EN = WORDS["en"]
 
@@ -334,3 +339,56 @@ def test_a_proposed_rule_that_ranks_is_written_as_a_list_which_other_tickets_rea
     proposal = Proposal(0, "{}", (Operation("add", None, (), text, "", ()),), ())
     (checked,) = check_proposal(proposal, VOCABULARY, EN).operations
     assert checked.text == "Fail if cost is high or vhigh and colour is a."
+
+
+# What a ticket mentions
+
+SAID = st.text("ab sedingé,.:;=-漏油", max_size=60)
+ASKED = st.lists(
+    st.one_of(
+        st.sampled_from(["a", "be", "bed", "bes", "abé", "漏油", "b-d", "a*", "be*", "漏*"]),
+        st.text("ab sedingé", min_size=1, max_size=8).map(lambda word: " ".join(word.split())).filter(bool),
+        st.text("absedingé", max_size=4).map(lambda stem: stem + ANY),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=400)
+@given(st.lists(SAID, max_size=2), st.lists(st.tuples(SAID.filter(str.strip), SAID), max_size=2), ASKED)
+def test_a_ticket_mentions_what_any_of_its_texts_does(
+    prose: list[str], fields: list[tuple[str, str]], asked: list[str]
+) -> None:
+    read = read_content(Content(tuple(fields), tuple(prose)))
+    in_pairs = [text for pair in read.pairs.items() for text in pair]
+    words = read.words.union(*map(find_mentioned, in_pairs))
+    expected = any(
+        word in words
+        or (word.endswith(ANY) and any(each.startswith(word.removesuffix(ANY)) for each in words))
+        or (" " in word and any(has_phrase(text, word) for text in (*read.texts, *in_pairs)))
+        for word in asked
+    )
+    assert mentions(*asked)(read) is expected
+
+
+def test_words_longer_than_those_that_count_are_found_in_phrases() -> None:
+    for long in (46, 48, 49, 60):
+        word = "a" * long
+        assert mentions(f"{word} is")(Reading({"note": f"{word}ing is new"}, frozenset()))
+        assert not mentions(f"{word} is")(Reading({"note": f"{word}ung is new"}, frozenset()))
+
+
+def test_a_text_is_gone_through_once_for_all_words_that_rules_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: Counter[str] = Counter()
+
+    def count(text: str) -> tuple[tuple[str, ...], ...]:
+        gone[text] += 1
+        return split(text)
+
+    split = value_types.split_words
+    monkeypatch.setattr(value_types, "split_words", count)
+    read = Reading({"note": "the hose is not open, and the seal is worn"}, frozenset(), ("the hose leaks again",))
+    asked = [f"{one} {other}" for one in ("hose", "not", "the") for other in ("open", "worn", "is")]
+    assert PointsReached(2, *((1, mentions(phrase)) for phrase in asked)).count_above(read) == 0
+    assert gone == {"note": 1, read.pairs["note"]: 1, "the hose leaks again": 1}

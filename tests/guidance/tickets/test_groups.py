@@ -38,6 +38,7 @@ def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set
     parts: dict[str, list[Sequence[int]]] = {
         "splits": [splits.of(split) for split in SPLITS],
         "race": [splits.raced, splits.studied],
+        "gate": [splits.raced, splits.tested],
         "folds": [list(pool.fold(number)) for number in range(FOLDS)],
     }
     return {name: [{says(world[i]) for i in part} for part in parts] for name, parts in parts.items()}

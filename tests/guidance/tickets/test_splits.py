@@ -12,7 +12,7 @@ from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, Spl
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets import splits as splitting
-from stageb.guidance.tickets.groups import name_content
+from stageb.guidance.tickets.groups import join_equal, name_content
 from stageb.guidance.tickets.splits import (
     FURTHER,
     FURTHER_BY_CODE,
@@ -23,6 +23,7 @@ from stageb.guidance.tickets.splits import (
     split_tickets,
     weigh_labels,
 )
+from stageb.guidance.words.costs import PriceConfig, prices_of
 from stageb.guidance.words.types import Split, Ticket
 from stageb.seeds import stream
 
@@ -119,12 +120,12 @@ def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
 # What is drawn by price
 
 RARE = [replace(ticket, label="fail" if n % 20 == 0 else "pass") for n, ticket in enumerate(numbered(4000))]
-DEAR = replace(ALL_TRAIN, gate=GateConfig(fp_weight=20.0))
+DEAR = replace(ALL_TRAIN, price=PriceConfig(missed_failure=20.0))
 
 
 def test_equal_prices_leave_no_ticket_out_and_neither_does_a_dear_label_that_is_common() -> None:
-    for gate in (GateConfig(), GateConfig(fp_weight=7.0, fn_weight=7.0), GateConfig(fn_weight=20.0)):
-        splits = split_tickets(RARE, replace(ALL_TRAIN, gate=gate))["m"]
+    for price in (PriceConfig(), PriceConfig(7.0, 7.0), PriceConfig(false_alarm=20.0)):
+        splits = split_tickets(RARE, replace(ALL_TRAIN, price=price))["m"]
         assert (splits.drawn, splits) == ({}, split_tickets(RARE, ALL_TRAIN)["m"])
 
 
@@ -179,7 +180,7 @@ def test_what_is_drawn_weighs_as_the_whole_does() -> None:
     weighed = []
     for seed in range(20):
         splits = split_tickets(RARE, replace(DEAR, seed=seed))["m"]
-        prices = {i: weigh_labels(splits, DEAR.gating)[RARE[i].label] for i in splits.tested}
+        prices = {i: weigh_labels(splits, prices_of(DEAR.price))[RARE[i].label] for i in splits.tested}
         weighed.append(sum(prices[i] * gains[RARE[i].label] for i in prices) / sum(prices.values()))
     assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
 
@@ -201,6 +202,18 @@ def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> 
     groups = Counter(both[i].group for i in (*splits.raced, *splits.tested))
     assert sum(count == 2 for count in groups.values()) >= 190
     assert not [i for i in splits.drawn if groups[both[i].group] == 2]
+
+
+def test_where_tickets_are_drawn_by_price_equal_ones_are_drawn_raced_and_studied_together() -> None:
+    rare = [replace(ticket, per_image=(("image_1", f"part {n}"),)) for n, ticket in enumerate(RARE)]
+    both = join_equal([*rare, *(replace(ticket, group_id=f"copy of {ticket.group_id}") for ticket in rare)])
+    splits = split_tickets(both, DEAR)["m"]
+    assert splits.drawn
+    for name in ("raced", "studied", "tested", "judged"):
+        seen = Counter(both[i].group for i in getattr(splits, name))
+        assert set(seen.values()) <= {2}, name
+    groups = [{both[i].group for i in part} for part in (splits.raced, splits.tested)]
+    assert not set.intersection(*groups)
 
 
 def test_the_end_of_a_run_tells_of_no_split_that_it_had_not() -> None:

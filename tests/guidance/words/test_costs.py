@@ -1,10 +1,9 @@
-from stageb.guidance.config import GateConfig
-from stageb.guidance.words.costs import EQUAL, describe_classes, measure_classes, prices_of, warn_of_constant
+from stageb.guidance.words.costs import EQUAL, PriceConfig, describe_classes, measure_classes, prices_of, warn_of_constant
 
 ALWAYS_PASS = {"pass": {"pass": 965, "fail": 0, "none": 0}, "fail": {"pass": 35, "fail": 0, "none": 0}}
 CATCHES = {"pass": {"pass": 905, "fail": 60, "none": 0}, "fail": {"pass": 9, "fail": 25, "none": 1}}
 NOTHING = {"pass": {"pass": 0, "fail": 0, "none": 0}, "fail": {"pass": 0, "fail": 0, "none": 0}}
-DEAR = prices_of(GateConfig(fp_weight=20.0))
+DEAR = prices_of(PriceConfig(20.0))
 
 
 def test_recall_precision_and_costs_stand_beside_what_a_constant_would_score() -> None:
@@ -27,8 +26,8 @@ def test_a_ticket_without_a_verdict_is_no_false_alarm() -> None:
 
 def test_what_is_no_better_than_a_constant_is_said_aloud() -> None:
     assert warn_of_constant(measure_classes(ALWAYS_PASS, EQUAL)).startswith("NO BETTER THAN ALWAYS PASS")
-    assert "--gate.fp_weight" in warn_of_constant(measure_classes(CATCHES, EQUAL))
-    assert "--gate.fp_weight" not in warn_of_constant(measure_classes(ALWAYS_PASS, DEAR), DEAR)
+    assert "--price.missed_failure" in warn_of_constant(measure_classes(CATCHES, EQUAL))
+    assert "--price.missed_failure" not in warn_of_constant(measure_classes(ALWAYS_PASS, DEAR), DEAR)
     assert not warn_of_constant(measure_classes(CATCHES, DEAR), DEAR)
     assert not warn_of_constant(measure_classes(NOTHING, EQUAL))
     only_passes = {**ALWAYS_PASS, "fail": NOTHING["fail"]}

@@ -1,4 +1,4 @@
-"""What people bring from this design's first implementation: its guidance.json, and its config keys."""
+"""What people bring from before: the first implementation's guidance.json and config keys, and keys that were renamed."""
 
 from __future__ import annotations
 
@@ -74,3 +74,35 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
     keys = dict(dotted(LoopConfig))
     assert {word for word in named if "." in word and not word.endswith(".")} <= set(keys)
     assert not set(LoopConfig.former_keys) & set(keys)
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate"])
+@pytest.mark.parametrize(("former", "now"), [("fp_weight", "missed_failure"), ("fn_weight", "false_alarm")])
+def test_the_former_keys_of_prices_are_refused_with_their_new_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, former: str, now: str
+) -> None:
+    config = tmp_path / "old.yaml"
+    config.write_text(f"gate:\n  {former}: 20\n")
+    for asked, place in (
+        (["--config", str(config)], f"{config}:2"),
+        ([f"--gate.{former}", "20"], "command line"),
+        (["--gate", f"{former}=20"], "command line"),
+    ):
+        if command == "fit" or asked[0] != "--gate":  # evaluate has no section of that name
+            assert main([command, "--tickets", "t.jsonl", *asked]) == 2
+            said = capsys.readouterr().err
+            assert f"{place}: there is no key gate.{former}; write price.{now}" in said, said
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "summarize"])
+def test_what_places_a_model_is_told_where_a_config_has_a_device_map(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Of the design's configs: a model that is spread over devices would be another on each rank."""
+    config = tmp_path / "design.yaml"
+    config.write_text("model:\n  model_name_or_path: m\n  device_map: auto\n")
+    for asked, place in ((["--config", str(config)], f"{config}:3"), (["--model.device_map", "auto"], "command line")):
+        assert main([command, *asked]) == 2
+        said = capsys.readouterr().err
+        assert f"{place}: there is no key model.device_map; leave it out: each rank has the whole model on a device" in said
+        assert "fabric.devices" in said and "engine" not in said

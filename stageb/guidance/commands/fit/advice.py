@@ -83,12 +83,12 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
     common = next(label for label in PASS_FAIL if label != rare)
     if not count[rare]:
         yield f"all {len(tickets):,} tickets are labelled {common}: nothing can be learnt, give tickets labelled {rare} too"
-    elif count[rare] / len(tickets) < RARE and prices_of(config.gating) == EQUAL:
-        worth = "fp_weight" if rare == "fail" else "fn_weight"
+    elif count[rare] / len(tickets) < RARE and prices_of(config.price) == EQUAL:
+        worth = "missed_failure" if rare == "fail" else "false_alarm"
         yield (
             f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always {common} would score "
             f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: "
-            f"{write_option(f'gate.{worth}', 20)}"
+            f"{write_option(f'price.{worth}', 20)}"
         )
 
 
@@ -263,8 +263,8 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
             f"There {'was' if attempts.reflections == 1 else 'were'} {count_of(attempts.reflections, 'reflection')}: raise "
             "runner.epochs or runner.tickets_per_epoch."
         )
-    if total and counts[rare] < RARE * total and prices_of(config.gating) == EQUAL:
-        worth = "gate.fp_weight" if rare == "fail" else "gate.fn_weight"
+    if total and counts[rare] < RARE * total and prices_of(config.price) == EQUAL:
+        worth = "price.missed_failure" if rare == "fail" else "price.false_alarm"
         yield (
             f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a missed one costs more than "
             f"a wrong {rare}, say so: {write_option(worth, 20)} (docs/guides/rare.md)."

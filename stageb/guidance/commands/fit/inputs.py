@@ -94,7 +94,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
             seeds[name] = _match_labels(config, seeds[name], own, words)
     check_sealed(config, tickets, splits, seeds)
     unknown = _find_unknown(config, tickets, seeds)
-    prices = prices_of(config.gating)
+    prices = prices_of(config.price)
     defaults = {name: find_default(tickets, splits[name], labels[name], prices) for name in missions}
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name]) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
@@ -174,7 +174,8 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
 def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
     """Raise ``ConfigError`` where a mission's labels are its own, and pass and fail alone have what the config asks for, or
     are what the shipped model writes rules about."""
-    check_prices(config.gating, mission, labels)
+    limits = {f"gate.{name}": getattr(config.gating, name) for name in ("max_false_passes", "max_changed_verdicts")}
+    check_prices(config.price, mission, labels, **limits)
     scope, model = config.reflection.scope, config.reflection.model or config.model
     if scope == "all" and config.runner.judge == "model" and not needs_preparing(config):
         raise ConfigError("reflection.scope", scope, "auto, bundle or round, unless code judges, or another model than this")

@@ -262,7 +262,7 @@ class FitProgress:
         self._add_time(LEARNT, 0)
         if self._is_quiet(mission, parsed):
             return
-        what = describe_reflection(attempts, prices_of(self._config.gating) != EQUAL)
+        what = describe_reflection(attempts, prices_of(self._config.price) != EQUAL)
         lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]

@@ -43,7 +43,7 @@ from stageb.guidance.learning.transitions import UNCHANGED, after_spending, find
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.costs import prices_of
-from stageb.guidance.words.types import Answers, Candidate, Place, Record, Round
+from stageb.guidance.words.types import Answers, Place, Record, Round
 from stageb.job import lifetime
 from stageb.runs.folder import RecordedRun, describe, is_finished
 from stageb.runs.loggers import Loggers
@@ -80,14 +80,13 @@ class FitRun(RecordedRun):
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: GuidanceRanks) -> None:
         self.config = config
-        self.prices = prices_of(config.gating)
+        self.prices = prices_of(config.price)
         self.inputs = inputs
         self.ranks = ranks
         self.schedule = GuidanceSchedule(inputs.splits, config, ranks.round_size)
         self._yaml = resolved_yaml
         self._committed = State({})  # as of the last commit
         self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
-        self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
         self._bundles = 0  # reflected on since the last commit
         self._seconds: dict[str, float] = {}  # that each mission has taken
         self._since = time.monotonic()
@@ -174,17 +173,17 @@ class FitRun(RecordedRun):
         """``tickets`` of the round in progress are answered."""
         self.progress.show_answered(tickets)
 
-    def check_first_answers(self, state: State, answers: Sequence[Answers]) -> None:
+    def check_first_answers(self, state: State, answers: Sequence[Answers]) -> State:
         """Raise ``UnreadableError`` if too many of the model's first answers cannot be read, so that nothing could be
-        learnt."""
+        learnt. Returns the state, with the answers so far where they are too few to tell."""
         if state.spent.rollouts >= FEWEST:
-            return
+            return state
         candidates = [candidate for given in answers if not given.by_rules for candidate in given.candidates]
-        self._first += candidates
-        most, words = self.config.runner.max_unreadable, self.ranks.words
-        check_readable(self._first, most, words, "runner.max_unreadable", "nothing would be learnt")
+        first, most, words = (*state.first, *candidates), self.config.runner.max_unreadable, self.ranks.words
+        check_readable(first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
             self.progress.say("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
+        return replace(state, first=first if len(first) < FEWEST else ())
 
     def tools(self, name: str) -> Tools:
         """What learning needs for one mission; made once."""

@@ -38,7 +38,7 @@ def show(
     for line in describe_by_class(journal, config, guidance):
         console.print(line)
     for mission, box in black_boxes.items():
-        console.print(f"{mission}, test: {box.describe(prices_of(config.gating))}")
+        console.print(f"{mission}, test: {box.describe(prices_of(config.price))}")
     applied = {mission: list_applied(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
         count = len(learnt.rules) - 1
@@ -90,7 +90,7 @@ def list_unpaid(state: State) -> dict[str, str]:
 def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
     """What the accuracies are worth: failures caught and false alarms beside the best constant answer, and a warning if that
     is as good."""
-    prices = prices_of(config.gating)
+    prices = prices_of(config.price)
     yield ""
     for mission, split, _, after in _pair_rows(journal, config, guidance):
         yield f"{mission}, {split}: {describe_classes(after, prices)}"
@@ -142,7 +142,7 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
     """What a person should know of learnt rules before they are used: which were often wrong on val, and which the model
     does not apply as written."""
     mission, files = guidance.mission, RunFolder(journal.folder)
-    yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.gating))
+    yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.price))
     if config.runner.judge == "model":
         judged = collect_verdicts(files.read_committed(f"{safe_name(mission)}/selections.jsonl"), (), guidance.step)
         known = {(ticket.mission, ticket.key): ticket for ticket in tickets}

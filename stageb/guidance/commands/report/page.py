@@ -168,7 +168,7 @@ def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str
 def _describe_outcome(pairs: Sequence[tuple[RunRow | None, RunRow]], rules: int, config: LoopConfig) -> Outcome | None:
     """What the guidance comes to on test, or else on the last split that was judged."""
     rows = [after for _, after in pairs if after["n"]]
-    return sentences.describe_outcome(_find_held_out(rows), prices_of(config.gating), rules) if rows else None
+    return sentences.describe_outcome(_find_held_out(rows), prices_of(config.price), rules) if rows else None
 
 
 def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
@@ -227,7 +227,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         lstrip_blocks=True,
     )
 
-    prices = prices_of(run.config.gating)
+    prices = prices_of(run.config.price)
     is_weighed = prices != EQUAL
 
     environment.filters |= {

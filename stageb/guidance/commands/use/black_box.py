@@ -52,7 +52,7 @@ def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, 
     if not tickets:
         return {}
     test = [tickets[i] for splits in split_tickets(tickets, config).values() for i in splits.test]
-    return measure_on(test, config, tickets, prices_of(config.gating))
+    return measure_on(test, config, tickets, prices_of(config.price))
 
 
 def measure_on(

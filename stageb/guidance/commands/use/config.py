@@ -5,13 +5,15 @@ Of the standard library alone, since ``--help`` reads it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.config import Language, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.config import FORMER_MODEL, Language, ManualReviewConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
 from stageb.settings import PRICE, SHARE, Check, Section, at_least, setting
 
 By = Literal["learnt", "model", "rules", "both"]
@@ -22,6 +24,7 @@ GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 class UseConfig(Section, at=""):
     """What both commands take."""
 
+    former_keys: ClassVar[Mapping[str, str]] = FORMER_MODEL
     guidance: str = setting("", Check(bool, "name a run's folder, such as out/run, or a guidance.json"))
     """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (except its reasons), selection and
     manual_review default to the run's."""
@@ -79,19 +82,10 @@ class PredictConfig(UseConfig):
 
 
 @dataclass(frozen=True)
-class PricesConfig(Section, at="gate"):
-    """What errors cost, as the gate of a run weighs them."""
-
-    fp_weight: float = setting(1.0, PRICE)
-    """Price of a wrong pass: a missed failure."""
-    fn_weight: float = setting(1.0, PRICE)
-    """Price of a wrong fail: a false alarm."""
-
-
-@dataclass(frozen=True)
 class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
+    former_keys: ClassVar[Mapping[str, str]] = {**FORMER_MODEL, **FORMER_PRICES}
     tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or tables, with labels."""
     output: str = setting("evaluation", Check(bool, "name a folder"))
@@ -101,12 +95,12 @@ class EvaluateConfig(UseConfig):
     the other files use the first."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
-    gate: PricesConfig = field(default_factory=PricesConfig)
-    """What errors cost. With a run's folder, the prices of its gate are the default."""
+    price: PriceConfig = field(default_factory=PriceConfig)
+    """What errors cost. With a run's folder, its prices are the default."""
     wanted_accuracy: float | None = setting(None, SHARE.or_null())
     """Name the threshold for review under which so many of the verdicts that need none are right, and most need none."""
     review_price: float | None = setting(None, PRICE.or_null())
-    """Name the threshold for review that costs least, if a person's look at a ticket costs so much; errors cost what gate
+    """Name the threshold for review that costs least, if a person's look at a ticket costs so much; errors cost what price
     says."""
 
     def check(self) -> None:
@@ -135,6 +129,7 @@ ROUND = 384  # images: 24 groups of 16, so that every usual number of ranks gets
 class SummarizeConfig(Section, at=""):
     """Writing a summary of every image that tickets name."""
 
+    former_keys: ClassVar[Mapping[str, str]] = FORMER_MODEL
     tickets: str = setting("", Check(bool, "name a ticket file: tickets.jsonl"))
     """A ticket file in JSON Lines whose lines name "images", relative to the file. Labels and summaries are optional."""
     output: str = setting("", Check(lambda path: bool(path) and not path.endswith("/"), "name a file: summarized.jsonl"))

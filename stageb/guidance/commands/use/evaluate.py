@@ -136,7 +136,7 @@ def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> Si
     other = None if config.compare is None else load_guidance(config.compare, config.prompt, "compare")
     missions = set(guidance) & set(guidance if other is None else other)
     for mission in sorted(missions):
-        check_prices(config.gate, mission, guidance[mission].labels)
+        check_prices(config.price, mission, guidance[mission].labels)
         if other and {*other[mission].labels} != {*guidance[mission].labels}:
             raise ConfigError(
                 "compare", config.compare, f"its labels of mission {shown(mission)!r} are others; name another"
@@ -157,12 +157,12 @@ def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> Si
 def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
     """Write what the rows come to; the content of evaluation.json. Raises ``JournalError`` where the disk refuses."""
     folder, first = Path(config.output), sides[config.modes[0]]
-    figures = {name: _count_file(side, tickets, prices_of(config.gate)) for name, side in sides.items()}
+    figures = {name: _count_file(side, tickets, prices_of(config.price)) for name, side in sides.items()}
     evaluation: dict[str, Any] = {
         "guidance": config.guidance,
         "compare": config.compare,
         "tickets": config.tickets,
-        "gate": asdict(config.gate),
+        "price": asdict(config.price),
         "wanted_accuracy": config.wanted_accuracy,
         "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
         "by": {by: figures[by] for by in config.modes},
@@ -173,7 +173,7 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
     with disk.reporting(folder):
         _write_rows(folder / WRONG, _find_wrong(first.rounds.path, tickets))
         if "compare" in sides:
-            paired = PairedComparison(prices_of(config.gate))
+            paired = PairedComparison(prices_of(config.price))
             for one, other in _pair_rows(first, sides["compare"]):
                 paired.add(one, other)
             evaluation["difference"] = _split_by_mission(paired.figures())
@@ -187,7 +187,7 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
 
 def _measure_review(config: EvaluateConfig, side: JudgedRounds) -> dict[str, Any]:
     """By mission: the key that sets the threshold for review, what each value of it leaves, and the one that is wanted."""
-    doubts, prices = side.doubts, prices_of(config.gate)
+    doubts, prices = side.doubts, prices_of(config.price)
     found: dict[str, Any] = {}
     for mission in {row["mission"]: None for row in read_rows(side.rounds.path)}:
         mine = ((doubts.measure(row), row) for row in read_rows(side.rounds.path) if row["mission"] == mission)
@@ -219,7 +219,7 @@ def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLin
     judged = [replace(line.ticket, label=line.label) for line in lines if line.label]
     if len(lines) > MOST:
         return {}
-    return measure_on(judged, learnt, known, prices_of(config.gate))
+    return measure_on(judged, learnt, known, prices_of(config.price))
 
 
 def _count_file(side: JudgedRounds, tickets: TicketStream[TicketLine], prices: Prices) -> dict[str, Any]:

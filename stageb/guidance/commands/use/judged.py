@@ -63,7 +63,7 @@ NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoev
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = (
-    "by", "guidance", "compare", "gate.", "wanted_accuracy", "review_price", "tickets", "vocabulary", "output",
+    "by", "guidance", "compare", "price.", "wanted_accuracy", "review_price", "tickets", "vocabulary", "output",
     "max_unreadable", "fabric.", *HOW_ASKED,
 )  # fmt: skip
 # Keys that say how the model is asked and its answers are taken; where rules judge alone, they change no row either.
@@ -141,7 +141,7 @@ class JudgedRounds:
             count = tickets.survey(look)
             found.check()
             config = self._config
-            prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
+            prices = prices_of(config.price) if isinstance(config, EvaluateConfig) else find_prices(self._source)
             for said in found.describe(self.guidance, config.min_rule_accuracy, prices):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.conclude())}

@@ -9,7 +9,7 @@ from typing import Any
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
-from stageb.guidance.commands.use.config import EvaluateConfig, PricesConfig, UseConfig
+from stageb.guidance.commands.use.config import EvaluateConfig, UseConfig
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.evidence_forms import reading
@@ -68,7 +68,7 @@ def find_columns(source: str) -> ColumnsConfig:
 def find_prices(source: str) -> Prices:
     """What errors cost in the run that ``source`` names; the same of a file."""
     config = read_run_config(source)
-    return prices_of(config.gating) if config else EQUAL
+    return prices_of(config.price) if config else EQUAL
 
 
 def code_rules(
@@ -151,9 +151,8 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     plain["sampler"]["reasons"] = SamplerConfig.reasons  # a run need not read what people want to
     plain["columns"] |= dict.fromkeys(("together", "split", "reason"))  # learning alone needs them
     taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, LoopConfig, defaults(LoopConfig))
-    if "gate" in values:
-        gate = asked.config.gating
-        taken["gate"] = asdict(PricesConfig(gate.fp_weight, gate.fn_weight))
+    if "price" in values:
+        taken["price"] = asdict(asked.config.price)
     if values.get("by") == "rules":  # then no engine is loaded, whatever the folder names
         del taken["model"]
     return {**taken, "by": "both" if asked.config.runner.judge == "both" else "learnt"}

@@ -10,7 +10,7 @@ from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets
 from stageb.guidance.learning.gate.race import TicketKind
 from stageb.guidance.rules.prompts import render_guidance
-from stageb.guidance.words.costs import prices_of
+from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import Guidance, Judgement, Ticket, Verdict
 from stageb.store import disk
 
@@ -32,6 +32,7 @@ class Judge:
     present: Guidance
     drawn: Mapping[int, float] = field(default_factory=dict)  # position -> its chance to be looked at (``Splits.drawn``)
     constant: Verdict = ""  # for every ticket, that what is learnt must beat, too; empty: none
+    prices: Prices = field(default_factory=lambda: EQUAL)
 
     def judgements(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[Judgement]]]:
         """For each guidance and its positions, how it judges them; all of it is one question."""
@@ -80,8 +81,7 @@ class Judge:
 
     def weigh(self, position: int) -> float:
         """What a ticket counts, at most 1: its price over the chance of having been drawn."""
-        prices = prices_of(self.config)
-        share = prices.get(self.tickets[position].label, 1.0) / max(prices.values())
+        share = self.prices.get(self.tickets[position].label, 1.0) / max(self.prices.values())
         return min(1.0, share / self.drawn.get(position, 1.0))
 
 

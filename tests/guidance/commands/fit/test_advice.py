@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +19,7 @@ from stageb.guidance.config import BudgetConfig, GateConfig, GuidanceConfig, Loo
 from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, describe_reflection, explain_refusals, list_attempts
 from stageb.guidance.learning.reflection_file import parse_row
 from stageb.guidance.learning.state import State
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Guidance, Rule
 
 NONE_TRIED = Attempts(0, (), {}, {}, None)
@@ -36,9 +38,10 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
     told = list(advise(metrics(3, 97), NONE_TRIED, config(), "budget.rollouts"))
     assert told[0] == "budget.rollouts was spent on judging val and test, before the first reflection: raise it."
     assert "Only 3 of 100 val and test tickets are labelled fail." in told[1]
-    assert "--gate.fp_weight 20" in told[1]
+    assert "--price.missed_failure 20" in told[1]
     assert "--guidance.path rules.json" in told[-1]
-    assert not any("fp_weight" in line for line in advise(metrics(3, 97), NONE_TRIED, config(fp_weight=20.0), ""))
+    dear = replace(config(), price=PriceConfig(missed_failure=20.0))
+    assert not any("missed_failure" in line for line in advise(metrics(3, 97), NONE_TRIED, dear, ""))
     [one] = advise(metrics(0, 40), NONE_TRIED, config(), "")
     assert one == "None of 40 val and test tickets is labelled fail: give tickets with both labels."
     refused = Attempts(9, (), {}, {"no ticket has 'X'": 20, "not one JSON object: Expecting value": 4}, None)

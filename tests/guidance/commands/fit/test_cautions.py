@@ -15,10 +15,11 @@ from stageb.guidance.commands.fit.advice import (
     warn_of_numbers,
 )
 from stageb.guidance.commands.fit.inputs import read_inputs
-from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Ticket, Verdict
 
 TEXTS = [" ".join(f"w{a}{chr(97 + n)}{chr(97 + n * k % 26)}" for k, a in enumerate("pqrstu")) for n in range(20)]
@@ -51,8 +52,8 @@ def test_rare_failures_at_equal_prices_are_told_with_what_always_passing_would_s
     (line,) = warn_of_labels(rare, CONFIG)
     assert "4 of 100" in line
     assert "96.0%" in line
-    assert "--gate.fp_weight 20" in line
-    assert not list(warn_of_labels(rare, replace(CONFIG, gate=GateConfig(fp_weight=20))))
+    assert "--price.missed_failure 20" in line
+    assert not list(warn_of_labels(rare, replace(CONFIG, price=PriceConfig(missed_failure=20))))
     assert not list(warn_of_labels(made(100, lambda n: n < 20, lambda n: f"size: {n}"), CONFIG))
 
 
@@ -146,7 +147,7 @@ def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) ->
 
 
 def test_where_failures_are_dear_and_rare_they_are_what_a_proof_lacks(tmp_path: Path) -> None:
-    config = replace(CONFIG, gate=GateConfig(fp_weight=20))
+    config = replace(CONFIG, price=PriceConfig(missed_failure=20))
     rare = made(1000, lambda n: n % 40 == 0, lambda n: f"size: {n}; colour: {n % 7}")
     (line,) = cautions(rare, tmp_path, config)
     assert "25 of 1,000 tickets are labelled fail" in line
@@ -157,7 +158,7 @@ def test_it_is_the_failures_that_must_not_be_few(scope: Literal["bundle", "all"]
     """Twelve in 150, too many for a warning that they are rare; half of 150 and, where every ticket tests, forty in 500 are
     enough."""
     runner = RunnerConfig(judge="both" if scope == "all" else "model")
-    config = replace(CONFIG, reflection=ReflectionConfig(scope=scope), runner=runner, gate=GateConfig(fp_weight=2))
+    config = replace(CONFIG, reflection=ReflectionConfig(scope=scope), runner=runner, price=PriceConfig(missed_failure=2))
     (line,) = cautions(made(150, lambda n: n * 7 % 150 < 12, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
     assert line.startswith("m: 12 of 150 tickets are labelled fail, ")
     assert not cautions(made(150, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)

@@ -376,24 +376,40 @@ def test_each_rule_is_reviewed_with_what_it_breaks(here: Path, asked: Asked, mon
     assert [rule.key for rule in load_seed("shared.json")["valves"].rules] == ["G0", "G1", "G2", "G3"]
 
 
+class Slow(io.StringIO):
+    """A person who takes a while, in which another process promotes something else."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
+        if not Path("other.txt").exists():
+            Path("other.txt").write_text("[valves]\nFail if state is worn.\n")
+            assert main(["guidance", "promote", "other.txt", "--to", "shared.json", "--yes"]) == 0
+        return "y\n"
+
+
 def test_a_change_made_meanwhile_is_asked_about_anew(here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow(io.StringIO):
-        """A person who takes a while, in which another process promotes something else."""
-
-        def isatty(self) -> bool:
-            return True
-
-        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
-            if not Path("shared.json").exists():
-                Path("other.txt").write_text("[valves]\nFail if state is worn.\n")
-                assert main(["guidance", "promote", "other.txt", "--to", "shared.json", "--yes"]) == 0
-            return "y\n"
-
     monkeypatch.setattr(sys, "stdin", Slow())
     code, out, _ = asked("promote", "out/run", "--to", "shared.json")
     assert code == 0
     assert "~ G1. Fail if state is [-worn-]{+torn+}." in out
     assert [row["step"] for row in rules_file.read_history(Path("shared.json"))] == [0, 1]
+
+
+@pytest.mark.parametrize("before", ["nothing", "a rule"])
+def test_a_review_overwrites_nothing_that_another_put_in_use_meanwhile(
+    here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    if before == "a rule":
+        Path("first.txt").write_text("[valves]\nFail if state is new.\n")
+        assert asked("promote", "first.txt", "--to", "shared.json", "--yes")[0] == 0
+    monkeypatch.setattr(sys, "stdin", Slow())
+    code, _, err = asked("review", "out/run", "--to", "shared.json")
+    assert code == 2 and "another process has changed it meanwhile; review again" in err
+    assert [rule.text for rule in load_seed("shared.json")["valves"].rules[1:]] == ["Fail if state is worn."]
+    assert asked("review", "out/run", "--to", "shared.json")[0] == 0
+    assert [rule.text for rule in load_seed("shared.json")["valves"].rules[1:]] == ["Fail if state is torn."]
 
 
 def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_figures_that_stand_for_more_tickets_than_were_judged_say_so(tmp_path: P
     for weight, told in ((20, True), (1, False)):
         root = tmp_path / str(weight)
         keys = {"model__model_name_or_path": "programs.models:idle", "runner__epochs": 1}
-        assert fit(root, tmp_path / "t.jsonl", gate__fp_weight=weight, **keys).code == 0
+        assert fit(root, tmp_path / "t.jsonl", price__missed_failure=weight, **keys).code == 0
         assert (said in plain(root)) == told
 
 

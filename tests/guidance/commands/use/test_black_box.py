@@ -11,7 +11,8 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.commands.use import black_box
 from stageb.guidance.commands.use.black_box import measure_on_test
-from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Ticket
 
 pytest.importorskip("sklearn")
@@ -38,7 +39,7 @@ def test_prices_weigh_what_it_learns() -> None:
     """Of tickets that say the same a third fail: at equal prices all pass, and where a missed failure is dear, none."""
     tickets = [Ticket("m", f"g-{n}", "pass" if n % 3 else "fail", (("image_1", f"part: {n % 4}"),)) for n in range(240)]
     costs = {
-        price: measure_on_test(LoopConfig(tickets=["t.jsonl"], gate=GateConfig(fp_weight=price)), tickets)["m"]
+        price: measure_on_test(LoopConfig(tickets=["t.jsonl"], price=PriceConfig(missed_failure=price)), tickets)["m"]
         for price in (1.0, 10.0)
     }
     assert costs[1.0].acc > 0.55 > 0.45 > costs[10.0].acc

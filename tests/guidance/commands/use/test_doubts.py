@@ -13,7 +13,7 @@ from guidance.commands.use import made
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.commands.use.doubts import explain_missing, find_named_fields, keep_common
+from stageb.guidance.commands.use.doubts import Doubts, explain_missing, find_named_fields, keep_common
 from stageb.guidance.commands.use.record import RuleFigures, explain_doubt, find_limit, name_doubtful, read_record
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -347,3 +347,14 @@ def test_a_verdict_is_doubted_by_the_rule_that_its_reason_names() -> None:
     assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 held-out tickets"
     assert explain_doubt(record, "torn (G1)", 0.6) == ""
     assert explain_doubt(record, "torn (G2)", 0.6) == "G2 decided 3 held-out tickets, too few to know it"
+
+
+def test_nothing_measures_what_a_person_should_see_anyway() -> None:
+    doubts = Doubts({}, {"m": {"G1": RuleFigures(119, 0.68, "fail", 119, 38)}})
+    row = {"mission": "m", "verdict": "fail", "review": False, "by": "rules", "reason": "G1: torn", "probability": 0.9}
+    row["agreement"] = 1.0
+    assert doubts.measure(row) == 0.68
+    assert doubts.measure({**row, "mission": "other"}) == 0.9
+    for seen in ({"review": True}, {"verdict": None}):
+        assert doubts.measure({**row, **seen}) is None
+        assert doubts.measure({**row, "mission": "other", **seen}) is None

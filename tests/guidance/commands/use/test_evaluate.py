@@ -11,9 +11,10 @@ from guidance.commands.use.made import guidance, options, rows, run_folder, tick
 
 import stageb
 from stageb.__main__ import main
-from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.costs import PriceConfig
 
 GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
 
@@ -74,30 +75,30 @@ FUNCTION: dict[str, Any] = {
 def test_errors_cost_what_the_user_says_or_what_the_run_learnt_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = LoopConfig(tickets=["t.jsonl"], gate=GateConfig(fp_weight=20.0))
+    config = LoopConfig(tickets=["t.jsonl"], price=PriceConfig(missed_failure=20.0))
     run = run_folder(tmp_path / "run", config, {"valves": "Fail if state is torn and colour is red."})
     keys = {"guidance": run, "tickets": tickets(tmp_path / "in.jsonl", "valves"), "output": str(tmp_path / "out"), **GREEDY}
 
     def cost(**given: object) -> tuple[str, dict[str, Any]]:
         assert main(options("evaluate", {**keys, **given})) == 0
         evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-        return capsys.readouterr().out, {**evaluation["figures"]["guidance"]["all"], "gate": evaluation["gate"]}
+        return capsys.readouterr().out, {**evaluation["figures"]["guidance"]["all"], "price": evaluation["price"]}
 
     said, found = cost()
     fails = found["confusion"]["fail"]
-    assert found["gate"] == {"fp_weight": 20.0, "fn_weight": 1.0}
+    assert found["price"] == {"missed_failure": 20.0, "false_alarm": 1.0}
     assert found["cost"] == 20 * fails["pass"] / 40 > 0
     always = (40 - sum(fails.values())) / 40  # at these prices, always fail
     assert f". Cost a ticket: {found['cost']:.3f}, and {always:.3f} if all fail. NO BETTER THAN ALWAYS FAIL" in said
     commit = tmp_path / "out" / "predictions.jsonl.commit.json"
     judged = commit.stat().st_mtime_ns
-    said, found = cost(**{"gate.fp_weight": 1.5})
+    said, found = cost(**{"price.missed_failure": 1.5})
     assert found["cost"] == 1.5 * fails["pass"] / 40
     assert f"Cost a ticket: {found['cost']:.3f}, and {1.5 * sum(fails.values()) / 40:.3f} if all pass\n" in said
     assert commit.stat().st_mtime_ns == judged, "another price judges nothing anew"
-    assert "Cost a ticket" not in cost(**{"gate.fp_weight": 1})[0]
-    assert main(options("evaluate", {**keys, "gate.fn_weight": 0})) == 2
-    assert "gate.fn_weight: 0.0: a number above 0" in capsys.readouterr().err
+    assert "Cost a ticket" not in cost(**{"price.missed_failure": 1})[0]
+    assert main(options("evaluate", {**keys, "price.false_alarm": 0})) == 2
+    assert "price.false_alarm: 0.0: a number above 0" in capsys.readouterr().err
 
 
 def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
@@ -111,7 +112,7 @@ def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
         "output": str(tmp_path / "out"),
         "by": "rules",
     }
-    assert main(options("evaluate", {**keys, "gate.fp_weight": 20})) == 0
+    assert main(options("evaluate", {**keys, "price.missed_failure": 20})) == 0
     said, found = capsys.readouterr().out, json.loads((tmp_path / "out" / "evaluation.json").read_text())
     new, old = (found["figures"][name]["all"] for name in ("guidance", "compare"))
     paired = found["difference"]["missions"]["valves"]

@@ -13,6 +13,7 @@ from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import STRONG, WEAK, Decision, Edit, decide
 from stageb.guidance.learning.gate.exact import ExactTest
 from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.words.costs import PriceConfig, prices_of
 from stageb.guidance.words.types import Verdict
 
 ALPHA = 0.05
@@ -261,19 +262,21 @@ def test_a_broad_edit_is_tested_where_the_careful_one_cannot_be_proven() -> None
     assert outcomes(decision) == {"careful": "unpromising", "broad": "accepted"}
 
 
-@pytest.mark.parametrize(("config", "wins"), [(GateConfig(fp_weight=4), "fp"), (GateConfig(fn_weight=4), "fn")])
-def test_weights_change_who_wins(config: GateConfig, wins: str) -> None:
+@pytest.mark.parametrize(("price", "wins"), [(PriceConfig(4.0, 1.0), "missed"), (PriceConfig(1.0, 4.0), "alarms")])
+def test_prices_change_who_wins(price: PriceConfig, wins: str) -> None:
     """Each of the two mends one kind of error and makes as many of the other."""
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 4 > 1) for i in range(400)])
     strict = [1.0 if ticket.label == "fail" else 0.0 for ticket in world.tickets]
-    edits = [world.edit("fp", strict), world.edit("fn", [1 - merit for merit in strict])]
+    edits = [world.edit("missed", strict), world.edit("alarms", [1 - merit for merit in strict])]
 
-    def winner(config: GateConfig) -> Edit | None:
-        return world.answer(decide(edits, world.gate(race_on, pool, config), apart, ALPHA)).winner
+    def winner(price: PriceConfig) -> Edit | None:
+        gate = world.gate(race_on, pool)
+        priced = replace(gate, judge=replace(gate.judge, prices=prices_of(price)))
+        return world.answer(decide(edits, priced, apart, ALPHA)).winner
 
-    assert winner(config) is edits[["fp", "fn"].index(wins)]
-    assert winner(GateConfig()) is None
+    assert winner(price) is edits[["missed", "alarms"].index(wins)]
+    assert winner(PriceConfig()) is None
 
 
 def test_a_small_gain_of_which_the_race_saw_little_is_tested_all_the_same() -> None:

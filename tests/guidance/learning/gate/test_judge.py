@@ -9,6 +9,7 @@ from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import Edit
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
+from stageb.guidance.words.costs import PriceConfig, prices_of
 from stageb.guidance.words.types import Guidance
 
 Asked = Sequence[tuple[Guidance, Sequence[int]]]
@@ -46,13 +47,13 @@ def test_what_is_known_already_is_not_asked_for() -> None:
 def test_gains_are_weighed_by_the_price_of_each_error() -> None:
     world = World(numbered(2), [0.0, 0.0])  # labelled pass, fail: answered fail, pass
     edit = world.edit("mends both", [1.0, 1.0])
-    for config, gains in [
-        (GateConfig(), [1.0, 1.0]),
-        (GateConfig(fp_weight=4.0), [0.25, 1.0]),
-        (GateConfig(fn_weight=2.0), [1.0, 0.5]),
-        (GateConfig(fp_weight=2.0, fn_weight=8.0), [1.0, 0.25]),
+    for price, gains in [
+        (PriceConfig(), [1.0, 1.0]),
+        (PriceConfig(missed_failure=4.0), [0.25, 1.0]),
+        (PriceConfig(false_alarm=2.0), [1.0, 0.5]),
+        (PriceConfig(missed_failure=2.0, false_alarm=8.0), [1.0, 0.25]),
     ]:
-        assert world.answer(world.judge(config).gains([(edit.guidance, [0, 1])])) == [gains]
+        assert world.answer(world.judge(prices=prices_of(price)).gains([(edit.guidance, [0, 1])])) == [gains]
 
 
 def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None:
@@ -60,7 +61,7 @@ def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None
     world = World(numbered(2), [0.0, 0.0])
     edit = world.edit("mends both", [1.0, 1.0])
     for chance, gain in ((0.25, 1.0), (0.5, 0.5), (1.0, 0.25)):
-        judge = Judge(world.tickets, GateConfig(fp_weight=4.0), PRESENT, {0: chance})
+        judge = Judge(world.tickets, GateConfig(), PRESENT, {0: chance}, prices={"pass": 1.0, "fail": 4.0})
         assert world.answer(judge.gains([(edit.guidance, [0, 1])])) == [[gain, 1.0]]
 
 
