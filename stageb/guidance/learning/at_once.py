@@ -24,7 +24,6 @@ from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome, Trial, decide_by
 from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
-from stageb.guidance.learning.gate.race import CALIBRATED_ON
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import SizeEntry

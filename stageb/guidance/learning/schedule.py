@@ -16,7 +16,7 @@ from typing import Literal
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.prequential import block_ends
-from stageb.guidance.learning.gate.race import CALIBRATED_ON, FEWEST, LAPS
+from stageb.guidance.learning.gate.race import FEWEST, LAPS
 from stageb.guidance.rules.prompts import has_instruct_texts
 from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.calibration import CALIBRATED_ON

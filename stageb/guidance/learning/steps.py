@@ -19,7 +19,6 @@ from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
-from stageb.guidance.learning.gate.race import CALIBRATED_ON
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing

@@ -14,7 +14,6 @@ from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.gate.race import CALIBRATED_ON
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import is_unprepared
 from stageb.guidance.rules.guidance_file import from_json, make_neutral, to_json

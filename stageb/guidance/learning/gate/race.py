@@ -20,7 +20,6 @@ from typing import NamedTuple
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.words.types import Verdict
 
-CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 LAPS = 6  # chunks of a race at most
 FEWEST = 4  # edits that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets deducted from an edit's wins: the best of a race were partly lucky
