@@ -295,9 +295,9 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
     """A label that takes seven fields to tell is learnt from a hundred tickets, but not from fifty."""
     chance, path = random.Random(0), tmp_path / "tickets.jsonl"
     with path.open("w") as file:
-        for n in range(120):
+        for n in range(110):
             fields = [chance.choice("ab") for _ in range(7)]
-            is_right, text = chance.random() > 0.05, "; ".join(f"field {i}: {value}" for i, value in enumerate(fields))
+            is_right, text = chance.random() > 0.08, "; ".join(f"field {i}: {value}" for i, value in enumerate(fields))
             label = "fail" if (fields.count("b") > 3) == is_right else "pass"
             row = {
                 "mission": "valves",
@@ -310,7 +310,7 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
     (edit,) = read_rows(tmp_path / "run", "reflection.jsonl")[0]["gate"]["edits"]
     assert edit["outcome"] == "provisional" and edit["test"]["judge"] == "rules"
     before, *_, after = [row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"]
-    assert before < 0.6 and after > 0.9
+    assert before < 0.6 and after > 0.8
 
 
 def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_path: Path) -> None:
