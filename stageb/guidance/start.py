@@ -48,4 +48,6 @@ def stop(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
         raise InputError(f"{folder}: has ended already")
     (folder / STOP).touch()
     print(f"{folder}: learning ends at the next step, now or when the run goes on; what it has learnt is judged and kept")
+    if config.reflection.scope == "all":
+        print("What code learns from all train tickets at once is one step, which ends when it is done.")
     return 0

@@ -611,6 +611,22 @@ def test_a_run_that_is_told_to_stop_keeps_what_it_has_learnt_and_can_learn_on(
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
+def test_stop_says_that_what_code_learns_at_once_is_one_step(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, said = Journal.commit, list[str]()
+
+    def told(journal: Journal, state: dict[str, Any], *given: Any, **named: Any) -> None:
+        if not state["finished"]:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                assert main(["stop", str(fit.run)]) == 0
+            said.append(out.getvalue())
+        real(journal, state, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "commit", told)
+        assert fit(reflection__scope="all", runner__judge="both", runner__epochs=1) == 0
+    assert said and all("is one step, which ends when it is done" in each for each in said)
+
+
 def test_a_stop_that_comes_too_late_does_not_stop_what_learns_on(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Journal.commit
 
