@@ -24,7 +24,7 @@ from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.judge import code_rules
+from stageb.guidance.rules.judge import collect_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import (
@@ -88,7 +88,7 @@ class Coder:
         return Answers(self._tickets[position].key, 0, (candidate,))
 
     def _compile(self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
-        return code_rules(rules, labels, name_labels(self._words, labels), self._parser(mission, labels)).compile()
+        return collect_rules(rules, labels, name_labels(self._words, labels), self._parser(mission, labels)).compile()
 
     def _make_parser(self, mission: str, labels: tuple[Verdict, ...]) -> Callable[[str], RuleCode | OutOfReach]:
         vocabulary = Vocabulary.of(ticket for ticket in self._tickets if ticket.mission == mission)

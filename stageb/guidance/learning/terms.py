@@ -56,6 +56,7 @@ class Scales:
 
     def __init__(self, numbers: Mapping[str, Mapping[int, tuple[float, str]]]) -> None:
         self._numbers = numbers
+        self.fields = numbers.keys()  # that have numbers
         self._found: dict[str, Scale] = {}
         self._beyond: dict[Condition, int] = {}
 
@@ -158,13 +159,13 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
     return Masks(found, Scales(find_numbers(readings)))
 
 
-def find_gaps(terms: Iterable[Term], readings: Sequence[Reading]) -> dict[str, int]:
-    """Field -> the tickets that lack it, for the fields of ``terms`` that some lack: of those tickets a term does not tell
+def find_gaps(masks: Masks, readings: Sequence[Reading]) -> dict[str, int]:
+    """Field -> the tickets that lack it, for the fields of terms that some lack: of those tickets a term does not tell
     whether it holds. A number that was not counted is 0."""
-    having: dict[str, int] = dict.fromkeys((name for term in terms for name in _fields(term.condition) if name), 0)
-    counted = {name for name, found in find_numbers(readings).items() if any(readings[place].is_counted for place in found)}
+    having: dict[str, int] = dict.fromkeys((name for term in masks for name in _fields(term.condition) if name), 0)
     for place, each in enumerate(readings):
-        for name in (each.pairs.keys() | (counted if each.is_counted else set())) & having.keys():
+        there = each.pairs.keys() | masks.scales.fields if each.is_counted else each.pairs.keys()
+        for name in there & having.keys():
             having[name] |= 1 << place
     everything = (1 << len(readings)) - 1
     return {name: everything & ~mask for name, mask in having.items() if everything & ~mask}

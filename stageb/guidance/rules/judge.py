@@ -144,10 +144,10 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
         read = parse_rule(text, vocabulary if is_whole else own, words)
         return read if is_whole or isinstance(read, RuleCode) else _parse_openly(text, vocabulary, words)
 
-    return code_rules(guidance.rules, guidance.labels, words, parse)
+    return collect_rules(guidance.rules, guidance.labels, words, parse)
 
 
-def code_rules(
+def collect_rules(
     rules: Sequence[Rule], labels: tuple[Verdict, ...], words: Words, parse: Callable[[str], RuleCode | OutOfReach]
 ) -> CodedRules:
     """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets that none speaks of."""

@@ -24,7 +24,7 @@ from stageb.guidance.rules.sql_conditions import (
     SIGNS,
     BeyondSql,
     Conditions,
-    Test,
+    RuleTest,
     count_true,
     is_one_of,
     quote,
@@ -147,7 +147,7 @@ def _write_cases(name: str, cases: Sequence[str]) -> str:
     return "\n".join(["    CASE", *(f"      {each}" for each in cases), f"    END AS {name}"])
 
 
-_Told = tuple[CodedRule, Test]  # a rule, and what says whether it holds
+_Told = tuple[CodedRule, RuleTest]  # a rule, and what says whether it holds
 
 
 def _any(conditions: Iterable[str]) -> str:
@@ -155,7 +155,7 @@ def _any(conditions: Iterable[str]) -> str:
     return " OR ".join(dict.fromkeys(each for each in conditions if each != NEVER))
 
 
-def _decide(test: Test, said: str, doubts: Iterable[str]) -> list[str]:
+def _decide(test: RuleTest, said: str, doubts: Iterable[str]) -> list[str]:
     """The cases that say it where a rule holds, and nothing where any of the ``doubts`` is true, too."""
     if test.holds == NEVER:
         return []
@@ -171,7 +171,7 @@ def _choose_by_side(tests: Sequence[_Told], default: Verdict) -> tuple[list[str]
         [(key, test) for key, test, code in read if code is None or code.verdict == verdict] for verdict in PASS_FAIL
     )
 
-    def name_first(side: Sequence[tuple[str, Test]]) -> Iterator[str]:
+    def name_first(side: Sequence[tuple[str, RuleTest]]) -> Iterator[str]:
         for place, (key, test) in enumerate(side):
             yield from _decide(test, key, (earlier.is_lost for _, earlier in side[:place]))
 
@@ -200,7 +200,7 @@ def _choose_by_side(tests: Sequence[_Told], default: Verdict) -> tuple[list[str]
 def _choose_first(tests: Sequence[_Told], default: Verdict) -> tuple[list[str], list[str]]:
     """The same where the first rule wins, of several with points side by side the one that is furthest above, and
     ``default`` where none holds: NULL where an earlier one of another verdict may."""
-    verdicts, keys, earlier = list[str](), list[str](), list[tuple[Verdict, Test]]()
+    verdicts, keys, earlier = list[str](), list[str](), list[tuple[Verdict, RuleTest]]()
 
     def find_doubts(verdict: Verdict, names_rule: bool) -> Iterator[str]:
         for other, test in earlier:
@@ -250,7 +250,7 @@ def _are_numbers(mission: CodedMission) -> bool:
     return bool(named) and mission.numeric.issuperset(named)
 
 
-def _name_typed(rule: CodedRule, mission: CodedMission) -> Test:
+def _name_typed(rule: CodedRule, mission: CodedMission) -> RuleTest:
     """What says whether a rule holds whose fields are numbers in the table."""
     if isinstance(rule.code, OutOfReach):
         return Conditions(mission).name(rule)
@@ -258,9 +258,9 @@ def _name_typed(rule: CodedRule, mission: CodedMission) -> Test:
     if isinstance(told, Points):
         total, is_compared = _sum_typed(told), has_labels(mission.coded.labels)
         above = f"({total} - ({told.least}))" if is_compared else ""
-        return Test(f"{total} >= {told.least}", f"{total} < {told.least}", NEVER, NEVER, above)
+        return RuleTest(f"{total} >= {told.least}", f"{total} < {told.least}", NEVER, NEVER, above)
     said = _write_typed(told)
-    return Test(f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
+    return RuleTest(f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
 
 
 def _write_typed(expression: Expression) -> str:

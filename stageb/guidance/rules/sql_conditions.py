@@ -55,7 +55,7 @@ def read_code(rule: CodedRule) -> RuleCode | None:
     return rule.code if isinstance(rule.code, RuleCode) else None
 
 
-class Test(NamedTuple):
+class RuleTest(NamedTuple):
     """Conditions of SQL on a rule; each is true, or else false or NULL."""
 
     holds: str
@@ -79,21 +79,21 @@ class Conditions:
         numbers = "".join(each for each in mission.letters if each not in GOES_ON and not each.isdecimal())
         self._letters, self._letters_of_numbers = _ASCII + mission.letters, _ASCII + numbers
 
-    def name(self, rule: CodedRule) -> Test:
+    def name(self, rule: CodedRule) -> RuleTest:
         """What says whether a rule holds; its column has the rule beside it."""
         code = rule.code
         if isinstance(code, OutOfReach):
-            return Test(NEVER, NEVER, "1 = 1", "1 = 1" if isinstance(code, BeyondSql) else NEVER)
+            return RuleTest(NEVER, NEVER, "1 = 1", "1 = 1" if isinstance(code, BeyondSql) else NEVER)
         said = f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}\n    "
         told = code.expression
         if isinstance(told, Points) and has_labels(self._mission.coded.labels):
             column = self._add("rules", rule.key, f"{self._sum_up(told)} - ({told.least})", said)
-            return Test(f"{column} >= 0", f"{column} < 0", f"{column} IS NULL", f"{column} IS NULL", column)
+            return RuleTest(f"{column} >= 0", f"{column} < 0", f"{column} IS NULL", f"{column} IS NULL", column)
         unknown = f"{self._never(told, True)} AND {self._never(told, False)}"
         known = " ".join(f"WHEN {self._is(told, truth)} THEN {int(truth)}" for truth in (True, False))
         known += "" if isinstance(told, Points) else f" WHEN {unknown} THEN -1"
         column = self._add("rules", rule.key, f"CASE {known} END", said)
-        return Test(f"{column} = 1", f"{column} = 0", f"COALESCE({column}, -1) = -1", f"{column} IS NULL")
+        return RuleTest(f"{column} = 1", f"{column} = 0", f"COALESCE({column}, -1) = -1", f"{column} IS NULL")
 
     def _add(self, stage: str, name: str, condition: str, said: str = "") -> str:
         """A column of a stage, by the name that it is called from now on."""

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.govern.screens import describe_rules
+from stageb.guidance.commands.govern.screens import describe_rules, parse_reflection
 from stageb.guidance.commands.report.read import replay
 from stageb.guidance.commands.use.source import list_read_files
-from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry, parse_row
+from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry
 from stageb.guidance.rules.edits import apply, mark_provisional
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, split_step, to_json
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.words.types import Calibration, Guidance
+from stageb.guidance.words.types import UNCALIBRATED, Guidance
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
 from stageb.store.journal import safe_name
@@ -60,7 +60,7 @@ def resize(args: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class LearntSizes:
     """What a run has learnt for a mission, and what it would be in other sizes."""
 
     learnt: Guidance
@@ -78,8 +78,8 @@ class Sizes:
         return max(found, key=lambda size: size.conditions)
 
     def take(self, size: SizeEntry) -> Guidance:
-        """The guidance of that size: what was learnt, if its rules are those; or else its rules, marked as provisional since
-        the gate has not seen them, without demonstrations and calibration, of other rules as they are."""
+        """The guidance of that size: what was learnt, if its rules are those. Otherwise its rules are marked as provisional,
+        since the gate has not tested them, and stand without demonstrations and calibration, which belong to other rules."""
         made = apply(self.before, size.operations, self.row.reflection_id)
         if [rule.text for rule in made.rules] == [rule.text for rule in self.learnt.rules]:
             return self.learnt
@@ -90,12 +90,12 @@ class Sizes:
             rules=marked.rules,
             next_number=max(marked.next_number, self.learnt.next_number),
             demonstrations=(),
-            calibration=Calibration(),
+            calibration=UNCALIBRATED,
             judge="rules" if self.learnt.judge == "rules" else "",
         )
 
 
-def read_sizes(run: Path, mission: str | None) -> Iterator[Sizes]:
+def read_sizes(run: Path, mission: str | None) -> Iterator[LearntSizes]:
     """Those of each mission of a run, or of one. Raises ``InputError`` where a mission has none."""
     files = RunFolder(run)
     first = {
@@ -104,16 +104,17 @@ def read_sizes(run: Path, mission: str | None) -> Iterator[Sizes]:
         for name, one in from_json(each, "commit.json").items()
     }
     for name, learnt in read_guidance(run, mission).items():
-        rows = list(map(parse_row, files.read_committed(f"{safe_name(name)}/{REFLECTION}")))
+        file = f"{safe_name(name)}/{REFLECTION}"
+        rows = [parse_reflection(files, file, line, row) for line, row in enumerate(files.read_committed(file), 1)]
         place = next((place for place, row in enumerate(rows) if row.sizes), None)
         if place is None:
             raise InputError(
                 shown(f"{run}: code has learnt no rules of {name} at once, so there is no other size; set reflection.size")
             )
-        yield Sizes(learnt, replay(first[name], rows[:place])[-1].guidance, rows[place])
+        yield LearntSizes(learnt, replay(first[name], rows[:place])[-1].guidance, rows[place])
 
 
-def describe_sizes(sizes: Sizes) -> Iterator[str]:
+def describe_sizes(sizes: LearntSizes) -> Iterator[str]:
     """A line for each size: its conditions, its rules, and what is hoped of it."""
     yield f"{shown(sizes.learnt.mission)}: conditions, rules, estimated accuracy"
     for size in sizes.row.sizes:

@@ -74,15 +74,16 @@ def read_edits(run: Path, mission: str) -> list[ReflectionRow]:
     Raises ``BadInputError`` where another program changed them.
     """
     files, file = RunFolder(run), f"{safe_name(mission)}/{REFLECTION}"
-    found: list[ReflectionRow] = []
-    for line, row in files.read_whole(file, '"applied": true'):
-        if row.get("applied") is not True:
-            continue
-        try:
-            found.append(parse_row(row))
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise files.fault(file, line, f"no row of a reflection ({type(error).__name__})") from None
-    return found
+    rows = files.read_whole(file, '"applied": true')
+    return [parse_reflection(files, file, line, row) for line, row in rows if row.get("applied") is True]
+
+
+def parse_reflection(files: RunFolder, file: str, line: int, row: Mapping[str, Any]) -> ReflectionRow:
+    """A row of reflection.jsonl. Raises ``BadInputError`` where no run writes such a one."""
+    try:
+        return parse_row(row)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise files.fault(file, line, f"no row of a reflection ({type(error).__name__})") from None
 
 
 def read_val_metrics(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -75,3 +76,15 @@ def test_a_size_that_is_not_there_is_told(run: Path, tmp_path: Path, capsys: pyt
 def test_the_report_draws_the_sizes(run: Path) -> None:
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Estimated accuracy by size" in page and "stageb guidance resize RUN" in page
+
+
+def test_a_row_that_another_program_changed_is_told_with_its_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    (file,) = copy.glob("*/reflection.jsonl")
+    row = json.loads(file.read_text())
+    changed = json.dumps({**row, "sizes": "many"})
+    file.write_text(changed.ljust(len(file.read_text()) - 1) + "\n")  # as long as the commit says
+    assert main(["guidance", "resize", str(copy)]) == 2
+    assert "reflection.jsonl:1: no row of a reflection" in capsys.readouterr().err
