@@ -126,9 +126,11 @@ def _read(guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[RuleCode]:
 
 
 def _count(expression: Expression) -> int:
-    """The conditions in it: each comparison, word, and item of a count or a card is one."""
-    if isinstance(expression, Points):
-        return sum(_count(part) for _, part in expression.parts)
-    return sum(
-        len(atom.values) if isinstance(atom, Atom) and atom.relation == "mentions" else 1 for atom in atoms(expression)
+    """The conditions in it: each comparison, word, word list, and item of a count or a card is one."""
+    named = {atom.name for atom in atoms(expression) if isinstance(atom, Atom) and atom.relation == "mentions"} - {""}
+    words = (
+        len(atom.values) if isinstance(atom, Atom) and atom.relation == "mentions" else 1
+        for atom in atoms(expression)
+        if not (isinstance(atom, Atom) and atom.relation == "mentions" and atom.name)
     )
+    return len(named) + sum(words)

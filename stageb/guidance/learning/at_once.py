@@ -37,11 +37,12 @@ from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, 
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
-from stageb.guidance.rules.evidence_forms import Forms, reading
+from stageb.guidance.rules.evidence_forms import Forms, find_whole_words, reading
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
+from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 from stageb.guidance.words.calibration import CALIBRATED_ON
@@ -178,6 +179,7 @@ class _Teacher:
             held=to_mask(self._find_held(fixed)) if has_labels(labels) else 0,
             keeps=bool(fixed),
             groups=[to_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
+            whole_words=find_whole_words(readings),
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", places)
@@ -278,7 +280,8 @@ class _Teacher:
     def _edit(self, whole: Whole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
         words = self.tools.words
-        rules = write_whole(whole, self.tools.vocabulary, words)
+        others = [rule for rule in self.present.rules if rule.is_fixed or not whole.replaces]
+        rules = write_whole(whole, replace(self.tools.vocabulary, lists=find_word_lists(others)), words)
         if not rules:
             return None
         why = f"{MEASURED} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
@@ -327,4 +330,5 @@ def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -
 
 def _has_cards(edit: Edit, whole: Whole) -> bool:
     """Whether all cards became rules: one that is too long is not read back, and the others are nothing without it."""
-    return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= len(whole.cards)
+    needed = len(whole.cards) + sum(len(card.lists) for card in whole.cards.values())
+    return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= needed

@@ -23,8 +23,18 @@ from operator import or_
 from typing import NamedTuple
 
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
-from stageb.guidance.learning.scorecards import PAIRED, Cards, Scorecard, grow_cards, grow_compared, judge_compared
+from stageb.guidance.learning.scorecards import (
+    MOST_TERMS,
+    PAIRED,
+    Cards,
+    Listing,
+    Scorecard,
+    grow_cards,
+    grow_compared,
+    judge_compared,
+)
 from stageb.guidance.learning.terms import Line, Masks, Term, find_counts, find_gap, guard, hold_any
+from stageb.guidance.learning.word_lists import find_lists
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.words.types import Verdict
 
@@ -36,6 +46,7 @@ FEWEST = 3  # conditions that a shorter one is hoped to have
 SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
 SPELT_OUT = 5  # conditions of a card that may be written as a list
 GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
+LISTED = (10, 30, 100)  # words that lists of each verdict hold at most
 OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all
 SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}  # conditions, by whether a
 #   mission has labels of its own: of a guidance, and those of which the accuracy is estimated
@@ -58,6 +69,7 @@ class Material:
     held: int = 0  # tickets of such a mission that fixed rules speak of, before all that is learnt
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
     groups: Sequence[int] = ()  # of several tickets that say the same, or are kept together
+    whole_words: frozenset[str] = frozenset()  # that tickets mention, as they stand, and not without an ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +95,10 @@ class Whole:
 
     @property
     def size(self) -> int:
-        """Its conditions, in all its lines and cards; each that a count counts is one."""
-        lines = [line for each in (self, *self.lists) for line in (*each.lines, *(each.card.points if each.card else ()))]
-        return sum(max(1, len(term.condition.parts)) for line in lines for term in line)
+        """Its conditions, in all its lines and cards; each that a count counts is one, and each word list."""
+        lines = (line for each in (self, *self.lists) for line in each.lines)
+        counted = sum(max(1, len(term.condition.parts)) for line in lines for term in line)
+        return counted + sum(card.size for card in self.cards.values())
 
 
 _Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
@@ -123,8 +136,10 @@ def learn_whole(material: Material, folds: Sequence[int], sizes: Sequence[int]) 
     if material.labelled:
         chosen = _learn_labels(material, folds, sizes)
     else:
-        cards = [] if material.keeps else [_Form(GAIN, [_learn_cards])]
-        chosen = _choose([*_list_forms(material, _ways(material), cards)], material, folds, sizes)
+        listed = _word_forms(_learn_cards, MOST_TERMS, material, folds)
+        cards = [] if material.keeps else [_Form(GAIN, [partial(_learn_cards, None, MOST_TERMS)])]
+        forms = _list_forms(material, _ways(material), cards, [] if material.keeps else listed)
+        chosen = _choose(forms, material, folds, sizes)
     return {
         size: replace(
             found.whole,
@@ -222,8 +237,9 @@ def _learn_labels(material: Material, folds: Sequence[int], sizes: Sequence[int]
     is_good = largest and largest.wrong.bit_count() < GOOD * sum(folds).bit_count()
     enough = FAR if is_good else GAIN
     longest = _find_share(max(sizes))
-    forms = [_Form(enough, [partial(_learn_compared, longest, paired)]) for paired in (0, PAIRED)]
-    return _choose(forms, material, folds, sizes, best)
+    listed = _word_forms(partial(_learn_compared, 0), longest, material, folds, enough)
+    cards = [_Form(enough, [partial(_learn_compared, paired, None, longest)]) for paired in (0, PAIRED)]
+    return _choose([*listed[:1], *cards, *listed[1:]], material, folds, sizes, best)
 
 
 def _find_share(size: int) -> int:
@@ -270,8 +286,11 @@ def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, in
     return ((held & wanted).bit_count() + 1) / (held.bit_count() + 2), -len(lines[0])
 
 
-def _list_forms(material: Material, ways: Sequence[tuple[Verdict, bool]], cards: Sequence[_Form] = ()) -> Iterator[_Form]:
-    """Lists from the plainest on, and ``cards`` before those that compare or compute with two fields."""
+def _list_forms(
+    material: Material, ways: Sequence[tuple[Verdict, bool]], cards: Sequence[_Form] = (), listed: Sequence[_Form] = ()
+) -> Iterator[_Form]:
+    """Lists of lines from the plainest on; before counts cards that are ``listed`` words, and ``cards`` before lines that
+    compare or compute with two fields."""
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
     plain = material.masks.plain
     # Of so few candidates as reasons of people name, chance brings fewer.
@@ -282,8 +301,10 @@ def _list_forms(material: Material, ways: Sequence[tuple[Verdict, bool]], cards:
 
     yield _Form(0.0, [*(kinds(named, FULL.sure) if named else []), *kinds(plain, FULL.sure)])
     yield _Form(GAIN, kinds(plain, 0.0))
+    yield from listed[:1]
     yield _Form(GAIN, [*kinds(plain, FULL.sure, counts), *kinds(plain, 0.0, counts)])
     yield from cards
+    yield from listed[1:]
     if len(plain) < len(material.masks):
         masks = material.masks
         yield _Form(UNLIKE, [*kinds(masks, FULL.sure), *kinds(masks, 0.0), *kinds(masks, FULL.sure, counts)])
@@ -322,9 +343,26 @@ def _learn_lists(verdict: Verdict, replaces: bool, demands: Demands, masks: Mask
     return learn
 
 
-def _learn_cards(material: Material, among: int) -> list[Whole]:
+def _word_forms(
+    learn: Callable[[Listing, int, Material, int], list[Whole]],
+    longest: int,
+    material: Material,
+    folds: Sequence[int],
+    enough: float = GAIN,
+) -> list[_Form]:
+    """Cards of word lists alone, short ones and longer ones, then the best of these with at most ``longest`` lines more; none
+    without words."""
+    listings = [partial(find_lists, whole_words=material.whole_words, most=most) for most in LISTED if material.whole_words]
+    alone = [partial(learn, listing, 0) for listing in listings]
+    best = min(_try_kinds(alone, material, folds), default=None, key=lambda each: each[:3])
+    return [_Form(enough, alone), _Form(enough, [partial(learn, listings[best.place], longest)])] if best else []
+
+
+def _learn_cards(listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
     masks = material.masks.unguarded
-    cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices)
+    cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices, listing, longest)
+    if listing:
+        return [Whole("fail", True, card=card) for card in cards]
     return [_spell_out(card, material) or _pass_by_points(card) or Whole("fail", True, card=card) for card in cards]
 
 
@@ -344,9 +382,11 @@ def _pass_by_points(card: Scorecard) -> Whole | None:
     return Whole("pass", True, card=Scorecard(points, 1 - card.least)) if card.least <= 0 else None
 
 
-def _learn_compared(longest: int, paired: int, material: Material, among: int) -> list[Whole]:
+def _learn_compared(
+    paired: int, listing: Listing | None, longest: int, material: Material, among: int
+) -> list[Whole]:
     masks = material.masks.unguarded
-    grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired)
+    grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired, listing)
     each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]
 

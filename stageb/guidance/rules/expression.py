@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
 from stageb.guidance.rules import predicates
 from stageb.guidance.rules.predicates import Predicate
@@ -18,7 +18,7 @@ class Atom:
     """One comparison."""
 
     relation: Relation
-    name: str  # of the field; empty for ``mentions``
+    name: str  # of the field; for ``mentions`` of the word list, empty where words are named themselves
     values: tuple[
         str, ...
     ]  # one of which it has; the limit; words of which one is mentioned; the field that it is compared with
@@ -85,15 +85,18 @@ class Points:
 Expression: TypeAlias = Atom | Arithmetic | All | Some | AtLeast | Points | Not
 
 
-def is_word(expression: Expression) -> bool:
+def is_word(expression: Expression) -> TypeGuard[Atom]:
     """Whether it holds where a ticket mentions one word."""
     return isinstance(expression, Atom) and expression.relation == "mentions" and len(expression.values) == 1
 
 
 def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expression], ...]:
-    """Words that have the same points side by side, where the first of them stands."""
+    """Words that have the same points side by side, where the first of them stands; those of each word list as they are."""
     firsts: dict[int, int] = {}
-    places = [firsts.setdefault(points, place) if is_word(part) else place for place, (points, part) in enumerate(parts)]
+    places = [
+        firsts.setdefault(points, place) if is_word(part) and not part.name else place
+        for place, (points, part) in enumerate(parts)
+    ]
     return tuple(part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0]))
 
 

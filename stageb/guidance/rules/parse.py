@@ -9,10 +9,11 @@
                | NAME "is above" NUMBER "and below" NUMBER | NAME "is" ["not"] "missing"      unless that is a value of it
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
-               | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
+               | "a summary" ("mentions" | "does not mention") (WORD {"," WORD} ["or" WORD] | "a" LISTED)      leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
                | "it has" INTEGER "points or more:" scored {";" scored}      the whole of a condition
-    scored     = INTEGER "if" all | INTEGER "for each of" WORD {"," WORD} "that a summary mentions"
+    scored     = INTEGER "if" all | INTEGER "for each" ("of" WORD {"," WORD} | LISTED) "that a summary mentions"
+    LISTED     = '"' NAME '" word'      of a word list (``word_lists.py``)
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
@@ -152,7 +153,9 @@ class _RuleReader:
         self._points = re.compile(f"{opening}(.+)")
         self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
         each_word = "{}(?P<words>.+?){}".format(*map(re.escape, grammar.each_word))
-        self._scored = re.compile(rf"(-?\d{{1,2}})(?:{re.escape(grammar.scored)}(.+)|{each_word})")
+        each_of_list = "{}(?P<list>.+?){}".format(*map(re.escape, grammar.each_of_list))
+        self._of_list = re.compile("{}(.+?){}".format(*map(re.escape, grammar.of_list)))
+        self._scored = re.compile(rf"(-?\d{{1,2}})(?:{re.escape(grammar.scored)}(.+)|{each_of_list}|{each_word})")
         self.is_loose = False
 
     def read(self, text: str) -> _Atom:
@@ -271,16 +274,26 @@ class _RuleReader:
         for piece in text.split(self._grammar.part):
             if not (scored := self._scored.fullmatch(piece)):
                 return OutOfReach(f"{piece!r} does not say what has points")
-            part = self._mention(scored["words"]) if scored["words"] else self.read(scored[2])
+            each = scored["words"] or scored["list"]
+            if each:
+                part = self._mention(each) if scored["words"] else self._mention_list(each)
+            else:
+                part = self.read(scored[2])
             if isinstance(part, OutOfReach):
                 return part
             if isinstance(part, Some | Points):
                 return OutOfReach(f"{piece!r} gives points for more than conditions that hold together")
-            each = part.values if scored["words"] and isinstance(part, Atom) else ()
-            parts += [(int(scored[1]), Atom("mentions", "", (word,))) for word in each] or [(int(scored[1]), part)]
+            single = [replace(part, values=(word,)) for word in part.values] if each and isinstance(part, Atom) else [part]
+            parts += [(int(scored[1]), one) for one in single]
         return Points(least, tuple(parts))
 
+    def _mention_list(self, name: str) -> _Atom:
+        words = self._vocabulary.lists.get(name)
+        return Atom("mentions", name, words) if words else OutOfReach(f"no word list is called {name!r}")
+
     def _mention(self, listed: str) -> _Atom:
+        if named := self._of_list.fullmatch(listed):
+            return self._mention_list(named[1])
         known, words = self._vocabulary, [fold_text(word) for word in self._separator.split(listed)]
         for word in words:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import (
@@ -39,6 +39,7 @@ class Vocabulary:
     pieces: frozenset[str]  # of free text, and the fields' names and values, folded: in which phrases are looked for
     is_tabular: bool  # whether half of the tickets or more have fields
     scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of words, by the names that a guidance gives them
 
     @classmethod
     def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:

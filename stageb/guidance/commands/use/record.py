@@ -23,6 +23,7 @@ from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket
 from stageb.runs.folder import RunFolder, RunRow
@@ -228,7 +229,7 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
 
 def name_unknown(guidance: Guidance, record: RuleRecord) -> list[str]:
     """One line about the rules of which nothing held out tells how often they were right, if there are any."""
-    keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY and not rule.is_background]
+    keys = [rule.key for rule in find_deciding(guidance.rules)]
     unknown = [key for key in keys if record.get(key, UNKNOWN).tickets < FEWEST]
     if not unknown:
         return []
