@@ -19,7 +19,7 @@ from stageb.cli.parsing import parse
 from stageb.errors import InputError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import Atom, Expression, Points, atoms, compile_expression
+from stageb.guidance.rules.expression import Atom, Expression, atoms, compile_expression
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS

@@ -22,9 +22,9 @@ from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, diges
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
+from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.judge import check_proposal, find_touched, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case, Words, name_labels, rule_lines, words_of

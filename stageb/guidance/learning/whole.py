@@ -382,9 +382,7 @@ def _pass_by_points(card: Scorecard) -> Whole | None:
     return Whole("pass", True, card=Scorecard(points, 1 - card.least)) if card.least <= 0 else None
 
 
-def _learn_compared(
-    paired: int, listing: Listing | None, longest: int, material: Material, among: int
-) -> list[Whole]:
+def _learn_compared(paired: int, listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
     masks = material.masks.unguarded
     grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired, listing)
     each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import (
     All,
     Arithmetic,
@@ -31,16 +30,7 @@ from stageb.guidance.rules.value_types import ANY, Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
-from stageb.guidance.words.types import (
-    HEADLINE_KEY,
-    PASS_FAIL,
-    Guidance,
-    Operation,
-    Proposal,
-    Refusal,
-    Rule,
-    Verdict,
-)
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Guidance, Operation, Proposal, Refusal, Rule, Verdict
 
 NO_RULE = "no rule speaks of it"
 MOST_TOLD = 5  # of what a ticket has points for
@@ -274,8 +264,12 @@ def find_touched(before: Guidance, after: Guidance, vocabulary: Vocabulary, word
     )
     codes = [code for _, _, code in before_it ^ after_it]
     predicates = [compile_expression(code.expression) for code in codes if not isinstance(code, OutOfReach)]
-    silent, silent_after = ([rule for rule in each.rules if rule.is_background or rule.key == HEADLINE_KEY] for each in (before, after))
-    if len(predicates) < len(codes) or [(rule.key, rule.text) for rule in silent] != [(rule.key, rule.text) for rule in silent_after]:
+    silent, silent_after = (
+        [rule for rule in each.rules if rule.is_background or rule.key == HEADLINE_KEY] for each in (before, after)
+    )
+    if len(predicates) < len(codes) or [(rule.key, rule.text) for rule in silent] != [
+        (rule.key, rule.text) for rule in silent_after
+    ]:
         return lambda _: True
     return lambda ticket: any(holds(ticket) is not False for holds in predicates)
 
@@ -317,7 +311,11 @@ class UnknownName:
 def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Iterator[UnknownName]:
     """The rules of ``guidance`` that name a field, value or word that no ticket has."""
     for rule in read_rules(guidance, vocabulary, words).each:
-        if rule.key != HEADLINE_KEY and isinstance(rule.code, OutOfReach) and (why := _why_unheard_of(rule.code, vocabulary)):
+        if (
+            rule.key != HEADLINE_KEY
+            and isinstance(rule.code, OutOfReach)
+            and (why := _why_unheard_of(rule.code, vocabulary))
+        ):
             yield UnknownName(guidance.mission, rule.key, why, rule.code.unknown == "field")
 
 

@@ -34,8 +34,18 @@ def read_word_list(text: str) -> WordList | None:
     for grammar in (ENGLISH, CHINESE):
         opening, between = grammar.word_list
         name, found, listed = text.removeprefix(opening).partition(between)
-        if text.startswith(opening) and found and name.strip() and len(name) <= MOST_NAMED and not {*name} & {*opening, *between[:1]}:
-            words = tuple(dict.fromkeys(fold_text(word.strip()) for word in re.split(_commas(grammar), listed.removesuffix(grammar.end))))
+        if (
+            text.startswith(opening)
+            and found
+            and name.strip()
+            and len(name) <= MOST_NAMED
+            and not {*name} & {*opening, *between[:1]}
+        ):
+            words = tuple(
+                dict.fromkeys(
+                    fold_text(word.strip()) for word in re.split(_commas(grammar), listed.removesuffix(grammar.end))
+                )
+            )
             return WordList(name, words) if all(map(is_mentionable, words)) else None
     return None
 

@@ -10,8 +10,8 @@ import pytest
 
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import PromptConfig
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.demonstrations import BY_LABEL, BY_RULES, demonstrate
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import find_touched, make_explainer, read_rules
 from stageb.guidance.rules.prompts import WORDS, Case, demonstration_text, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
