@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.calibration import PASS_FAIL as PASS_FAIL
 from stageb.guidance.words.calibration import UNCALIBRATED as UNCALIBRATED
 from stageb.guidance.words.calibration import Calibration as Calibration
@@ -191,6 +192,18 @@ class Demonstration:
     text: str = ""  # of that rule when the ticket was chosen: shown only while the guidance has it
     points: str = ""  # what the ticket has points for, where the rule gives some: told in the place of its text
 
+    @classmethod
+    def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Demonstration | None:
+        """What a guidance.json of these ``labels`` holds, its summaries as an object; None for anything else."""
+        names = {each.name: each.default for each in fields(cls)}
+        needed = {name for name, default in names.items() if default is MISSING}
+        if not isinstance(plain, dict) or not needed <= set(plain) <= set(names) or plain["verdict"] not in labels:
+            return None
+        summaries, texts = plain["per_image"], [text for name, text in plain.items() if name != "per_image"]
+        if not isinstance(summaries, dict) or not all(isinstance(text, str) for text in (*texts, *summaries.values())):
+            return None
+        return cls(**{**plain, "per_image": tuple(summaries.items())})
+
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
@@ -212,6 +225,8 @@ class Guidance:
     #   that pass)
     named: tuple[tuple[str, str], ...] = ()  # field and value, or no field and a word, by which its rules are read as code
     #   where the tickets that taught it are not known
+    automation: Automation | None = None  # what is promised of tickets decided alone, if anything is; of other rules it
+    #   tells nothing (``judging.automation.holds``)
 
     def is_decided(self, ruling: Verdict | None, leads: Leads) -> bool:
         """Whether its judge takes what the rules as code say of a ticket, and asks no model."""
