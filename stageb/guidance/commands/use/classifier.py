@@ -108,7 +108,9 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         rightly = (each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict)
         self._decided, self._right = Counter(rulings), Counter(rightly)
         self._pilot = [_weigh_ruling(ruling, verdict) for ruling, verdict in zip(rulings, verdicts, strict=True)]
-        self.automation_: Automation | None = None  # what was promised of earlier rules
+        self.automation_: Automation | None  # of these rules, once ``automate`` has looked
+        if hasattr(self, "automation_"):
+            del self.automation_
         self._prior = np.array([np.mean(classes == each) for each in self.classes_])
         return self
 
@@ -168,6 +170,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def decides_alone(self, X: Any) -> Any:  # noqa: N803
         """Whether each row is decided alone, under the bound that ``automate`` found."""
+        check_is_fitted(self, "automation_")
         judged = [_weigh_ruling(each, "") for each in self._judge(self._read_new(X))]
         found = self.automation_
         return np.array([found is not None and found.decides(of.verdict, of.decider, of.margin) for of in judged])

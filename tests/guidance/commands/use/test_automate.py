@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,13 @@ def test_what_is_promised_holds_for_new_tickets_and_exports_decide_alike(
     header, *lines = Path("new.csv").read_text().splitlines()
     rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
     assert [module.decides(row) for row in rows] == [row["decides"] for row in judged]
+    assert main(["guidance", "export", str(run), "--format", "sql", "--output", "rules.sql"]) == 0
+    with closing(sqlite3.connect(":memory:")) as opened:
+        opened.execute(f"CREATE TABLE tickets ({header.replace('label', 'checked')})")
+        opened.executemany("INSERT INTO tickets VALUES (?, ?, ?, ?)", [[*row.values()] for row in rows])
+        found = opened.execute(Path("rules.sql").read_text()).fetchall()
+    assert sorted(row[-1] for row in found) == sorted(row["decides"] for row in judged)
+    assert {row[-2] for row in found if row[-1] == "stageb"} == {"G0", "G1"}
     capsys.readouterr()
     assert main(["guidance", "show", str(run)]) == 0
     assert "at most 3 % of these are wrong" in capsys.readouterr().out
