@@ -37,7 +37,7 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 256
+FILES = 261
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 
@@ -75,6 +75,7 @@ THIRD_PARTY = {
     "stageb/*/summary": {"rich"},
     "stageb/*/report/charts": {"matplotlib"},
     "stageb/*/report/page": {"jinja2"},
+    "stageb/*/audit/page": {"matplotlib"},
     "stageb/engines/config": {"transformers"},
     "stageb/engines/protocol": set[str](),
     "stageb/engines/scripted": set[str](),

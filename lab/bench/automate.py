@@ -9,7 +9,9 @@ of 1 - max_error over all tickets; decided alone is a set of one label. They pro
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
@@ -49,8 +51,8 @@ class Outcome(NamedTuple):
     is_broken: bool  # whether more of these are wrong than was allowed
 
 
-Decide = Callable[[Sequence[Case], float], Callable[[Judged], bool]]
-"""From labelled tickets and the errors allowed to what says whether a verdict stands alone."""
+Decide = Callable[[Sequence[Case], float, Sequence[Judged]], list[bool]]
+"""From labelled tickets and the errors allowed to whether each of some verdicts stands alone."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -118,8 +120,8 @@ def resample(
     of = np.array([place[case.judged._replace(is_right=False)] for case in pool])
     right = np.array([case.judged.is_right for case in pool])
     for _ in range(count):
-        stands = decide([pool[n] for n in random.integers(0, len(pool), tickets)], max_error)
-        alone = np.array([kind.verdict is not None and stands(kind) for kind in kinds])[of]
+        stand = decide([pool[n] for n in random.integers(0, len(pool), tickets)], max_error, kinds)
+        alone = np.array([kind.verdict is not None and stands for kind, stands in zip(kinds, stand, strict=True)])[of]
         wrong = (~right[alone]).mean() if alone.any() else 0.0
         yield Outcome(float(alone.mean()), bool(wrong > max_error))
 
@@ -127,18 +129,19 @@ def resample(
 def make_ours(pilot: Sequence[Judged], labels: Sequence[str]) -> Decide:
     """What ``stageb automate`` does."""
 
-    def decide(drawn: Sequence[Case], max_error: float) -> Callable[[Judged], bool]:
+    def decide(drawn: Sequence[Case], max_error: float, kinds: Sequence[Judged]) -> list[bool]:
         bound = find_bounds(pilot, [case.judged for case in drawn], {"": max_error}, 0.95)[""].bound
-        return lambda each: bound is not None and bound.covers(each.verdict, each.decider, each.margin)
+        return [bound is not None and bound.covers(each.verdict, each.decider, each.margin) for each in kinds]
 
     return decide
 
 
-def make_rates(pilot: Sequence[Judged], labels: Sequence[str]) -> Callable[[Judged], dict[str, float]]:
+def make_rates(pilot: Sequence[Judged], labels: Sequence[str]) -> Callable[[Judged], Mapping[str, float]]:
     """The probabilities of all labels by the pilot's levels, which are the scores of the other methods, too."""
     levels: list[Level] = order_levels(pilot)
 
-    def rate(each: Judged) -> dict[str, float]:
+    @cache
+    def rate(each: Judged) -> Mapping[str, float]:
         rates = (of.accuracy for of in levels if of.decider == each.decider and each.margin >= of.margin)
         sure = max(rates, default=0.0) if each.verdict else 0.0
         rest = (1 - sure) / max(1, len(labels) - bool(each.verdict))
@@ -153,10 +156,10 @@ def make_sureband(pilot: Sequence[Judged], labels: Sequence[str]) -> Decide:
 
     rate = make_rates(pilot, labels)
 
-    def decide(drawn: Sequence[Case], max_error: float) -> Callable[[Judged], bool]:
+    def decide(drawn: Sequence[Case], max_error: float, kinds: Sequence[Judged]) -> list[bool]:
         calibrator = sureband.Calibrator(alpha=max_error)
         calibrator.fit([({"type": "choice", "probabilities": rate(case.judged)}, case.label) for case in drawn])
-        return lambda each: calibrator.wrap({"type": "choice", "probabilities": rate(each)}).is_certain
+        return [calibrator.wrap({"type": "choice", "probabilities": rate(each)}).is_certain for each in kinds]
 
     return decide
 
@@ -183,18 +186,16 @@ def make_mapie(pilot: Sequence[Judged], labels: Sequence[str]) -> Decide:
     from sklearn.base import BaseEstimator, ClassifierMixin
 
     rate = make_rates(pilot, labels)
+    warnings.simplefilter("ignore")  # of classes that no ticket drawn has
     model = type("Given", (_Given, ClassifierMixin, BaseEstimator), {})(labels)
 
-    def decide(drawn: Sequence[Case], max_error: float) -> Callable[[Judged], bool]:
+    def decide(drawn: Sequence[Case], max_error: float, kinds: Sequence[Judged]) -> list[bool]:
         rows = np.array([[*rate(case.judged).values()] for case in drawn])
         conformal = SplitConformalClassifier(model, confidence_level=1 - max_error, conformity_score="lac", prefit=True)
         conformal.conformalize(rows, np.array([case.label for case in drawn]))
 
-        def stands(each: Judged) -> bool:
-            _, sets = conformal.predict_set(np.array([[*rate(each).values()]]))
-            return bool(sets.sum() == 1)
-
-        return stands
+        _, sets = conformal.predict_set(np.array([[*rate(each).values()] for each in kinds]))
+        return [bool(of.sum() == 1) for of in sets]
 
     return decide
 

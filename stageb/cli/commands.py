@@ -107,6 +107,10 @@ LOOPS = {
                 summary="Have people correct labels that a run doubts: list them, and write a ticket file with their words.",
                 run="stageb.guidance.commands.use.relabel:main",
             ),
+            "audit": Tool(
+                summary="Watch whether what automate promised still holds, by a sample that people look at.",
+                run="stageb.guidance.commands.audit.main:main",
+            ),
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",
                 run="stageb.guidance.commands.govern.main:main",

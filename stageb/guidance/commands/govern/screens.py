@@ -330,7 +330,7 @@ WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
 
 def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
     """The rules of each mission as code. Raises ``InputError`` where neither tickets nor the guidance say what they name."""
-    columns = _parse_columns(args.columns) if args.columns else None
+    columns = parse_columns(args.columns) if args.columns else None
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
     if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
@@ -391,8 +391,8 @@ class _TableKeys:
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
 
 
-def _parse_columns(text: str) -> ColumnsConfig:
-    """Raises ``InputError`` as ``predict`` does."""
+def parse_columns(text: str) -> ColumnsConfig:
+    """What an option says. Raises ``InputError`` as ``predict`` does."""
     draft = Draft(_TableKeys)
     draft.add_option("columns", text)
     draft.check()

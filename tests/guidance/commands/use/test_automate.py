@@ -20,25 +20,9 @@ from stageb.guidance.rules.guidance_file import load_seed, read_guidance, to_jso
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.seeds import stream, uniform
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
 COLUMNS = "mission_name=valves"
-
-
-def write_parts(path: Path, parts: int, key: int, of_group: int = 0) -> str:
-    """Parts that fail above 95 degrees; of the odd ones below that, which rules fail, four in ten are good. ``of_group`` so
-    many are of one machine; 0: none is named."""
-    rows = [f"{'machine' if of_group else 'group_id'},Temp,Kind,label"]
-    for n in range(parts):
-        temperature, kind = 60 + int(uniform(stream(key, "t"), n) * 50000) / 1000, uniform(stream(key, "k"), n)
-        is_odd = kind < 0.3
-        fails = temperature > 95 or (is_odd and uniform(stream(key, "odd"), n) < 0.6)
-        rows.append(
-            f"{key}-{n // (of_group or 1)},{temperature:.3f},{'odd' if is_odd else 'even'},{'fail' if fails else 'pass'}"
-        )
-    path.write_text("\n".join(rows) + "\n")
-    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +32,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(root)
     Path("rules.json").write_text(json.dumps({"valves": {"step": 1, "experiences": RULES}}))
-    write_parts(Path("old.csv"), 1500, 1)
+    made.write_parts(Path("old.csv"), 1500, 1)
     keys = {"guidance.path": "rules.json", "runner.epochs": 0, "columns.mission_name": "valves", "tickets": "old.csv"}
     keys |= {"fabric.accelerator": "cpu", "fabric.devices": 1, "model.engine": "scripted", "report": "false"}
     given = [f"--{key}={value}" for key, value in keys.items()]
@@ -83,7 +67,7 @@ def test_what_is_promised_holds_for_new_tickets_and_exports_decide_alike(
     assert automate(str(run), "--max_error=0.03") == 0
     said = capsys.readouterr().out
     assert "at most 3 % of these are wrong (95 % confidence)" in said
-    judged = predict(str(run), write_parts(Path("new.csv"), 2000, 2))
+    judged = predict(str(run), made.write_parts(Path("new.csv"), 2000, 2))
     alone = [row for row in judged if row["decides"] == "stageb"]
     assert {row["rule"] for row in alone} == {"G0", "G1"}
     assert sum(row["verdict"] != row["label"] for row in alone) <= 0.03 * len(alone)
@@ -139,7 +123,7 @@ def test_tickets_that_taught_prove_nothing_and_of_a_group_one_is_drawn(
     automation = read_guidance(run)["valves"].automation
     assert automation
     assert 0.97 * (1500 - left_out) < automation.tickets <= 1500 - left_out  # all, but for equal ones
-    write_parts(Path("five.csv"), 1500, 3, of_group=5)
+    made.write_parts(Path("five.csv"), 1500, 3, of_group=5)
     columns = "--columns=mission_name=valves,group_id=null,together=machine"
     assert automate(str(run), "--tickets=five.csv", "--max_error=0.03", columns) == 0
     bounded = read_guidance(run)["valves"].automation
@@ -162,7 +146,7 @@ def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(run: Path,
     assert main(["guidance", "promote", str(run), "--to", "shared.json", "--yes"]) == 0
     first = load_seed("shared.json")["valves"]
     assert first.automation == read_guidance(run)["valves"].automation
-    write_parts(Path("new.csv"), 1500, 4)
+    made.write_parts(Path("new.csv"), 1500, 4)
     given = ("--tickets=new.csv", "--max_error=0.05", f"--columns={COLUMNS}")
     assert automate("shared.json", *given) == 0  # a part of the tickets orders, since none that taught is known
     then = load_seed("shared.json")["valves"]
@@ -177,7 +161,7 @@ def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(run: Path,
 
 
 def test_a_model_decides_alone_from_a_share_of_answers_on(run: Path) -> None:
-    write_parts(Path("new.csv"), 600, 5)
+    made.write_parts(Path("new.csv"), 600, 5)
     keys = ["--tickets=new.csv", "--max_error=0.45", "--by=model", "--model.engine=scripted", "--fabric.accelerator=cpu"]
     assert main(["automate", str(run), *keys]) == 0
     automation = read_guidance(run)["valves"].automation
