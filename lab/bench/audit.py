@@ -1,17 +1,17 @@
 """How often stageb audit gives a false alarm in a year, and how long it takes to see twice the errors: bin/bench audit
 
-People answer so many tickets a day, and the bound is looked at after each answer. False alarms: of as many errors as the bound
-allows, all year. Delays: in answers, from the day on which errors become twice as many.
+People answer so many tickets a day, and the bound is looked at after each answer. False alarms: of as many errors as the
+bound allows, all year. Delays: in answers, from the day on which errors become twice as many.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from random import Random
 from statistics import quantiles
 
 from stageb.guidance.commands.audit.watch import is_alarm, trace_wealth
+from stageb.seeds import stream, uniform
 
 DAYS = 365
 
@@ -23,15 +23,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--answers", type=int, default=10, metavar="N", help="a day")
     parser.add_argument("--years", type=int, default=200, metavar="N", help="to simulate")
     asked = parser.parse_args(arguments)
-    random, limit = Random(1), asked.max_error
-    alarms = sum(find_alarm(draw(limit, DAYS * asked.answers, random), limit) is not None for _ in range(asked.years))
+    limit, year = asked.max_error, DAYS * asked.answers
+    alarms = sum(find_alarm(draw(limit, year, stream("alarm", n)), limit) is not None for n in range(asked.years))
     print(f"false alarms: {alarms} of {asked.years} years")
     print("errors before  days before  delay: median  9 of 10  alarms before")
     for before in (limit, limit / 2):
         for days in (0, 30, 180):
             since, delays, early = days * asked.answers, list[int](), 0
-            for _ in range(asked.years // 2):
-                errors = draw(before, since, random) + draw(2 * limit, DAYS * asked.answers, random)
+            for n in range(asked.years // 2):
+                held = draw(before, since, stream("held", n, days, str(before)))
+                errors = held + draw(2 * limit, year, stream("broken", n, days, str(before)))
                 at = find_alarm(errors, limit)
                 early += at is not None and at < since
                 if at is None or at >= since:
@@ -41,9 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def draw(share: float, answers: int, random: Random) -> list[bool]:
+def draw(share: float, answers: int, key: int) -> list[bool]:
     """Answers of which such a share says that a verdict is wrong."""
-    return [random.random() < share for _ in range(answers)]
+    return [uniform(key, place) < share for place in range(answers)]
 
 
 def find_alarm(errors: Sequence[bool], max_error: float) -> int | None:

@@ -68,6 +68,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
     words = words_of(config.prompt, config.model)
     seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
+    seeds = {mission: replace(seed, automation=None) for mission, seed in seeds.items()}  # promised of other rules
     missions = missions_of(tickets)
     folders = Counter(map(safe_name, missions))
     shared = [name for name in missions if folders[safe_name(name)] > 1]
