@@ -51,15 +51,18 @@ def main(arguments: Sequence[str]) -> int:
     if not 0 < args.share <= 1:
         raise InputError(f"--share {args.share}: a share of the tickets decided alone, above 0, at most 1")
     folder = AuditFolder(args.folder)
+    promised = find_promises(args.guidance) if args.guidance else None
     if not folder.exists:
-        if not args.guidance:
+        if promised is None:
             raise InputError(shown(f"{args.folder}: no audit has begun there; name what is watched: --guidance SOURCE"))
-        folder.begin(find_promises(args.guidance))
+        folder.begin(promised)
     promises, columns = folder.read_promises(), choose_columns(args)
+    if promised not in (None, promises):
+        raise InputError(shown(f"{args.folder}: watches what {args.guidance} promised before; name another --folder"))
     drawn = folder.read_drawn()
     collect_answers(folder, promises, drawn, columns, args.answers)
     for name in args.predictions:
-        if (digest := disk.digest(Path(name).read_bytes())) in {each.digest for each in drawn}:
+        if (digest := digest_file(name)) in {each.digest for each in drawn}:
             print(shown(f"{name}: was drawn from before"))
             continue
         new, says = draw(name, digest, args.share, promises, columns)
@@ -70,6 +73,15 @@ def main(arguments: Sequence[str]) -> int:
         print(shown(f"{sheet}: {len(new.tickets):,} tickets for people: write the right label of each in column {RIGHT}"))
         drawn.append(new)
     return conclude(folder, promises, drawn)
+
+
+def digest_file(name: str) -> str:
+    """A short name for the bytes of a file. Raises ``InputError`` where it cannot be read."""
+    try:
+        return disk.digest(Path(name).read_bytes())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(shown(f"{name}: {why}; name what predict wrote, as JSON Lines")) from None
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -130,7 +142,7 @@ def draw(
     """Tickets of a file of predictions that were decided alone, each group with the same probability; and what these say.
     Raises ``InputError`` where it holds none, or the ticket files are others."""
     rows = list(read_rows(Path(name)))
-    if not rows or not all(row.keys() >= KEYS for row in rows):
+    if not rows or not all(row.keys() >= KEYS and type(row["line"]) is int for row in rows):
         raise InputError(shown(f"{name}: no rows of predict; name what it wrote as JSON Lines"))
     alone = [row for row in rows if row["decides"] == STAGEB and row["mission"] in promises]
     if not alone:

@@ -174,9 +174,14 @@ def test_what_cannot_be_watched_is_refused(promised: Path, capsys: pytest.Captur
         ([out, "--guidance=bare.json"], "nothing is promised of its rules; begin with: stageb automate bare.json"),
         ([out, "--guidance=shared.json", "--share=2"], "a share of the tickets decided alone"),
         (["labelled.csv", "--guidance=shared.json"], "no rows of predict"),
+        (["gone.jsonl", "--guidance=shared.json"], "gone.jsonl: No such file"),
     ):
         assert main(["audit", *arguments, COLUMNS]) == 2
         assert said in " ".join(capsys.readouterr().err.split())
-    Path("day.csv").write_text("group_id,Temp,Kind,label\nother,1,odd,pass\n")
+    given = ["shared.json", "--tickets=labelled.csv", "--max_error=0.03", "--by=rules", COLUMNS, "--fresh"]
+    assert main(["automate", *given]) == 0
     assert main(["audit", out, "--guidance=shared.json", COLUMNS]) == 2
+    assert "watches what shared.json promised before; name another --folder" in " ".join(capsys.readouterr().err.split())
+    Path("day.csv").write_text("group_id,Temp,Kind,label\nother,1,odd,pass\n")
+    assert main(["audit", out, COLUMNS]) == 2
     assert "does not hold '2-0' any more" in " ".join(capsys.readouterr().err.split())
