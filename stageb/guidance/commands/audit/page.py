@@ -7,13 +7,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 from math import log
 
 from matplotlib.figure import Figure
 
 from stageb.guidance.commands.audit.watch import LEVEL, RuleErrors, find_fault, is_alarm
 from stageb.guidance.commands.report import page
-from stageb.guidance.commands.report.charts import COLOURS, INK, LETTER, WIDTH, render_svg, use_settings
+from stageb.guidance.commands.report.charts import COLOURS, INK, LETTER, POINTS, WIDTH, render_svg, use_settings
 from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.words.automation import Bound, write_share
 
@@ -82,12 +83,23 @@ def _draw(number: int, each: AuditedBound) -> str:
     """Errors among answers so far, and how much speaks against the bound."""
     figure = Figure(figsize=(WIDTH / 72, 250 / 72))
     above, below = figure.subplots(2, 1, sharex=True)
-    places = range(1, len(each.errors) + 1)
-    shares = [sum(each.errors[:place]) / place for place in places]
-    above.plot(places, shares, color=COLOURS["wrong"], linewidth=1.4)
+    count = len(each.errors)
+    places = sorted({round(n * (count - 1) / (POINTS - 1)) for n in range(POINTS)})  # of many, some
+    wrong = list(accumulate(each.errors))
+    above.plot(
+        [place + 1 for place in places],
+        [wrong[place] / (place + 1) for place in places],
+        color=COLOURS["wrong"],
+        linewidth=1.4,
+    )
     above.axhline(each.bound.max_error, color=INK, linewidth=1, linestyle=(0, (1, 2)))
     above.set_ylabel("wrong so far", fontsize=LETTER)
-    below.plot(places, [max(FLOOR, wealth) for wealth in each.wealth], color=COLOURS["val"], linewidth=1.4)
+    below.plot(
+        [place + 1 for place in places],
+        [max(FLOOR, each.wealth[place]) for place in places],
+        color=COLOURS["val"],
+        linewidth=1.4,
+    )
     below.axhline(-log(LEVEL), color=INK, linewidth=1, linestyle=(0, (1, 2)))
     below.set_ylabel("log of wealth", fontsize=LETTER)
     below.set_xlabel("answers", fontsize=LETTER)
