@@ -200,7 +200,10 @@ def count_more(
     and decided wrongly, as often; of a set that decided none, as often as the pilot's. None where no number would."""
     pilot, tested = _keep(verdict, pilot), _keep(verdict, tested)
     least, share, errors, enough = dict[str, float](), 0.0, 0.0, list[float]()
-    for each in order_levels(pilot):
+    levels = order_levels(pilot)
+    if not levels:  # nothing is known yet
+        enough.append(ROOM * count_needed(0, max_error, level))
+    for each in levels:
         least[each.decider] = min(each.margin, least.get(each.decider, inf))
         share, errors = share + each.share, errors + each.share * (1 - each.accuracy)
         decided, wrong = _count(least, tested)

@@ -146,7 +146,9 @@ def _run(config: AutomateConfig, fresh: bool, show: Callable[[Mapping[str, Missi
         if places is not None:  # their groups are those of the run
             asked = [of_run[f"{line.file}:{line.line}"] for line in lines]
         rows = list(zip(read_rows(rounds.path), asked, strict=True))
-        found = {mission: _find(config, each, rows, known, judged.asked) for mission, each in guidance.items()}
+        there = {row["mission"] for row, _ in rows}
+        bounded = {mission: each for mission, each in guidance.items() if mission in there}
+        found = {mission: _find(config, each, rows, known, judged.asked) for mission, each in bounded.items()}
         _keep(path, config, guidance, found)
         show(found)
 

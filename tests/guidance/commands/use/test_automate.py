@@ -20,6 +20,7 @@ from stageb.guidance.rules.guidance_file import load_seed, read_guidance, to_jso
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.seeds import stream, uniform
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
 COLUMNS = "mission_name=valves"
@@ -158,6 +159,40 @@ def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(run: Path,
     assert "bounded by new.csv" in capsys.readouterr().out
     assert main(["guidance", "rollback", "shared.json", "--to", str(first.step), "--yes"]) == 0
     assert load_seed("shared.json")["valves"] == first
+
+
+def test_missions_with_labels_of_their_own_have_bounds_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of old seals, which a rule calls soon, three in ten are routine; of a third mission there is no ticket."""
+    monkeypatch.chdir(tmp_path)
+    mail = {"G0": "A ticket is routine unless a rule says otherwise."}
+    mail |= {"G1": "Urgent if seal is worn.", "G2": "Soon if seal is old."}
+    valves = {"G0": made.HEADLINE, "G1": "Fail if seal is worn."}
+    content = {
+        "mail": {"step": 1, "labels": ["routine", "urgent", "soon"], "experiences": mail},
+        **{name: {"step": 1, "experiences": valves} for name in ("valves", "pumps")},
+    }
+    Path("g.json").write_text(json.dumps(content))
+    rows = ["mission,group_id,seal,note,label"]
+    for n in range(1000):
+        mission, seal = ("mail", "valves")[n % 2], ("worn", "old", "new")[int(3 * uniform(stream("seal"), n))]
+        is_old = seal == "old" and uniform(stream("old"), n) < 0.7
+        label = "urgent" if seal == "worn" else "soon" if is_old else "routine"
+        label = label if mission == "mail" else "fail" if seal == "worn" else "pass"
+        rows.append(f"{mission},t{n},{seal},n{n},{label}")
+    Path("t.csv").write_text("\n".join(rows) + "\n")
+    assert automate("g.json", "--tickets=t.csv", "--max_error", "{urgent: 0.05, soon: 0.05, pass: 0.05}") == 0
+    said = capsys.readouterr().out
+    assert "mail: cannot promise 5 % of those judged soon: more tickets would not do" in said
+    assert "pumps" not in said
+    kept = load_seed("g.json")
+    bounds = {name: [bound.verdict for bound in each.automation.bounds] for name, each in kept.items() if each.automation}
+    assert bounds == {"mail": ["urgent"], "valves": ["pass"]}
+    out = Path("p.jsonl")
+    assert main(["predict", "--guidance=g.json", "--tickets=t.csv", "--by=rules", f"--output={out}"]) == 0
+    alone = {row["verdict"] for row in made.rows(out) if row["decides"] == "stageb"}
+    assert alone == {"urgent", "pass"}
 
 
 def test_a_model_decides_alone_from_a_share_of_answers_on(run: Path) -> None:
