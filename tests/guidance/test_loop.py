@@ -649,6 +649,18 @@ def test_learning_by_code_stops_between_two_small_steps_and_goes_on_as_if_it_had
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
+def test_a_folder_learnt_from_other_tickets_says_so_in_words(fit: Fit) -> None:
+    assert fit(runner__epochs=0) == 0
+    first, fit.tickets = fit.tickets, small.write(fit.folder / "others.jsonl", "pumps")
+    assert fit(runner__epochs=0) == 2
+    assert f"  tickets: learnt from {first}; these are {fit.tickets}" in fit.err
+    assert "experiences" not in fit.err and not re.search("[0-9a-f]{32}", fit.err)
+    shutil.copy(fit.tickets, first)
+    fit.tickets = first
+    assert fit(runner__epochs=0) == 2
+    assert f"tickets: what they say has changed since it learnt from them ({first})" in fit.err
+
+
 def test_stop_writes_through_no_link(fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A folder may come from others."""
     real, elsewhere = Journal.commit, tmp_path / "elsewhere"
