@@ -276,8 +276,8 @@ def test_rules_that_were_often_wrong_on_val_or_else_test_are_named_and_their_ver
 def test_the_record_is_of_what_was_held_out_last_under_this_guidance_each_for_those_it_stands_for(
     tmp_path: Path, has_val: bool, stands_for: int
 ) -> None:
-    """A failure stands for two. Of other splits, epochs and guidances the folder holds the opposite: val, where there is one,
-    else test; the last time that it was judged; a sample for all tickets of its label."""
+    """A failure stands for two. Of other splits, epochs and guidances the folder holds the opposite: val,
+    where there is one, else test; the last time that it was judged; a sample for all tickets of its label."""
     held_out = "val" if has_val else "test"
 
     def judge(split: str, epoch: int, step: int, *, is_right: bool) -> list[dict[str, Any]]:
