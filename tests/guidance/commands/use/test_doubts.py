@@ -14,7 +14,7 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.commands.use.doubts import Doubts, explain_missing, find_named_fields, keep_common
-from stageb.guidance.commands.use.record import RuleFigures, explain_doubt, find_limit, name_doubtful, read_record
+from stageb.guidance.commands.use.record import FEWEST, RuleFigures, explain_doubt, find_limit, name_doubtful, read_record
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
@@ -394,6 +394,9 @@ def test_nothing_measures_what_a_person_should_see_anyway() -> None:
     row["agreement"] = 1.0
     assert doubts.measure(row) == 0.68
     assert doubts.measure({**row, "mission": "other"}) == 0.9
+    assert doubts.measure({**row, "mission": "other", "probability": None}) == 1.0
+    few = Doubts({}, {"m": {"G1": RuleFigures(FEWEST - 1, 1.0, "fail", FEWEST - 1, 0)}})
+    assert few.measure(row) is None and few.measure({**row, "reason": "G2: never seen"}) is None
     for seen in ({"review": True}, {"verdict": None}):
         assert doubts.measure({**row, **seen}) is None
         assert doubts.measure({**row, "mission": "other", **seen}) is None
