@@ -58,6 +58,7 @@ class Material:
     held: int = 0  # tickets of such a mission that fixed rules speak of, before all that is learnt
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
     groups: Sequence[int] = ()  # of several tickets that say the same, or are kept together
+    pause: Callable[[], None] = lambda: None  # between small steps; what it raises ends learning
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +357,11 @@ def _try_kinds(kinds: Sequence[_Kind], material: Material, folds: Sequence[int])
     sizes without some fold is judged there by its largest."""
     among, found = sum(folds), list[_Found]()
     for place, kind in enumerate(kinds):
-        by_fold = [(fold, kind(material, among & ~fold)) for fold in folds]
+        material.pause()
+        by_fold = []
+        for fold in folds:
+            by_fold.append((fold, kind(material, among & ~fold)))
+            material.pause()
         for number, whole in enumerate(kind(material, among)):
             wrong = 0
             for fold, wholes in by_fold:

@@ -98,6 +98,9 @@ class Ticket:
         return f"{self.group_id}::{self.label}" if self.label else self.group_id
 
 
+MOST_TICKETS, MOST_COST = 10**9, 1e12  # of an estimate; each is far above what can be
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """What learnt rules come to on train tickets, each judged by what the others taught, beside the rules without them."""
@@ -107,6 +110,17 @@ class Estimate:
     acc: float  # with them
     cost_before: float  # of a ticket, at the prices, without these rules
     cost: float  # with them
+
+    @staticmethod
+    def parse(figures: Any) -> Estimate | None:
+        """The estimate that a file tells of; None where these are no such figures: what no run comes to, no line shows."""
+        most = {"tickets": MOST_TICKETS, "acc_before": 1, "acc": 1, "cost_before": MOST_COST, "cost": MOST_COST}
+        if not isinstance(figures, dict) or not most.keys() <= figures.keys():
+            return None
+        told = {name: figures[name] for name in most}
+        if not all(type(each) in (int, float) and 0 <= each <= most[name] for name, each in told.items()):
+            return None
+        return Estimate(**told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +155,7 @@ class Rule:
     @property
     def estimate(self) -> Estimate | None:
         """What it and the rules learnt with it come to; None where that is not known, as of a proven one."""
-        figures = self.metadata.get(ESTIMATE)
-        names = Estimate.__slots__
-        if not isinstance(figures, dict) or not all(isinstance(figures.get(name), int | float) for name in names):
-            return None
-        return Estimate(**{name: figures[name] for name in names})
+        return Estimate.parse(self.metadata.get(ESTIMATE))
 
     @property
     def sources(self) -> list[str]:

@@ -20,6 +20,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.store.journal import Journal
 
 TORN = {"valves": "Fail if state is torn."}
 
@@ -261,6 +262,45 @@ def test_rules_that_were_often_wrong_on_val_or_else_test_are_named(
     assert doubted in capsys.readouterr().out
     assert predict(tmp_path, new, guidance=run) == 0
     assert doubted in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_val", [True, False])
+@pytest.mark.parametrize("stands_for", [1, 10])
+def test_the_record_is_of_what_was_held_out_last_under_this_guidance_each_for_those_it_stands_for(
+    tmp_path: Path, has_val: bool, stands_for: int
+) -> None:
+    """A failure stands for two. Of other splits, epochs and guidances the folder holds the opposite: val,
+    where there is one, else test; the last time that it was judged; a sample for all tickets of its label."""
+    held_out = "val" if has_val else "test"
+
+    def judge(split: str, epoch: int, step: int, *, is_right: bool) -> list[dict[str, Any]]:
+        """Four failures, and two others of a sample, all of them failed by one rule."""
+        labels = ["fail"] * 4 + ["pass"] * 2 if is_right else ["pass"] * 6
+        told = {"split": split, "epoch": epoch, "guidance_step": step, "verdict": "fail", "reason": "torn (G1)"}
+        return [
+            {**told, "ticket_key": f"g-{n}::{label}", "label": label, "label_match": label == "fail"}
+            for n, label in enumerate(labels)
+        ]
+
+    others = [("train", 2, 3), (held_out, 1, 3), (held_out, 2, 2), *([("test", 3, 3)] if has_val else [])]
+    rows = [row for other in others for row in judge(*other, is_right=False)]
+    rows[12:12] = judge(held_out, 2, 3, is_right=True)
+    classes = {"fail": {"n": 8}, "pass": {"n": 2 * stands_for}}
+    figures = [{"split": held_out, "epoch": 2, "guidance_step": 3, "classes": classes}]
+    wrong = {"fail": {"n": 99}, "pass": {"n": 1}}
+    figures = [
+        {**figures[0], "epoch": 1, "classes": wrong},
+        *figures,
+        {**figures[0], "guidance_step": 2, "classes": wrong},
+        *([{**figures[0], "split": "test", "epoch": 3, "classes": wrong}] if has_val else []),
+    ]
+    with Journal.open(tmp_path, "run", {}) as journal:
+        journal.append("valves/selections.jsonl", rows)
+        journal.append("valves/metrics.jsonl", figures)
+        journal.commit({"finished": True})
+    found = read_record(str(tmp_path / "run"), Guidance("valves", 3, (), 2))
+    assert found == {"G1": RuleFigures(6, found["G1"].share, "fail", 6, 2)}
+    assert found["G1"].share == pytest.approx(8 / (8 + 2 * stands_for), abs=1e-6)
 
 
 def test_a_reason_that_was_cut_counts_for_the_rule_that_decides_as_code(
