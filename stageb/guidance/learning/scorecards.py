@@ -113,8 +113,8 @@ def grow_cards(
     listing: Listing | None = None,
     longest: int = MOST_TERMS,
 ) -> list[Scorecard]:
-    """Cards of one condition, of two, and so on to the ``longest``, for ``fails`` and ``passes``; ``prices`` of one of either
-    judged wrong. With a ``listing`` each has the lists of words that speak for either, the first one nothing else."""
+    """Cards of one condition, of two, and so on to the ``longest``, for ``fails`` and ``passes``; ``prices`` of one of
+    either judged wrong. With a ``listing`` each has the lists of words that speak for either, the first one nothing else."""
     among = fails | passes
     terms = _distinct(masks, among)
     if not terms or not fails or not passes:
@@ -164,8 +164,8 @@ def grow_compared(
     listing: Listing | None = None,
 ) -> list[Cards]:
     """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
-    ``labelled``; so many conditions may be joined in pairs. With a ``listing`` each has the lists of words that speak for its
-    label, the first one nothing else."""
+    ``labelled``; so many conditions may be joined in pairs. With a ``listing`` each has the lists of words that speak for
+    its label, the first one nothing else."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
     terms = _distinct(masks, among)

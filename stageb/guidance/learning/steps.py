@@ -7,7 +7,7 @@ Nothing here writes a file, prints or keeps state: ``run.py`` does, with what th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -63,6 +63,9 @@ class Tools:
     choose: Choose | None = None  # the user's own, in place of race and test
     weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
     labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
+    pause: Callable[[str], None] = lambda doing: (
+        None
+    )  # told what is learnt, between small steps; may raise ``LearningStopped``
 
     @property
     def words(self) -> Words:

@@ -26,8 +26,8 @@ SMOOTHED = 0.5  # tickets that are added to each count
 def find_lists(
     terms: Sequence[Term], rows: NDArray[np.float32], wanted: Numbers, whole_words: Set[str], most: int
 ) -> list[list[int]]:
-    """The places of at most ``most`` of the ``whole_words`` that speak for the tickets ``wanted`` (1) against the others (0),
-    in two lists, or in one, the most telling word first; ``rows`` tell which tickets mention each of the ``terms``."""
+    """The places of at most ``most`` of the ``whole_words`` that speak for the tickets ``wanted`` (1) against the others
+    (0), in two lists, or in one, the most telling word first; ``rows`` tell which tickets mention each of the ``terms``."""
     places = [place for place, term in enumerate(terms) if _is_listed(term, whole_words)]
     count, all_wanted = len(wanted), float(wanted.sum())
     if not places or not 0 < all_wanted < count:

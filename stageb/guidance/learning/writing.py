@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
+from stageb.guidance.learning.material import Whole
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Line
-from stageb.guidance.learning.whole import Whole
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.expression import All, Atom, Expression, Points, find_exact_count, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
-from stageb.guidance.rules.prompts import Words, clue_text
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.prompts import Words, choose_grammar, clue_text
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import WordList, write_word_list

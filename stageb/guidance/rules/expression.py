@@ -100,6 +100,22 @@ def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expr
     return tuple(part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0]))
 
 
+def join_values(parts: Sequence[Expression]) -> tuple[Expression, ...]:
+    """``A is x or A is y`` as ``A is x or y``, and words likewise."""
+    places: dict[tuple[Relation, str], int] = {}
+    joined: list[Expression] = []
+    for part in parts:
+        if isinstance(part, Atom) and part.relation in ("is", "mentions"):
+            place = places.setdefault((part.relation, part.name), len(joined))
+            if place < len(joined):
+                before = joined[place]
+                assert isinstance(before, Atom)
+                joined[place] = replace(before, values=tuple(dict.fromkeys((*before.values, *part.values))))
+                continue
+        joined.append(part)
+    return tuple(joined)
+
+
 def negate(expression: Expression) -> Expression:
     """What holds where ``expression`` does not."""
     return expression.part if isinstance(expression, Not) else Not(expression)

@@ -23,9 +23,9 @@ from stageb.guidance.rules.expression import (
     is_word,
     join_words,
 )
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
-from stageb.guidance.rules.prompts import Words, name_labels, spell
+from stageb.guidance.rules.prompts import Words, choose_grammar, name_labels, spell
 from stageb.guidance.rules.value_types import ANY, Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
@@ -169,7 +169,7 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
-    """``rules`` that decide, and a headline that is no neutral one: that says what happens where none of the others speaks."""
+    """``rules`` that decide, and a headline that is no neutral one, which says what happens where none of these speaks."""
     headline = [rule for rule in rules if rule.key == HEADLINE_KEY]
     neutral = (words.neutral_headline, words.failing_headline)
     return [*(rule for rule in headline if rule.text not in neutral and not rule.is_background), *find_deciding(rules)]

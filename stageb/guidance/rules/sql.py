@@ -33,13 +33,14 @@ from stageb.guidance.rules.sql_conditions import (
     write_field,
 )
 from stageb.guidance.rules.value_types import Computed, Reading, parse_number
+from stageb.guidance.words.automation import PERSON, STAGEB
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 
 
 def write_sql(missions: Sequence[CodedMission]) -> str:
     """A query for each mission over a table ``tickets`` that has a column for each field."""
-    statements = [_write_query(limit_to_sql(mission), len(missions) > 1) for mission in missions]
+    statements = [_add_decides(_write_query(limit_to_sql(each), len(missions) > 1), each) for each in missions]
     labels = dict.fromkeys(label for mission in missions for label in mission.coded.labels)
     header = _SQL_HEADER.format(verdicts=", ".join(map(quote, labels)))
     return "\n".join(f"-- {line}".rstrip() for line in header.split("\n")) + "\n\n" + "\n".join(statements)
@@ -89,6 +90,23 @@ Values are compared as stageb predict --by rules compares them. SQL cannot fold 
 cell holds letters that the tickets of the export did not, unless it is a value of the rule in small letters, in capitals or
 with a capital at the beginning, or a number in a rare form, the comparison is NULL. CHAR(10) is a line break, CHR in
 PostgreSQL and Oracle."""
+
+
+def _add_decides(query: str, mission: CodedMission) -> str:
+    """The query with a column ``decides``, stageb or person, where tickets are decided alone by the rule alone."""
+    bounds = mission.automation.bounds if mission.automation else ()
+    if any(margin > 0 for each in bounds for margin in each.least.values()):
+        return f"-- who decides hangs on points: stageb guidance export --format python\n{query}"
+    if not bounds:
+        return query
+    held = " OR ".join(
+        f"({f'verdict = {quote(each.verdict)} AND ' if each.verdict else ''}rule IN ({', '.join(map(quote, each.least))}))"
+        for each in bounds
+    )
+    lines = query.rstrip().removesuffix(";").split("\n")
+    notes = next(place for place, line in enumerate(lines) if not line.startswith("--"))
+    said = f"SELECT ruled.*, CASE WHEN {held} THEN {quote(STAGEB)} ELSE {quote(PERSON)} END AS decides FROM ("
+    return "\n".join([*lines[:notes], said, *lines[notes:], ") AS ruled;", ""])
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:

@@ -124,6 +124,15 @@ class Vocabulary:
         is_open = field in self.units or len(values) > MOST_KINDS or "" in values or any(map(is_text, values))
         return frozenset() if is_open else values
 
+    def list_beyond(self, field: str, value: str, is_above: bool, is_denied: bool) -> tuple[str, ...] | None:
+        """The values of an ordered field that are above ``value``, or below, or are not; None where it has no such one."""
+        scale = self.scales[field]
+        place = next((rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None)
+        if place is None:
+            return None
+        higher, lower = scale[place + (is_above and not is_denied) :], scale[: place + (is_above and is_denied)]
+        return higher if is_above != is_denied else lower
+
     def nearest_name(self, name: str) -> str:
         """The most similar field; empty where none is similar."""
         return _nearest(fold_text(name), self.names, self.names)

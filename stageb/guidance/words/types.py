@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.calibration import PASS_FAIL as PASS_FAIL
 from stageb.guidance.words.calibration import UNCALIBRATED as UNCALIBRATED
 from stageb.guidance.words.calibration import Calibration as Calibration
@@ -97,6 +98,9 @@ class Ticket:
         return f"{self.group_id}::{self.label}" if self.label else self.group_id
 
 
+MOST_TICKETS, MOST_COST = 10**9, 1e12  # of an estimate; each is far above what can be
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """What learnt rules come to on train tickets, each judged by what the others taught, beside the rules without them."""
@@ -106,6 +110,17 @@ class Estimate:
     acc: float  # with them
     cost_before: float  # of a ticket, at the prices, without these rules
     cost: float  # with them
+
+    @staticmethod
+    def parse(figures: Any) -> Estimate | None:
+        """The estimate that a file tells of; None where these are no such figures: what no run comes to, no line shows."""
+        most = {"tickets": MOST_TICKETS, "acc_before": 1, "acc": 1, "cost_before": MOST_COST, "cost": MOST_COST}
+        if not isinstance(figures, dict) or not most.keys() <= figures.keys():
+            return None
+        told = {name: figures[name] for name in most}
+        if not all(type(each) in (int, float) and 0 <= each <= most[name] for name, each in told.items()):
+            return None
+        return Estimate(**told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +155,7 @@ class Rule:
     @property
     def estimate(self) -> Estimate | None:
         """What it and the rules learnt with it come to; None where that is not known, as of a proven one."""
-        figures = self.metadata.get(ESTIMATE)
-        names = Estimate.__slots__
-        if not isinstance(figures, dict) or not all(isinstance(figures.get(name), int | float) for name in names):
-            return None
-        return Estimate(**{name: figures[name] for name in names})
+        return Estimate.parse(self.metadata.get(ESTIMATE))
 
     @property
     def sources(self) -> list[str]:
@@ -191,6 +202,18 @@ class Demonstration:
     text: str = ""  # of that rule when the ticket was chosen: shown only while the guidance has it
     points: str = ""  # what the ticket has points for, where the rule gives some: told in the place of its text
 
+    @classmethod
+    def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Demonstration | None:
+        """What a guidance.json of these ``labels`` holds, its summaries as an object; None for anything else."""
+        names = {each.name: each.default for each in fields(cls)}
+        needed = {name for name, default in names.items() if default is MISSING}
+        if not isinstance(plain, dict) or not needed <= set(plain) <= set(names) or plain["verdict"] not in labels:
+            return None
+        summaries, texts = plain["per_image"], [text for name, text in plain.items() if name != "per_image"]
+        if not isinstance(summaries, dict) or not all(isinstance(text, str) for text in (*texts, *summaries.values())):
+            return None
+        return cls(**{**plain, "per_image": tuple(summaries.items())})
+
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
@@ -212,6 +235,8 @@ class Guidance:
     #   that pass)
     named: tuple[tuple[str, str], ...] = ()  # field and value, or no field and a word, by which its rules are read as code
     #   where the tickets that taught it are not known
+    automation: Automation | None = None  # what is promised of tickets decided alone, if anything is; of other rules it
+    #   tells nothing (``judging.automation.holds``)
 
     def is_decided(self, ruling: Verdict | None, leads: Leads) -> bool:
         """Whether its judge takes what the rules as code say of a ticket, and asks no model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import sys
@@ -373,8 +374,11 @@ def _choose_words(source: str, language: str | None = None) -> Words:
 
 
 def _write(text: str, path: Path | None) -> None:
-    """To a file as a whole, or to standard output. Raises ``JournalError`` where the disk refuses."""
+    """To a file as a whole, or to standard output: as UTF-8, which code is read as, whatever a terminal shows. Raises
+    ``JournalError`` where the disk refuses."""
     if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
         sys.stdout.write(text)
         return
     disk.write(path, text)

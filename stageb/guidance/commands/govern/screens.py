@@ -15,6 +15,7 @@ from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
+from stageb.guidance.judging.automation import holds, name_guidance
 from stageb.guidance.learning.attempts import JUDGES, describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules import export, rules_file, sql
@@ -149,9 +150,11 @@ def describe_rules(
         yield f"  shown with it: {count_of(len(named), 'train ticket')}: {', '.join(named)}"
     if guidance.judge:
         yield f"  judged by: {JUDGES[guidance.judge]}"
+    if guidance.automation and guidance.automation.guidance == name_guidance(guidance):
+        yield f"  {guidance.automation.describe()}"
     if guidance.calibration != UNCALIBRATED:
-        slope, offset, rules = guidance.calibration.slope, guidance.calibration.offset, guidance.calibration.rules
-        offsets = guidance.calibration.offsets
+        known = guidance.calibration
+        slope, offset, rules, offsets = known.slope, known.offset, known.rules, known.offsets
         if offsets:
             each = ", ".join(f"{offset:.3g} ({shown(label)})" for label, offset in offsets)
             yield f"  calibrated: log-probability of each label times {slope:.3g}, plus {each}"
@@ -161,7 +164,7 @@ def describe_rules(
             yield f"  rules as code: {rules:.3g} more for the label that they give a ticket"
         elif rules:
             yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
-        if points := guidance.calibration.points:
+        if points := known.points:
             yield f"  points as code: {points:.3g} more for a label with each point above the least that its rule asks for"
 
 
@@ -327,7 +330,7 @@ WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
 
 def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
     """The rules of each mission as code. Raises ``InputError`` where neither tickets nor the guidance say what they name."""
-    columns = _parse_columns(args.columns) if args.columns else None
+    columns = parse_columns(args.columns) if args.columns else None
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
     if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
@@ -338,6 +341,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
         replace(
             export.code_mission(each, rules[mission], roles, known[mission], args.typed),
             notes=describe_provisional(each.rules),
+            automation=each.automation if each.automation and holds(each.automation, each, "rules", "") else None,
         )
         for mission, each in guidance.items()
     ]
@@ -376,10 +380,8 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
         for (ticket, each), verdict in zip(read, by_sql, strict=True)
         if verdict != (None if ticket.is_blank else judge(each).verdict)
     ]
-    first = (
-        f"{mission.name}: of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do; the first: "
-    )
-    return first + untold[0] if untold else ""
+    told = f"of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do"
+    return f"{mission.name}: {told}; the first: {untold[0]}" if untold else ""
 
 
 @dataclass(frozen=True)
@@ -389,8 +391,8 @@ class _TableKeys:
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
 
 
-def _parse_columns(text: str) -> ColumnsConfig:
-    """Raises ``InputError`` as ``predict`` does."""
+def parse_columns(text: str) -> ColumnsConfig:
+    """What an option says. Raises ``InputError`` as ``predict`` does."""
     draft = Draft(_TableKeys)
     draft.add_option("columns", text)
     draft.check()
