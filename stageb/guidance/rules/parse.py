@@ -267,10 +267,8 @@ class _RuleReader:
         for piece in text.split(self._grammar.part):
             if not (scored := self._scored.fullmatch(piece)):
                 return OutOfReach(f"{piece!r} does not say what has points")
-            each = scored["words"] or scored["list"]
-            part = (
-                self.read(scored[2]) if scored[2] else self._mention(each) if scored["words"] else self._mention_list(each)
-            )
+            each = scored["list"].join(self._grammar.of_list) if scored["list"] else scored["words"]
+            part = self._mention(each) if each else self.read(scored[2])
             if isinstance(part, OutOfReach):
                 return part
             if isinstance(part, Some | Points):

@@ -7,6 +7,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from stageb.guidance.words.automation import Automation
+from stageb.guidance.words.budgets import FOLDS as FOLDS
+from stageb.guidance.words.budgets import NOTHING as NOTHING
+from stageb.guidance.words.budgets import Budget as Budget
 from stageb.guidance.words.calibration import PASS_FAIL as PASS_FAIL
 from stageb.guidance.words.calibration import UNCALIBRATED as UNCALIBRATED
 from stageb.guidance.words.calibration import Calibration as Calibration
@@ -23,7 +26,6 @@ HEADLINE_KEY = "G0"
 FIXED = "fixed"  # in a rule's metadata: that learning neither changes nor removes it
 BACKGROUND = "background"  # in a rule's metadata: that it is no rule, but what the model should know before it reads them
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
-FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
 JudgeName = Literal["", "rules", "model", "weighed"]
 """What gives a mission's verdicts: rules as code, and the model where these give none; the model; both, weighed. Empty: what
@@ -162,33 +164,6 @@ class Rule:
         """The keys of the tickets that the rule was learnt from. Metadata that a user wrote may hold anything."""
         keys = self.metadata.get("sources")
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """An error budget of one mission, left or spent: probabilities of accepting an edit that is no better."""
-
-    edits: tuple[float, ...] = (0.0,) * FOLDS  # by the fold that taught the edits
-
-    @property
-    def chance(self) -> float:
-        """All probabilities together."""
-        return sum(self.edits)
-
-    def plus(self, other: Budget) -> Budget:
-        """The sum of both, fold by fold."""
-        return Budget(tuple(map(float.__add__, self.edits, other.edits)))
-
-    def less(self, spent: Budget) -> Budget:
-        """What is left after ``spent``, fold by fold, never below 0."""
-        return Budget(tuple(max(0.0, mine - its) for mine, its in zip(self.edits, spent.edits, strict=True)))
-
-    def most(self, other: Budget) -> Budget:
-        """The larger of both, fold by fold."""
-        return Budget(tuple(map(max, self.edits, other.edits)))
-
-
-NOTHING = Budget()
 
 
 @dataclass(frozen=True, slots=True)
