@@ -29,6 +29,7 @@ from stageb.guidance.rules.judge import check_proposal, find_touched, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case, Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.splits import (
     Splits,
     bundle_size,
@@ -191,8 +192,10 @@ def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> D
         [reflect(each.judged, guidance, tools.count_tokens, config.reflection, words, each.key) for each in bundles]
     )
 
+    vocabulary = replace(tools.vocabulary, lists=find_word_lists(guidance.rules))
+
     def check(proposal: Proposal) -> Proposal:
-        proposal = check_proposal(proposal, tools.vocabulary, words)
+        proposal = check_proposal(proposal, vocabulary, words)
         if not proposal.operations or fits(apply(guidance, proposal.operations), tools):
             return proposal
         refused = (Refusal(each.text, NO_ROOM) for each in proposal.operations)

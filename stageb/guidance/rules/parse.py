@@ -278,10 +278,11 @@ class _RuleReader:
         return Points(least, tuple(parts))
 
     def _mention(self, listed: str) -> _Atom:
-        known = self._vocabulary
-        if named := self._of_list.fullmatch(listed):
+        known, named = self._vocabulary, self._of_list.fullmatch(listed)
+        if named:
             of_list = known.lists.get(named[1])
-            return Atom("mentions", named[1], of_list) if of_list else OutOfReach(f"no word list is called {named[1]!r}")
+            missing = OutOfReach(f"no word list is called {named[1]!r}", "word")
+            return Atom("mentions", named[1], of_list) if of_list else missing
         words = [fold_text(word) for word in self._separator.split(listed)]
         for word in words:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
