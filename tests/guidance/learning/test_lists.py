@@ -23,7 +23,7 @@ from stageb.guidance.learning.terms import (
     guard,
     hold_any,
 )
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole
+from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_gain, find_undecided, judge_whole
 from stageb.guidance.learning.writing import write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
@@ -362,3 +362,11 @@ def test_of_so_many_conditions_all_may_be_used(size: int) -> None:
     assert sizes[0] <= size and sizes[1] == 4
     assert wrong(found[1], study, (1 << 400) - 1) == 0 or size < 4
     assert sizes[0] == size or size in (1, 3)  # what is between two lines tells no more than the first
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.integers(1, 50))
+def test_a_gain_has_as_many_standard_errors_in_any_currency(one: int, other: int, fails: int, price: int) -> None:
+    groups = [0b11, 0b111000]
+    of = [Material(Masks({}), {}, fails, 0, frozenset(), (each, 3.0 * each), groups=groups) for each in (1.0, float(price))]
+    plain, dear = (find_gain(one, other, each, 255) for each in of)
+    assert dear == pytest.approx(plain)
