@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.forms import learn_lists
 from stageb.guidance.learning.lists import Demands, cover
-from stageb.guidance.learning.material import Material, Whole, find_undecided, judge_whole
+from stageb.guidance.learning.material import Material, Whole, find_gain, find_undecided, judge_whole
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
 from stageb.guidance.learning.terms import (
     Line,
@@ -364,3 +364,11 @@ def test_of_so_many_conditions_all_may_be_used(size: int) -> None:
     assert sizes[0] <= size and sizes[1] == 4
     assert wrong(found[1], study, (1 << 400) - 1) == 0 or size < 4
     assert sizes[0] == size or size in (1, 3)  # what is between two lines tells no more than the first
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.integers(1, 50))
+def test_a_gain_has_as_many_standard_errors_in_any_currency(one: int, other: int, fails: int, price: int) -> None:
+    groups = [0b11, 0b111000]
+    of = [Material(Masks({}), {}, fails, 0, frozenset(), (each, 3.0 * each), groups=groups) for each in (1.0, float(price))]
+    plain, dear = (find_gain(one, other, each, 255) for each in of)
+    assert dear == pytest.approx(plain)

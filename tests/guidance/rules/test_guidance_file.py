@@ -257,5 +257,5 @@ def test_an_estimate_that_no_run_comes_to_is_none(name: str, figure: Any) -> Non
     """A file of guidance may come from others: of what it tells, lines for people are made."""
     estimate: dict[str, Any] = {"tickets": 237, "acc_before": 0.7, "acc": 0.9, "cost_before": 0.3, "cost": 0.1}
     rule = Rule("G1", "Fail if Seal is worn.", {"provisional": True, "estimate": estimate})
-    assert rule.estimate == Estimate(**estimate)
+    assert rule.estimate == Estimate(237, 0.7, 0.9, 0.3, 0.1)
     assert replace(rule, metadata={"provisional": True, "estimate": {**estimate, name: figure}}).estimate is None

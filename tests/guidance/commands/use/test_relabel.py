@@ -100,7 +100,7 @@ def test_a_workbook_stays_one_and_nothing_but_the_labels_changes(
     monkeypatch.chdir(tmp_path)
     Path("out").symlink_to(learnt / "out")
     lines = list(csv.reader((learnt / "my.csv").read_text().splitlines(keepends=True), delimiter=";"))
-    rows = [[*line, date(2024, 5, 17), number / 7] for number, line in enumerate(lines)]
+    rows: list[list[Any]] = [[*line, date(2024, 5, 17), number / 7] for number, line in enumerate(lines)]
     rows[0][-2:], rows[7][2] = ["day", "size"], '<c r="B9"><v>OK</v></c>'
     write_xlsx(Path("my.xlsx"), rows, [["notes", "sum"], ["a", "=1+1"]], hidden=[2])
     fails = [n for n, row in enumerate(rows) if row[1] == "NG"]
