@@ -27,11 +27,10 @@ from stageb.guidance.rules.sql_conditions import (
     RuleTest,
     count_true,
     is_one_of,
-    quote,
-    quote_name,
     read_code,
     write_field,
 )
+from stageb.guidance.rules.sql_dialects import quote, quote_name
 from stageb.guidance.rules.value_types import Computed, Reading, parse_number
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict

@@ -17,13 +17,14 @@ from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.sql_dialects import quote, quote_name
 from stageb.guidance.rules.value_types import (
     CURRENCIES,
+    FULL_STOPS,
     GOES_ON,
     LONGEST_SYMBOL,
     UNFOLDED,
     Computed,
-    fold_unit,
     fold_value,
     parse_number,
     parse_quantity,
@@ -35,10 +36,10 @@ NO_LIMIT = "its limit is no number that SQL can hold"
 
 SIGNS: Mapping[str, str] = {"above": ">", "over": ">", "below": "<", "under": "<"}
 _ASCII = "".join(letter for letter in string.printable if letter.isprintable())
-_BLANKS = (10, 9, 160)  # line break, tab, no-break space; other cells with blanks of their own are not compared
+_BLANKS = (10, 13, 9, 160)  # line breaks, tab, no-break space; other cells with blanks of their own are not compared
 _DIGITS = "0123456789"
 NEVER = "1 = 0"
-STAGES = ("fields", "texts", "cells", "digits", "beyond", "compared", "comparisons", "rules")
+STAGES = ("fields", "texts", "cells", "digits", "beyond", "plain", "compared", "comparisons", "rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +174,9 @@ class Conditions:
         held = f"{number} {sign} {limit.number!r}"
         if not limit.unit or name in self._mission.numeric:
             return _tell(held, why)
-        same = [each for each in ("", limit.unit, f"{limit.unit}s") if fold_unit(each) in ("", limit.unit)]
-        is_symbol = limit.unit[:1] in UNFOLDED and len(limit.unit) <= LONGEST_SYMBOL
-        unit = self._unit(name)
-        fits = f"{unit if is_symbol else f'LOWER({unit})'} IN ({', '.join(map(quote, same))})"
-        near = ", ".join(quote(each.lower()) for each in same)
-        apart = f"LOWER({unit}) NOT IN ({near}) AND {unit} NOT LIKE '.%' AND {number} IS NOT NULL"
-        return _tell(f"CASE WHEN {fits} THEN {held} END", [*why, apart])
+        unit, same = self._unit(name), f"('', {quote(limit.unit)})"
+        apart = f"{unit} NOT IN {same} AND {number} IS NOT NULL"
+        return _tell(f"CASE WHEN {unit} IN {same} THEN {held} END", [*why, apart])
 
     def _write_missing(self, name: str) -> str:
         text = self._text(name)
@@ -220,10 +217,8 @@ class Conditions:
         """Whether the numbers of two fields have one unit, or one has none; and whether code surely denies it."""
         one, other = self._unit(first), self._unit(second)
         fits = f"{one} = '' OR {other} = '' OR {one} = {other}"
-        plain = [f"RTRIM(LOWER({unit}), 's')" for unit in (one, other)]
-        dots = " AND ".join(f"{unit} <> '' AND {unit} NOT LIKE '.%'" for unit in (one, other))
         known = f"{self._number(first)} IS NOT NULL AND {self._number(second)} IS NOT NULL"
-        return fits, f"{plain[0]} <> {plain[1]} AND {dots} AND {known}"
+        return fits, f"NOT ({fits}) AND {known}"
 
     def _number(self, field: str) -> str:
         """The number that ``parse_quantity`` makes of a cell; NULL where that may be another, or none."""
@@ -256,8 +251,14 @@ class Conditions:
         return f"{self._add('compared', f'no number in {field}', said)} = 1"
 
     def _unit(self, field: str) -> str:
-        """The unit of that number."""
-        return self._add("compared", f"unit of {field}", f"RTRIM(TRIM({self._part(field)[2]}), ' .')")
+        """The unit of that number, as ``fold_unit`` leaves it."""
+        beyond, stops = self._part(field)[2], quote(FULL_STOPS)
+        plain = self._add("plain", f"plain unit of {field}", f"RTRIM(LTRIM({beyond}, {stops}), {stops})")
+        is_symbol = f"LENGTH({plain}) <= {LONGEST_SYMBOL} AND SUBSTR({plain}, 1, 1) IN ({', '.join(map(quote, UNFOLDED))})"
+        folded = f"CASE WHEN {is_symbol} THEN {plain} ELSE LOWER({plain}) END"
+        is_many = f"LENGTH({plain}) >= {LONGEST_SYMBOL} AND SUBSTR({folded}, LENGTH({plain})) = 's'"
+        unit = f"CASE WHEN {is_many} THEN SUBSTR({folded}, 1, LENGTH({plain}) - 1) ELSE {folded} END"
+        return self._add("compared", f"unit of {field}", unit)
 
     def _part(self, field: str) -> tuple[str, str, str]:
         """A cell with a number; the signs, digits and points that it begins with; and what stands behind the number."""
@@ -323,7 +324,7 @@ class Conditions:
         is_unit = f"{unit} <> '' AND NOT ({strange} OR SUBSTR({unit}, 1, 1) IN ('+', '/', '-'))"
         return (
             f"CASE WHEN {text} NOT LIKE '%,%' THEN {text}"
-            f" WHEN TRIM({raw}) <> {text} THEN CASE WHEN REPLACE(TRIM({raw}), '  ', ' ') = {text} THEN {text} END"
+            f" WHEN {_strip(raw)} <> {text} THEN {text}"  # blanks of which one is no single space
             f" WHEN {text} LIKE '%_-' AND {is_one.replace(unsigned, body)} THEN '-' || REPLACE({body}, ',', '.')"
             f" WHEN NOT ({is_one}) THEN {text}"
             f" WHEN {rest} = '' OR ({is_unit}) THEN REPLACE({text}, ',', '.')"
@@ -369,10 +370,18 @@ def count_true(conditions: Sequence[str], least: int) -> str:
 
 
 def _tidy(text: str) -> str:
-    """A text on one line; NULL where it is empty."""
+    """A text on one line, runs of blanks (up to eight) as one; NULL where it is empty."""
     for blank in _BLANKS:
         text = f"REPLACE({text}, CHAR({blank}), ' ')"
-    return f"NULLIF(TRIM(REPLACE({text}, '  ', ' ')), '')"
+    for _ in range(3):
+        text = f"REPLACE({text}, '  ', ' ')"
+    return f"NULLIF(TRIM({text}), '')"
+
+
+def _strip(text: str) -> str:
+    """A text without blanks around it, whatever blanks are in it."""
+    blanks = " || ".join(["' '", *(f"CHAR({blank})" for blank in _BLANKS)])
+    return f"RTRIM(LTRIM({text}, {blanks}), {blanks})"
 
 
 def _fold(text: str) -> str:
@@ -388,13 +397,3 @@ def _spell(value: str) -> Iterator[str]:
     """Ways to write a value that are folded to the same."""
     ways = (value, value.lower(), value.upper(), value.capitalize(), value.title(), fold_value(value))
     yield from (way for way in ways if fold_value(way) == fold_value(value))
-
-
-def quote_name(name: str) -> str:
-    """The name of a column."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote(text: str) -> str:
-    """A literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
