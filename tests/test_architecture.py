@@ -32,12 +32,15 @@ FLOORS = (
 )
 # Inside a package: what stands in a room may import from that and from those before it, in functions too.
 ROOMS = {
-    "guidance": ({"words", "config"}, {"rules"}, {"tickets"}, {"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
+    "guidance": (
+        *({"words", "config"}, {"rules"}, {"exports"}, {"tickets"}),
+        *({"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
+    ),
     "two_channel": ({"types", "config"}, {"boxes"}, {"model"}, {"learning"}, {"commands"}, {"loop"}),
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 254
+FILES = 264
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 

@@ -19,6 +19,8 @@ from stageb.guidance.commands.govern.resize import RESIZES, parse_conditions, re
 from stageb.guidance.commands.govern.screens import add_provenance
 from stageb.guidance.commands.use.source import find_tickets, list_read_files
 from stageb.guidance.config import Language, LoopConfig, PromptConfig
+from stageb.guidance.exports.protocol import list_exporters, make_exporter
+from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_order, compare_rules
@@ -72,8 +74,9 @@ def make_parser() -> argparse.ArgumentParser:
     exports = command(
         "export", "The prompt that rollouts read, or the rules as text or code.", export, "source", more=EXPORTS
     )
-    exports.add_argument("--format", choices=("prompt", "chat", "text", *screens.WRITERS), default="prompt", help=FORMATS)
-    exports.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
+    exports.add_argument("--format", choices=("prompt", "chat", "text", *list_exporters()), default="prompt", help=FORMATS)
+    exports.add_argument("--dialect", choices=DIALECTS, default="sqlite", help="of sql and dbt: whose SQL (default: sqlite)")
+    exports.add_argument("--output", type=Path, metavar="FILE", help=OUTPUT)
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
     exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
     exports.add_argument("--typed", action="store_true", help=TYPED)
@@ -138,6 +141,7 @@ them get no verdict. Exit code: 0 if all rules are written as code, 1 if some ar
 FORMATS = """\
 prompt (default) or chat (JSON messages): what rollouts read; text: the rules, to edit and promote; python, sql or json: the
 rules as code"""
+OUTPUT = "write to this file, or of dbt to this folder, instead of standard output"
 TICKETS = """\
 for code: ticket files with the names and values that the rules mention (default: those of the run, or what a
 promoted file keeps)"""
@@ -192,14 +196,14 @@ def export(args: Any) -> int:
     if args.format == "text":
         _write(rules_file.write(found.values()), args.output)
         return 0
-    if args.format in screens.WRITERS:
-        text, unreadable = screens.write_code(
-            args.format, screens.code_missions(args, found, _choose_words(args.source, args.language))
-        )
-        _write(text, args.output)
-        for line in unreadable:
+    if args.format in list_exporters():
+        exporter, words = make_exporter(args.format), _choose_words(args.source, args.language)
+        coded = screens.code_missions(args, found, words, is_typed=exporter.is_typed or args.typed)
+        written = exporter.write(coded, DIALECTS[args.dialect])
+        screens.write_files(written.files, args.format, args.output)
+        for line in written.notes:
             print(shown(line, 400), file=sys.stderr)
-        return 1 if unreadable else 0
+        return 1 if written.notes else 0
     guidance, words = _get_only(found, args.source), _choose_words(args.source, args.language)
     for line in describe_provisional(guidance.rules):
         print(f"{shown(guidance.mission)}: {line}", file=sys.stderr)  # the prompt does not tell

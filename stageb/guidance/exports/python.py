@@ -1,0 +1,135 @@
+"""Rules as Python: a module of the standard library alone.
+
+Names and values come from tickets and texts from models, so none is trusted: each is written as a literal of the language
+that it is written in, never into a comment as it came.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Sequence
+
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import Exported, list_unwritten
+from stageb.guidance.exports.sql_dialects import Dialect
+from stageb.guidance.rules import fields, predicates, value_types
+from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, Points, simplify
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.words.texts import one_line
+from stageb.guidance.words.types import HEADLINE_KEY, Content, Verdict
+from stageb.untrusted import clean_text
+
+
+class PythonExporter:
+    """A module with ``judge(ticket)``."""
+
+    is_typed = False
+
+    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
+        """The module."""
+        return Exported(write_python(missions), list_unwritten(missions))
+
+
+def write_python(missions: Sequence[CodedMission]) -> str:
+    """A module of the standard library alone, with ``judge(ticket)``."""
+    sources = [inspect.getsource(module) for module in (clean_text, value_types, predicates, fields)]
+    parts = [_split_imports(source) for source in (inspect.getsource(one_line), inspect.getsource(Content), *sources)]
+    imports = _join_imports([node for nodes, _ in parts for node in nodes])
+    header = ["from __future__ import annotations", "", *imports, "", ""]
+    return "\n".join(
+        [f'"""{_PYTHON_HEADER}"""', "", *header, *(body for _, body in parts), *_write_missions(missions), _PYTHON_END]
+    )
+
+
+_PYTHON_HEADER = """\
+Learnt rules as code: of the standard library alone, and safe to read (stageb guidance export --format python).
+
+    judge({"mission": "rack cabling", "per_image": {"image_1": "Seal: worn; Label: present"}})
+    judge({"Seal": "worn", "Label": "present"}, "rack cabling")
+
+give Ruling(verdict="fail", rule="G1", unknown=(), leads=()). The verdict is None where the rules cannot tell: it hangs on
+a field that the ticket lacks, or on a rule that is not written as code (UNREADABLE says why); unknown names these rules.
+"""
+
+_PYTHON_END = '''
+def judge(ticket: Mapping[str, object], mission: str | None = None) -> Ruling:
+    """The verdict on a ticket, and the rule that gives it. A ticket is a line of a ticket file, or a row of a table by the
+    names of its columns; one that says nothing has no verdict. ``mission``: by default the ticket's own, or the only one.
+    Raises ``KeyError`` where it has no rules, ``ValueError`` for images without numbers."""
+    if mission is None:
+        named = ticket.get("mission")
+        mission = named if isinstance(named, str) or len(RULES) != 1 else next(iter(RULES))
+    speaks, content = read_said(ticket, COLUMNS[mission])  # type: ignore[index]
+    return _JUDGES[mission](read_content(content)) if speaks else Ruling(None)  # type: ignore[index]
+
+
+_JUDGES = {name: make_judge(rules, HEADLINE, LABELS[name]) for name, rules in RULES.items()}
+'''
+
+
+def _split_imports(source: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
+    """The imports of a module, and what stands below them."""
+    head = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    first = max((node.end_lineno or 0 for node in head), default=0)
+    return head, "\n".join(source.splitlines()[first:]).strip("\n") + "\n\n"
+
+
+def _join_imports(nodes: Sequence[ast.Import | ast.ImportFrom]) -> Iterator[str]:
+    """Those from the standard library, each module once."""
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    yield from (f"import {name}" for name in sorted(plain))
+    named: dict[str, set[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] not in ("stageb", "__future__"):
+            named.setdefault(node.module or "", set()).update(alias.name for alias in node.names)
+    yield from (f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(named.items()))
+
+
+def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
+    yield f"HEADLINE = {HEADLINE_KEY!r}  # stands for tickets that no rule speaks of"
+    yield "RULES: dict[str, tuple[CompiledRule, ...]] = {"
+    for mission in missions:
+        yield from (f"    # {note}" for note in mission.notes)
+        yield f"    {mission.name!r}: ("
+        for rule in mission.coded.each:
+            code = f"CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code, mission.coded.labels)}),"
+            yield f"        {code}{'  # provisional: not proven to help' * rule.is_provisional}"
+        yield "    ),"
+    yield "}"
+    yield "LABELS: dict[str, tuple[str, ...]] = {  # the first is that of tickets no rule speaks of"
+    yield from (f"    {mission.name!r}: {mission.coded.labels!r}," for mission in missions)
+    yield "}"
+    yield "COLUMNS: dict[str, Columns] = {"
+    yield from (f"    {mission.name!r}: {mission.columns!r}," for mission in missions)
+    yield "}"
+    yield "UNREADABLE: dict[str, dict[str, str]] = {"
+    yield from (f"    {mission.name!r}: {mission.unreadable!r}," for mission in missions)
+    yield "}"
+
+
+def _write_python_code(code: RuleCode | OutOfReach, labels: tuple[Verdict, ...]) -> str:
+    if isinstance(code, OutOfReach):
+        return f"{labels!r}, unreadable"
+    return f"({code.verdict!r},), {_write_predicate(code.expression)}"
+
+
+def _write_predicate(expression: Expression) -> str:
+    if isinstance(expression, Not):
+        return f"deny({_write_predicate(expression.part)})"
+    if isinstance(expression, Atom):
+        simple = simplify(expression)
+        if not isinstance(simple, Atom):
+            return _write_predicate(simple)
+        given = simple.values if simple.relation == "mentions" else (simple.name, *simple.values)
+        made_by = "mentions" if simple.relation == "mentions" else MAKERS[simple.relation].__name__
+        return f"{made_by}({', '.join(map(repr, given))})"
+    if isinstance(expression, Arithmetic):
+        return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
+    if isinstance(expression, Points):
+        scored = ", ".join(f"({points}, {_write_predicate(part)})" for points, part in expression.parts)
+        return f"PointsReached({expression.least}, {scored})"
+    parts = ", ".join(map(_write_predicate, expression.parts))
+    if isinstance(expression, AtLeast):
+        return f"at_least({expression.count}, {parts})"
+    return f"{'every' if isinstance(expression, All) else 'some'}({parts})"

@@ -1,0 +1,36 @@
+"""Rules as JSON Logic, evaluated by a library of others."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from guidance.exports.kinds import Cells
+from guidance.exports.typed import TYPED_KINDS, compare
+
+from stageb.guidance.exports.decisions import Decisions
+from stageb.guidance.exports.json_logic import JsonLogicExporter
+from stageb.guidance.exports.sql_dialects import DIALECTS
+from stageb.guidance.rules.value_types import clean_value, fold_value
+
+TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
+
+
+def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
+    apply = pytest.importorskip("jsonlogic_rs").apply
+    text = JsonLogicExporter().write([decisions.mission], DIALECTS["sqlite"]).files
+    assert isinstance(text, str)
+    logic = json.loads(text)["missions"]["m"]["logic"]
+    return [tuple(apply(logic, {name: fold(cell) for name, cell in row.items()})) for row in rows]
+
+
+def fold(cell: Any) -> Any:
+    """A cell as the export's columns say."""
+    return (fold_value(clean_value(cell)) or None) if isinstance(cell, str) else cell
+
+
+@pytest.mark.parametrize("name", TYPED_KINDS)
+def test_json_logic_gives_the_verdict_and_the_rule_that_code_gives(name: str) -> None:
+    assert compare(judge, name, 4 * TIMES) > 100
