@@ -40,7 +40,7 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 264
+FILES = 267
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 
@@ -70,6 +70,7 @@ THIRD_PARTY = {
     "stageb/*/loop": {"torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/untrusted/workbook": {"pyarrow", "python_calamine"},
+    "stageb/guidance/exports/sheet": {"xlsxwriter"},
     "stageb/guidance/learning/calibration": {"numpy"},
     "stageb/guidance/learning/terms": {"numpy"},
     "stageb/guidance/learning/lists": {"numpy"},

@@ -87,7 +87,7 @@ def _write(formula: Formula, decisions: Decisions) -> Any:
 def _guard(formula: Compare | OneOf | Same, said: Any, decisions: Decisions) -> Any:
     """The same, untrue where a cell is missing, or a number is divided by 0."""
     missing, divisors = list_missing(formula, decisions)
-    there = [{"!=": [{"var": name}, None]} for name in missing]
+    there: list[Any] = [{"!=": [{"var": name}, None]} for name in missing]
     there += [{"!==": [_number(name, decisions), 0]} for name in divisors]
     return {"and": [*there, said]} if there else said
 

@@ -108,10 +108,12 @@ def _write(formula: Formula, decisions: Decisions) -> Element:
         values = [_constant(value) for value in formula.values]
         cell = formula.field if is_flag else _name_folded(formula.field)
         function, join = ("equal", "or") if formula.is_in else ("notEqual", "and")
-        return _join(join, [_call(function, _field(cell), value, is_strict=True) for value in values])
+        given = [] if formula.is_in else [_call("isNotMissing", _field(formula.field))]  # what folds is never missing
+        return _join(join, [*given, *(_call(function, _field(cell), value, is_strict=True) for value in values)])
     if isinstance(formula, Same):
         cells = [name if decisions.kinds[name] == "flag" else _name_folded(name) for name in (formula.one, formula.other)]
-        return _call("equal" if formula.is_same else "notEqual", *map(_field, cells), is_strict=True)
+        given = [_call("isNotMissing", _field(name)) for name in (formula.one, formula.other)]
+        return _join("and", [*given, _call("equal" if formula.is_same else "notEqual", *map(_field, cells), is_strict=True)])
     if isinstance(formula, Score):
         scored = [_call("if", _write(part, decisions), _constant(points), _constant(0)) for points, part in formula.parts]
         return _call("greaterOrEqual" if formula.is_reached else "lessThan", _call("sum", *scored), _constant(formula.least))

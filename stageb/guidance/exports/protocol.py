@@ -35,8 +35,11 @@ class Exporter(Protocol):
 EXPORTERS = {
     "python": "stageb.guidance.exports.python:PythonExporter",
     "sql": "stageb.guidance.exports.sql:SqlExporter",
+    "dbt": "stageb.guidance.exports.dbt:DbtExporter",
     "json": "stageb.guidance.exports.json_tree:TreeExporter",
     "json-logic": "stageb.guidance.exports.json_logic:JsonLogicExporter",
+    "dmn": "stageb.guidance.exports.dmn:DmnExporter",
+    "xlsx": "stageb.guidance.exports.sheet:SheetExporter",
     "pmml": "stageb.guidance.exports.pmml:PmmlExporter",
 }
 _GROUP = "stageb.exports"

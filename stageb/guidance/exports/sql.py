@@ -27,7 +27,7 @@ from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.value_types import Reading, parse_number
 from stageb.guidance.words.costs import has_labels
-from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Ticket, Verdict
 
 
 class SqlExporter:
@@ -44,22 +44,38 @@ class SqlExporter:
 
 def write_sql(missions: Sequence[CodedMission], dialect: Dialect = DIALECTS["sqlite"]) -> str:
     """A query for each mission over a table ``tickets`` that has a column for each field."""
-    statements = [_Query(limit_to_sql(mission), dialect).write(len(missions) > 1) for mission in missions]
+    statements = [write_query(mission, dialect, len(missions) > 1) for mission in missions]
     labels = dict.fromkeys(label for mission in missions for label in mission.coded.labels)
+    return f"{write_header(labels, dialect)}\n" + "\n".join(f"{each};\n" for each in statements)
+
+
+def write_header(labels: Iterable[Verdict], dialect: Dialect) -> str:
+    """What a reader of a query must know, as comments."""
     header = _SQL_HEADER.format(title=dialect.title, tried=dialect.tried, verdicts=", ".join(map(dialect.quote, labels)))
-    return "\n".join(f"-- {line}".rstrip() for line in header.split("\n")) + "\n\n" + "\n".join(statements)
+    return "".join(f"-- {line}".rstrip() + "\n" for line in header.split("\n"))
+
+
+def write_query(mission: CodedMission, dialect: Dialect, is_one_of_many: bool = False, table: str = "tickets") -> str:
+    """The query over a table of this name; ``is_one_of_many``: of its rows those of the mission alone."""
+    return _Query(limit_to_sql(mission), dialect, table).write(is_one_of_many)
 
 
 def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[str | None]:
     """The verdicts of the query that is exported, tried with SQLite on rows of the mission: names of columns and cells."""
-    dialect, columns = DIALECTS["sqlite"], list(dict.fromkeys([*_list_fields(mission), *mission.columns_all]))
+    dialect, columns = DIALECTS["sqlite"], list(dict.fromkeys([*list_fields(mission), *mission.columns_all]))
     quoted = [dialect.name(name) for name in ("", *columns)]  # a table has one column at least
     with closing(sqlite3.connect(":memory:")) as opened:
         typed = [f"{dialect.name(name)}{' DOUBLE PRECISION' * (name in mission.numeric)}" for name in columns]
         opened.execute(f"CREATE TABLE tickets ({', '.join([quoted[0], *typed])})")
         marks = ", ".join("?" * len(quoted))
         opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
-        return [found[-2] for found in opened.execute(_Query(mission, dialect).write(is_one_of_many=False))]
+        return [found[-2] for found in opened.execute(write_query(mission, dialect))]
+
+
+def list_cells(mission: CodedMission, ticket: Ticket) -> dict[str, str]:
+    """The cells of a known ticket by their columns' names."""
+    cells = dict(ticket.content.fields) if ticket.content else reading(ticket).pairs
+    return {name: write_decimal(cell, mission.columns.decimal) for name, cell in cells.items()}
 
 
 TRIED = 2000  # known tickets, at most, that exported SQL is tried on
@@ -69,10 +85,7 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
     good as they are. Raises ``InputError`` where it never is."""
     judge, known = mission.coded.compile(), mission.tickets[:TRIED]
-    read = [(ticket, reading(ticket)) for ticket in known]
-    rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
-    rows = [{name: write_decimal(cell, mission.columns.decimal) for name, cell in row.items()} for row in rows]
-    by_sql = judge_rows(written, rows)
+    by_sql = judge_rows(written, [list_cells(mission, ticket) for ticket in known])
     if unreadable := written.unreadable:
         key, why = next(iter(unreadable.items()))
         if not any(by_sql) if known else len(unreadable) == len(written.coded.each):
@@ -80,8 +93,8 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
             raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
     untold = [
         ticket.group_id
-        for (ticket, each), verdict in zip(read, by_sql, strict=True)
-        if verdict != (None if ticket.is_blank else judge(each).verdict)
+        for ticket, verdict in zip(known, by_sql, strict=True)
+        if verdict != (None if ticket.is_blank else judge(reading(ticket)).verdict)
     ]
     first = (
         f"{mission.name}: of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do; the first: "
@@ -137,8 +150,8 @@ def _any(conditions: Iterable[str]) -> str:
 class _Query:
     """One mission's query in a dialect."""
 
-    def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
-        self._mission, self._sql = mission, dialect
+    def __init__(self, mission: CodedMission, dialect: Dialect, table: str) -> None:
+        self._mission, self._sql, self._table = mission, dialect, f"{table} AS t"
 
     def write(self, is_one_of_many: bool) -> str:
         """The query; ``is_one_of_many``: of the table's rows those of the mission alone."""
@@ -161,16 +174,16 @@ class _Query:
             said = [f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule, _ in tests]
             named = zip(("verdict", "rule"), (verdicts, keys), strict=True)
             choice = ",\n".join(_write_cases(column, [*first, *cases]) for column, cases in named)
-            query = f"SELECT t.*,\n{choice}\nFROM tickets AS t{of_mission};"
-            return "\n".join([*lines, *(said if is_typed else []), query, ""])
-        return "\n".join([*lines, *self._write_stages(conditions, (verdicts, keys), is_empty, of_mission), ""])
+            query = f"SELECT t.*,\n{choice}\nFROM {self._table}{of_mission}"
+            return "\n".join([*lines, *(said if is_typed else []), query])
+        return "\n".join([*lines, *self._write_stages(conditions, (verdicts, keys), is_empty, of_mission)])
 
     def _write_stages(
         self, conditions: Conditions, chosen: tuple[Sequence[str], Sequence[str]], is_empty: str, of_mission: str
     ) -> list[str]:
         """The query whose subqueries are the ``conditions``' stages, and what is chosen by them: verdict and rule."""
         judged = {name: _write_cases(name, cases) for name, cases in zip(("verdict", "rule"), chosen, strict=True)}
-        stages, columns, before = [], "", f"tickets AS t{of_mission}"
+        stages, columns, before = [], "", f"{self._table}{of_mission}"
         for name, stage in {**conditions.cells.stages, "judged": judged}.items():
             if stage:
                 said = ",\n".join(stage.values())
@@ -185,7 +198,7 @@ class _Query:
         return [
             f"WITH {', '.join(stages)}",
             f"SELECT t.*, {', '.join(told)}",
-            f"FROM tickets AS t LEFT JOIN judged AS j\n  ON {found}{of_mission};",
+            f"FROM {self._table} LEFT JOIN judged AS j\n  ON {found}{of_mission}",
         ]
 
     def _write_empty(self) -> str:
@@ -276,7 +289,7 @@ class _Query:
         return verdicts, keys
 
 
-def _list_fields(mission: CodedMission) -> list[str]:
+def list_fields(mission: CodedMission) -> list[str]:
     """The fields that rules name."""
     named = [atoms(rule.code.expression) for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
     return list(dict.fromkeys(name for each in named for atom in each for name in atom.fields))
@@ -284,5 +297,5 @@ def _list_fields(mission: CodedMission) -> list[str]:
 
 def _are_numbers(mission: CodedMission) -> bool:
     """Whether the fields that rules name are numbers in the table, one at the least, all of them."""
-    named = _list_fields(mission)
+    named = list_fields(mission)
     return bool(named) and mission.numeric.issuperset(named)

@@ -143,8 +143,8 @@ class Conditions:
         if atom.relation in ("over", "under"):
             fits, apart = self._fit(name, value)
             (left, why), (right, why_too) = self._find_number(name), self._find_number(value)
-            held = f"CASE WHEN {fits} THEN {left} {SIGNS[atom.relation]} {right} END"
-            return _tell(held, [*why, *why_too, apart])
+            held = f"{left} {SIGNS[atom.relation]} {right}"
+            return _tell(held if apart == NEVER else f"CASE WHEN {fits} THEN {held} END", [*why, *why_too, apart])
         return self._write_limit(name, value, SIGNS[atom.relation])
 
     def _write_limit(self, name: str, value: str, sign: str) -> str:
@@ -189,11 +189,14 @@ class Conditions:
             if sign == "×":
                 return f"({one} * {other})", [*why, *why_too]
             fits, apart = self._fit(first, second)
-            return f"(CASE WHEN {fits} THEN {one} {sign} {other} END)", [*why, *why_too, apart]
+            total = f"({one} {sign} {other})"
+            return total if apart == NEVER else f"(CASE WHEN {fits} THEN {total} END)", [*why, *why_too, apart]
         return self.cells.number(of), [self.cells.no_number(of)]
 
     def _fit(self, first: str, second: str) -> tuple[str, str]:
         """Whether the numbers of two fields have one unit, or one has none; and whether code surely denies it."""
+        if not self._mission.numeric.isdisjoint((first, second)):  # which have no units
+            return "1 = 1", NEVER
         one, other = self.cells.unit(first), self.cells.unit(second)
         fits = f"{one} = '' OR {other} = '' OR {one} = {other}"
         known = f"{self.cells.number(first)} IS NOT NULL AND {self.cells.number(second)} IS NOT NULL"

@@ -31,7 +31,7 @@ TYPES = {
 
 def ask(engine: str, query: str, types: Mapping[str, str], rows: Rows) -> list[tuple[str | None, str | None]]:
     """Verdict and rule of each row, in their order; ``types``: what the columns hold, a number, a flag or a text."""
-    numbered = [[number, *row] for number, row in enumerate(rows)]
+    numbered = [[float(number), *row] for number, row in enumerate(rows)]
     found = ENGINES[engine](query, {"row": "number", **types}, numbered)
     return [(each[-2], each[-1]) for each in sorted(found, key=lambda each: each[0])]
 
@@ -49,10 +49,13 @@ def _ask_sqlite(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
 
 
 def _ask_duckdb(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
-    duckdb = pytest.importorskip("duckdb")
+    duckdb, arrow = pytest.importorskip("duckdb"), pytest.importorskip("pyarrow")
+    kinds = {"number": arrow.float64(), "flag": arrow.bool_(), "text": arrow.string()}
+    columns = zip(types.values(), zip(*rows, strict=True), strict=True)
     with duckdb.connect(":memory:") as opened:
+        opened.register("rows", arrow.table([arrow.array(column, kinds[kind]) for kind, column in columns], [*types]))
         opened.execute(_create("duckdb", types))
-        opened.executemany(f"INSERT INTO tickets VALUES ({', '.join('?' * len(types))})", rows)
+        opened.execute("INSERT INTO tickets SELECT * FROM rows")
         found: Rows = opened.execute(query).fetchall()
         return found
 
@@ -96,7 +99,7 @@ def _connect_mysql() -> Any:
 def _ask_spark(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
     spark = _start_spark()
     schema = ", ".join(f"`{name}` {TYPES['spark'][kind]}" for name, kind in types.items())
-    spark.createDataFrame([[float(row[0]), *row[1:]] for row in rows], schema).createOrReplaceTempView("tickets")
+    spark.createDataFrame([*rows], schema).createOrReplaceTempView("tickets")
     found: Rows = spark.sql(query.rstrip().rstrip(";")).collect()
     return found
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from guidance.exports.kinds import Cells
-from guidance.exports.typed import TYPED_KINDS, compare
+from guidance.exports.test_dmn import ask_node
+from guidance.exports.typed import TYPED_KINDS, Judge, compare
 
 from stageb.guidance.exports.decisions import Decisions
 from stageb.guidance.exports.json_logic import JsonLogicExporter
@@ -31,6 +32,14 @@ def fold(cell: Any) -> Any:
     return (fold_value(clean_value(cell)) or None) if isinstance(cell, str) else cell
 
 
+def judge_by_node(decisions: Decisions, rows: list[Cells]) -> list[Any]:
+    text = JsonLogicExporter().write([decisions.mission], DIALECTS["sqlite"]).files
+    assert isinstance(text, str)
+    asked = [{name: fold(cell) for name, cell in row.items()} for row in rows]
+    return [tuple(each) for each in ask_node("logic", text, asked)]
+
+
+@pytest.mark.parametrize("by", [judge, judge_by_node])
 @pytest.mark.parametrize("name", TYPED_KINDS)
-def test_json_logic_gives_the_verdict_and_the_rule_that_code_gives(name: str) -> None:
-    assert compare(judge, name, 4 * TIMES) > 100
+def test_json_logic_gives_the_verdict_and_the_rule_that_code_gives(name: str, by: Judge) -> None:
+    assert compare(by, name, 4 * TIMES) > 100

@@ -18,8 +18,8 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.predicates import Ruling
 
 TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
-MISSIONS = {"sqlite": 6 * TIMES, "spark": max(2, TIMES // 4)}  # of each kind; of the others 2
-ROWS = {"spark": 1500}  # of each mission, at most; of the others 60
+MISSIONS = {"sqlite": 6 * TIMES, "spark": 2}  # of each kind; of the others 2, or more
+ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60, or more
 
 
 def ask_sql(engine: str, mission: CodedMission, rows: Sequence[Cells], kind: Kind) -> list[tuple[str | None, str | None]]:
@@ -45,7 +45,7 @@ def find_type(cells: Sequence[Any]) -> str:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(engine: str, name: str) -> None:
     kind, told, missions = KINDS[name], 0, MISSIONS.get(engine, 2 * TIMES)
-    for mission, rows in make_missions(name, kind, missions, ROWS.get(engine, 60)):
+    for mission, rows in make_missions(name, kind, missions, ROWS.get(engine, 600 if TIMES > 1 else 60)):
         judge, tickets = mission.coded.compile(), mission.tickets
         expected = [Ruling(None) if ticket.is_blank else judge(reading(ticket)) for ticket in tickets]
         if engine == "sqlite":

@@ -189,9 +189,10 @@ def history(args: Any) -> int:
 
 def export(args: Any) -> int:
     """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
-    if args.output:
-        read = list_read_files(args.source)
-        check_target(args.output, {**read, "tickets": [*read["tickets"], *args.tickets]})
+    read = list_read_files(args.source)
+    check = partial(check_target, inputs={**read, "tickets": [*read["tickets"], *args.tickets]})
+    if args.output and not (args.output.is_dir() and args.format in list_exporters()):
+        check(args.output)
     found = _read(args.source, args)
     if args.format == "text":
         _write(rules_file.write(found.values()), args.output)
@@ -200,7 +201,7 @@ def export(args: Any) -> int:
         exporter, words = make_exporter(args.format), _choose_words(args.source, args.language)
         coded = screens.code_missions(args, found, words, is_typed=exporter.is_typed or args.typed)
         written = exporter.write(coded, DIALECTS[args.dialect])
-        screens.write_files(written.files, args.format, args.output)
+        screens.write_files(written.files, args.format, args.output, check)
         for line in written.notes:
             print(shown(line, 400), file=sys.stderr)
         return 1 if written.notes else 0

@@ -6,7 +6,7 @@ Texts of files and models are shown so that they move no terminal.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -334,18 +334,21 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words, is_
     ]
 
 
-def write_files(files: str | bytes | Mapping[str, str], form: str, output: Path | None) -> None:
-    """An export to a file, to standard output where it is one text, or several files to a folder. Raises ``InputError``
-    where none is named for what needs one."""
+def write_files(
+    files: str | bytes | Mapping[str, str], form: str, output: Path | None, check: Callable[[Path], object]
+) -> None:
+    """An export to a file, to standard output where it is one text, or several files to a folder, each of which ``check``
+    allows. Raises ``InputError`` where none is named for what needs one."""
     if isinstance(files, str) and output is None:
         sys.stdout.write(files)
-    elif output is None:
+        return
+    if output is None:
         raise InputError(f"--format {form} is no single text: name where to write it, --output PATH")
-    elif isinstance(files, Mapping):
-        for name, text in files.items():
-            disk.write(output / name, text)
-    else:
-        disk.write(output, files)
+    written = {output / name: text for name, text in files.items()} if isinstance(files, Mapping) else {output: files}
+    for path in written:
+        check(path)
+    for path, content in written.items():
+        disk.write(path, content)
 
 
 @dataclass(frozen=True)
