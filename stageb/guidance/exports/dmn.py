@@ -29,7 +29,7 @@ from stageb.guidance.exports.decisions import (
     decide,
     list_missing,
 )
-from stageb.guidance.exports.markup import add, choose_only, write_document
+from stageb.guidance.exports.markup import add, choose_only, free_name, write_document
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported
 from stageb.guidance.exports.sql_dialects import Dialect
@@ -38,6 +38,10 @@ from stageb.guidance.rules.value_types import Computed
 _FORM = "DMN"
 _TYPES = {"number": "number", "flag": "boolean", "text": "string"}
 MOST_ROWS = 12  # of one rule: with more, whether it holds is a column of its own
+_WORDS = (  # of the language, and of the decision
+    "and between context date days duration else every false for function if in instance list months not null of or return "
+    "rule satisfies some string substring then time true verdict years"
+).split()
 _Tests = dict[str, str]  # what an input expression must be
 
 
@@ -96,9 +100,7 @@ class _Feel:
         for name in decisions.kinds:
             plain = re.sub("[^A-Za-z0-9]+", "_", name).strip("_")
             plain = plain if plain[:1].isalpha() else f"column_{plain}".rstrip("_")
-            taken = {each.lower() for each in self.names.values()}
-            several = (plain if n == 1 else f"{plain}_{n}" for n in range(1, len(taken) + 2))
-            self.names[name] = next(each for each in several if each.lower() not in taken)
+            self.names[name] = free_name(plain, [*self.names.values(), *_WORDS])
         self.labels: dict[str, str] = {}  # of input expressions
 
     # Rows

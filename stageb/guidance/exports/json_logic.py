@@ -48,8 +48,8 @@ class JsonLogicExporter:
 
 def _write_mission(decisions: Decisions) -> dict[str, Any]:
     mission = decisions.mission
-    if dotted := [name for name in decisions.kinds if "." in name]:
-        raise InputError(shown(f"{mission.name}: {_FORM} takes the point in the column {dotted[0]!r} for a path; rename it"))
+    if paths := [name for name in decisions.kinds if "." in name or "\\" in name]:
+        raise InputError(shown(f"{mission.name}: {_FORM} reads the name of the column {paths[0]!r} as a path; rename it"))
     *cases, last = decisions.cases
     logic = [part for case in cases for part in (_write(case.when, decisions), [case.verdict, case.rule])]
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from stageb.errors import InputError, shown
@@ -17,6 +17,13 @@ def add(parent: Element, tag: str, text: str = "", **attributes: object) -> Elem
     added = SubElement(parent, tag, {name.rstrip("_"): _clean(str(value)) for name, value in attributes.items()})
     added.text = _clean(text) or None
     return added
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where others have it, in any case."""
+    folded = {each.lower() for each in taken}
+    several = (name if n == 1 else f"{name}_{n}" for n in range(1, len(folded) + 2))
+    return next(each for each in several if each.lower() not in folded)
 
 
 def write_document(root: Element) -> str:

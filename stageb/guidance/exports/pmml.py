@@ -21,7 +21,7 @@ from stageb.guidance.exports.decisions import (
     list_missing,
     name_person,
 )
-from stageb.guidance.exports.markup import add, choose_only, write_document
+from stageb.guidance.exports.markup import add, choose_only, free_name, write_document
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported
 from stageb.guidance.exports.sql_dialects import Dialect
@@ -43,7 +43,7 @@ class PmmlExporter:
 
 
 def _write_document(decisions: Decisions) -> Element:
-    mission, person = decisions.mission, name_person(decisions.mission.coded.labels)
+    mission = decisions.mission
     root = Element("PMML", {"version": "4.4", "xmlns": "http://www.dmg.org/PMML-4_4"})
     header = add(root, "Header", description=f"learnt rules of {mission.name}, step {mission.step}")
     add(header, "Application", name="stageb")
@@ -57,40 +57,48 @@ def _write_document(decisions: Decisions) -> Element:
             add(column, "Value", value=value)  # since engines take a boolean that is missing for a false one
         if kind != "number":
             add(column, "Value", value="", property="missing")
-    verdict = add(dictionary, "DataField", name="verdict", optype="categorical", dataType="string")
-    for label in (*mission.coded.labels, person):
+    target = free_name("verdict", decisions.kinds)
+    verdict = add(dictionary, "DataField", name=target, optype="categorical", dataType="string")
+    for label in (*mission.coded.labels, name_person(mission.coded.labels)):
         add(verdict, "Value", value=label)
     model = add(root, "RuleSetModel", modelName=mission.name, functionName="classification")
     schema = add(model, "MiningSchema")
     for name, kind in decisions.kinds.items():
         counted = {"missingValueReplacement": "0"} if decisions.is_counted and kind == "number" else {}
         add(schema, "MiningField", name=name, **counted)
-    add(schema, "MiningField", name="verdict", usageType="target")
-    output = add(model, "Output")
-    for name, feature in (("predicted", "predictedValue"), ("rule", "transformedValue")):
-        field = add(output, "OutputField", name=name, feature=feature, dataType="string", optype="categorical")
-    derived = add(model, "LocalTransformations")
+    add(schema, "MiningField", name=target, usageType="target")
+    _write_rules(decisions, model)
+    return root
+
+
+def _write_rules(decisions: Decisions, model: Element) -> None:
+    """What decides, and which rule does."""
+    person, output = name_person(decisions.mission.coded.labels), add(model, "Output")
+    derived, rules = add(model, "LocalTransformations"), add(model, "RuleSet")
     for name, kind in decisions.kinds.items():
         if kind == "text":
-            folded = add(derived, "DerivedField", name=_name_folded(name), optype="categorical", dataType="string")
+            folded = add(
+                derived, "DerivedField", name=_name_folded(name, decisions), optype="categorical", dataType="string"
+            )
             folded.append(_fold(name))
-    rules = add(model, "RuleSet")
     add(rules, "RuleSelectionMethod", criterion="firstHit")
-    for number, case in enumerate(decisions.cases, 1):
-        key = case.rule or f"{person} {number}"
-        holds = add(derived, "DerivedField", name=f"{key} holds", optype="categorical", dataType="boolean")
+    keys = [case.rule or f"{person} {number}" for number, case in enumerate(decisions.cases, 1)]
+    names = [free_name(f"{key} holds", decisions.kinds) for key in keys]
+    for key, name, case in zip(keys, names, decisions.cases, strict=True):
+        holds = add(derived, "DerivedField", name=name, optype="categorical", dataType="boolean")
         add(holds, "Extension", name="rule", value=case.said)
         holds.append(_write(case.when, decisions))
         rule = add(rules, "SimpleRule", id=key, score=case.verdict or person)
-        add(rule, "SimplePredicate", field=f"{key} holds", operator="equal", value="true")
-    field.append(_field("first rule"))
-    first = add(derived, "DerivedField", name="first rule", optype="categorical", dataType="string")
-    keys = [case.rule or f"{person} {number}" for number, case in enumerate(decisions.cases, 1)]
-    said = _constant(keys[-1])
-    for key in reversed(keys[:-1]):
-        said = _call("if", _field(f"{key} holds"), _constant(key), said)
-    first.append(said)
-    return root
+        add(rule, "SimplePredicate", field=name, operator="equal", value="true")
+    first = _constant(keys[-1])
+    for key, name in reversed([*zip(keys[:-1], names, strict=False)]):
+        first = _call("if", _field(name), _constant(key), first)
+    chosen = free_name("first rule", decisions.kinds)
+    add(derived, "DerivedField", name=chosen, optype="categorical", dataType="string").append(first)
+    for name, feature in (("predicted", "predictedValue"), ("rule", "transformedValue")):
+        free = free_name(name, decisions.kinds)
+        field = add(output, "OutputField", name=free, feature=feature, dataType="string", optype="categorical")
+    field.append(_field(chosen))  # engines do not tell a rule's id
 
 
 def _write(formula: Formula, decisions: Decisions) -> Element:
@@ -106,13 +114,14 @@ def _write(formula: Formula, decisions: Decisions) -> Element:
     if isinstance(formula, OneOf):
         is_flag = decisions.kinds[formula.field] == "flag"
         values = [_constant(value) for value in formula.values]
-        cell = formula.field if is_flag else _name_folded(formula.field)
+        cell = formula.field if is_flag else _name_folded(formula.field, decisions)
         function, join = ("equal", "or") if formula.is_in else ("notEqual", "and")
         given = [] if formula.is_in else [_call("isNotMissing", _field(formula.field))]  # what folds is never missing
         return _join(join, [*given, *(_call(function, _field(cell), value, is_strict=True) for value in values)])
     if isinstance(formula, Same):
-        cells = [name if decisions.kinds[name] == "flag" else _name_folded(name) for name in (formula.one, formula.other)]
-        given = [_call("isNotMissing", _field(name)) for name in (formula.one, formula.other)]
+        names = (formula.one, formula.other)
+        cells = [name if decisions.kinds[name] == "flag" else _name_folded(name, decisions) for name in names]
+        given = [_call("isNotMissing", _field(name)) for name in names]
         return _join("and", [*given, _call("equal" if formula.is_same else "notEqual", *map(_field, cells), is_strict=True)])
     if isinstance(formula, Score):
         scored = [_call("if", _write(part, decisions), _constant(points), _constant(0)) for points, part in formula.parts]
@@ -150,8 +159,8 @@ def _number(of: float | str | Computed) -> Element:
     return _call(of.operator.replace("×", "*"), _field(of.first), _field(of.second))
 
 
-def _name_folded(name: str) -> str:
-    return f"{name} in small letters"
+def _name_folded(name: str, decisions: Decisions) -> str:
+    return free_name(f"{name} in small letters", decisions.kinds)
 
 
 def _fold(name: str) -> Element:

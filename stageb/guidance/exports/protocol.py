@@ -42,6 +42,7 @@ EXPORTERS = {
     "xlsx": "stageb.guidance.exports.sheet:SheetExporter",
     "pmml": "stageb.guidance.exports.pmml:PmmlExporter",
 }
+EXTRAS = {"xlsx": "sheet"}  # that an exporter needs
 _GROUP = "stageb.exports"
 
 
@@ -57,7 +58,8 @@ def make_exporter(name: str) -> Exporter:
     try:
         made: Exporter = getattr(importlib.import_module(module), attribute)()
     except (ImportError, AttributeError) as error:
-        raise InputError(shown(f"--format {name}: {error}; install what it needs", 400)) from error
+        remedy = f"python -m pip install 'stageb[{EXTRAS[name]}]'" if name in EXTRAS else "mend its package"
+        raise InputError(shown(f"--format {name}: {error}; {remedy}", 400)) from error
     return made
 
 

@@ -16,11 +16,15 @@ async function judgeByTable() {
   const table = rootElement.drgElement.find((each) => each.$type === "dmn:Decision").decisionLogic;
   if (table.hitPolicy !== "FIRST") throw new Error(`hit policy ${table.hitPolicy}`);
   const plain = (found) => (found !== null && typeof found === "object" && "value" in found ? found.value : found);
+  const known = new Map(); // a cell asks for the value of its column alone
+  const fits = (text, value) => {
+    const key = JSON.stringify([text, value]);
+    if (!known.has(key)) known.set(key, text === "-" || plain(unaryTest(text, { "?": value })) === true);
+    return known.get(key);
+  };
   return rows.map((row) => {
     const inputs = table.input.map((each) => plain(evaluate(each.inputExpression.text, row)));
-    const hit = table.rule.find((rule) =>
-      rule.inputEntry.every(({ text }, at) => text === "-" || plain(unaryTest(text, { ...row, "?": inputs[at] })) === true),
-    );
+    const hit = table.rule.find((rule) => rule.inputEntry.every(({ text }, at) => fits(text, inputs[at])));
     return hit.outputEntry.map(({ text }) => plain(evaluate(text, row)));
   });
 }

@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     columns: Columns = Columns(())
     is_typed: bool = False
     are_texts: bool = False  # whether a database keeps all cells as texts
+    is_json: bool = False  # whether what is drawn are documents of images, and no cells
 
 
 TEXTS = {
@@ -152,13 +153,13 @@ KINDS = {
     "numbers": Kind(NUMBERS, draw_numbers, is_typed=True),
     "numbers and others": Kind(FLAGS, draw_flags, is_typed=True),
     "numbers as texts": Kind(NUMBERS, draw_numbers, are_texts=True),
-    "JSON": Kind(COUNTS, draw_documents),
-    "JSON and prose": Kind(COUNTS, draw_mixture),
+    "JSON": Kind(COUNTS, draw_documents, is_json=True),
+    "JSON and prose": Kind(COUNTS, draw_mixture, is_json=True),
 }
 
 
 def make_ticket(kind: Kind, row: Cells) -> Ticket:
-    if kind.values is COUNTS:
+    if kind.is_json:
         shown, content = read_images(sort_summaries(row.items()), {})
     else:
         shown, content = read_row({name: "" if cell is None else str(cell) for name, cell in row.items()}, kind.columns)
@@ -172,7 +173,7 @@ def make_missions(name: str, kind: Kind, missions: int, size: int) -> list[tuple
     for number in range(missions):
         labels = LABELS if number % 2 else PASS_FAIL
         words = name_labels(WORDS["en"], labels)
-        rows = [kind.draw(draw) for _ in range(size)] + [dict.fromkeys(kind.draw(draw), "")] * (kind.values is not COUNTS)
+        rows = [kind.draw(draw) for _ in range(size)] + [dict.fromkeys(kind.draw(draw), "")] * (not kind.is_json)
         tickets = [make_ticket(kind, row) for row in rows]
         vocabulary, texts = Vocabulary.of(tickets), list[str]()
         while len(texts) < 5:

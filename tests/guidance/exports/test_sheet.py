@@ -41,4 +41,4 @@ def test_the_sheet_gives_the_verdict_and_the_rule_that_code_gives(name: str, tmp
         rulings += [("", "")] * (len(rows) - len(rulings))  # empty rows at the end
         return [(None if verdict in ("person", "") else verdict, rule) for verdict, rule in rulings]
 
-    assert compare(judge, name, max(2, TIMES // 2), 60 if TIMES == 1 else 999) > 100
+    assert compare(judge, name, max(2, TIMES // 2), 60 if TIMES == 1 else 999, are_typed=True) > 100

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from guidance.exports.engines import ENGINES, ask
-from guidance.exports.kinds import COUNTS, KINDS, Cells, Kind, make_missions
+from guidance.exports.kinds import KINDS, Cells, Kind, make_missions
 from guidance.rules.made_rules import judge_by_python
 
 from stageb.guidance.exports.missions import CodedMission
@@ -50,9 +50,9 @@ def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(engine:
         expected = [Ruling(None) if ticket.is_blank else judge(reading(ticket)) for ticket in tickets]
         if engine == "sqlite":
             by_python = judge_by_python([mission])
-            said = [by_python({"per_image": row} if kind.values is COUNTS else row, "m") for row in rows]
+            said = [by_python({"per_image": row} if kind.is_json else row, "m") for row in rows]
             assert [each[:2] for each in said] == [each[:2] for each in expected]
-        asked = rows if kind.values is not COUNTS else [dict(reading(ticket).pairs) for ticket in tickets]
+        asked = rows if not kind.is_json else [dict(reading(ticket).pairs) for ticket in tickets]
         is_whole = not limit_to_sql(mission).unreadable and mission.is_counted is not None
         for row, ruling, found in zip(rows, expected, ask_sql(engine, mission, asked, kind), strict=True):
             wanted = ruling.verdict, ruling.rule or None
