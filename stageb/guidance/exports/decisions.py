@@ -6,6 +6,7 @@ it may, where a ticket does not tell. The first case that is so decides; one wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -118,6 +119,7 @@ class Decisions:
         return bool(self.mission.is_counted)
 
 
+_DECIMAL = re.compile("-?[0-9]+([.][0-9]+)?")  # of which other spellings have the same value
 NO_WORDS = "it reads words of free text, and this form sees columns alone"
 BY_NO_RULE = "no rule speaks of it"
 EMPTY = "the row is empty"
@@ -186,9 +188,9 @@ def _refuse_atom(atom: Atom | Arithmetic, mission: CodedMission) -> str:
     if atom.relation in ("equals", "differs"):
         if len(set(kinds.values())) > 1:
             return f"it compares a column of numbers with one of texts, {' and '.join(kinds)}"
-        mixed = [name for name in texts if any(parse_number(value) is not None for value in _known(name, mission))]
+        mixed = [name for name in texts if any(map(_DECIMAL.fullmatch, _known(name, mission)))]
         return f"the column {mixed[0]} holds numbers and texts, which are equal in many spellings" if mixed else ""
-    numbers = [value for value in atom.values if parse_number(value) is not None] if atom.relation == "is" and texts else []
+    numbers = [value for value in atom.values if _DECIMAL.fullmatch(value)] if atom.relation == "is" and texts else []
     return f"{numbers[0]} is a number, and the column {texts[0]} holds {_show_texts(texts[0], mission)}" if numbers else ""
 
 
