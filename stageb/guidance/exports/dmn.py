@@ -102,16 +102,18 @@ class _Feel:
             plain = plain if plain[:1].isalpha() else f"column_{plain}".rstrip("_")
             self.names[name] = free_name(plain, [*self.names.values(), *_WORDS])
         self.labels: dict[str, str] = {}  # of input expressions
+        self._decided: list[frozenset[Formula]] = []  # what rows ask for
 
     # Rows
 
     def list_rows(self, case: Case) -> Iterator[_Tests]:
-        """What each row of a case asks for."""
+        """What each row of a case asks for; of the cases in their order, since what earlier rows decide needs none."""
         ways = _list_ways(case.when)
-        ways = ways and [way for way in ways if not self._is_impossible(way)]
+        ways = ways and [way for way in ways if not self._is_idle(way)]
         if ways is None or len(ways) > MOST_ROWS:
             yield {self._label(self.write(case.when), f"{case.rule or 'a person'} decides"): "true"}
             return
+        self._decided += map(frozenset, ways)
         for way in ways:
             tests: _Tests = {}
             for part in self._shorten(way):
@@ -123,9 +125,13 @@ class _Feel:
         compared = (part for part in way if isinstance(part, Compare | OneOf | Same))
         return {name for part in compared for name in list_missing(part, self._decisions)[0]}
 
-    def _is_impossible(self, way: tuple[Formula, ...]) -> bool:
+    def _is_idle(self, way: tuple[Formula, ...]) -> bool:
+        """Whether it is never so: a column would be empty and hold something, or an earlier row decides."""
         needed = self._list_needed(way)
-        return any(isinstance(part, Given) and not part.is_given and part.field in needed for part in way)
+        if any(isinstance(part, Given) and not part.is_given and part.field in needed for part in way):
+            return True
+        met = {*way, *(Given(name, True) for name in needed)}
+        return any(earlier <= met for earlier in self._decided)
 
     def _shorten(self, way: tuple[Formula, ...]) -> list[Formula]:
         """The parts of a way without those that others imply."""

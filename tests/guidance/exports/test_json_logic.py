@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
 from guidance.exports.kinds import Cells
 from guidance.exports.test_dmn import ask_node
-from guidance.exports.typed import TYPED_KINDS, Judge, compare
+from guidance.exports.typed import SIZE, TYPED_KINDS, Judge, compare
 
 from stageb.guidance.exports.decisions import Decisions
 from stageb.guidance.exports.json_logic import JsonLogicExporter
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.value_types import clean_value, fold_value
-
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 
 
 def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
@@ -42,4 +39,4 @@ def judge_by_node(decisions: Decisions, rows: list[Cells]) -> list[Any]:
 @pytest.mark.parametrize("by", [judge, judge_by_node])
 @pytest.mark.parametrize("name", TYPED_KINDS)
 def test_json_logic_gives_the_verdict_and_the_rule_that_code_gives(name: str, by: Judge) -> None:
-    assert compare(by, name, 4 * TIMES) > 100
+    assert compare(by, name, *SIZE) > 100

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from guidance.exports.kinds import Cells
-from guidance.exports.typed import TYPED_KINDS, compare
+from guidance.exports.typed import SIZE, TYPED_KINDS, compare
 
 from stageb.guidance.exports.decisions import Decisions
 from stageb.guidance.exports.pmml import PmmlExporter
 from stageb.guidance.exports.sql_dialects import DIALECTS
-
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 
 
 def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
@@ -36,4 +34,4 @@ def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
 
 @pytest.mark.parametrize("name", TYPED_KINDS)
 def test_pmml_gives_the_verdict_and_the_rule_that_code_gives(name: str) -> None:
-    assert compare(judge, name, 4 * TIMES) > 100
+    assert compare(judge, name, *SIZE) > 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
@@ -99,6 +100,8 @@ def can_say(mission: Any, rule: Any) -> bool:
     return True
 
 
+TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
+SIZE = (2 * TIMES, 600 if TIMES > 1 else 60)  # missions, and rows of each
 Judge = Callable[[Decisions, list[Cells]], Rulings]
 
 
