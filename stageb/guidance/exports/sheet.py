@@ -149,7 +149,9 @@ class _Formulas:
             texts = list(values) if is_flag else ['"' + value.replace('"', '""') + '"' for value in values]
             cell = self._cells[formula.field] if is_flag else self._folded[formula.field]
             found = self._join("OR", [f"{cell}={value}" for value in texts])
-            return found if formula.is_in else self._guard(formula, f"NOT({found})")
+            if formula.is_in and not is_flag:
+                return found
+            return self._guard(formula, found if formula.is_in else f"NOT({found})")  # an empty cell is FALSE
         if isinstance(formula, Same):
             one, other = (self._folded.get(name, self._cells[name]) for name in (formula.one, formula.other))
             return self._guard(formula, f"{one}{'=' if formula.is_same else '<>'}{other}")
