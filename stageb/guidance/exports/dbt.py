@@ -81,7 +81,8 @@ def _choose_tickets(mission: CodedMission) -> Iterator[tuple[dict[str, str | Non
     names = dict.fromkeys([*list_fields(mission), *mission.columns_all])
     rows = [list_cells(mission, ticket) for ticket in known]
     for ticket, row, by_sql in zip(known, rows, judge_rows(limit_to_sql(mission), rows), strict=True):
-        ruling = judge(reading(ticket))
-        if not ticket.is_blank and ruling.verdict and ruling.verdict == by_sql and counts.get(ruling.rule, 0) < _OF_EACH:
-            counts[ruling.rule] = counts.get(ruling.rule, 0) + 1
-            yield {name: row.get(name) for name in names}, {"verdict": ruling.verdict, "rule": ruling.rule}
+        verdict, rule, *_ = judge(reading(ticket))
+        if ticket.is_blank or not verdict or (verdict, rule) != by_sql or counts.get(rule, 0) == _OF_EACH:
+            continue  # by_sql differs where words decide, or a cell cannot be told from what was read of it
+        counts[rule] = counts.get(rule, 0) + 1
+        yield {name: row.get(name) for name in names}, {"verdict": verdict, "rule": rule}

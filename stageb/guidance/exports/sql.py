@@ -60,8 +60,9 @@ def write_query(mission: CodedMission, dialect: Dialect, is_one_of_many: bool = 
     return _Query(limit_to_sql(mission), dialect, table).write(is_one_of_many)
 
 
-def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[str | None]:
-    """The verdicts of the query that is exported, tried with SQLite on rows of the mission: names of columns and cells."""
+def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[tuple[str | None, str | None]]:
+    """Verdict and rule of the query that is exported, tried with SQLite on rows of the mission: names of columns and
+    cells."""
     dialect, columns = DIALECTS["sqlite"], list(dict.fromkeys([*list_fields(mission), *mission.columns_all]))
     quoted = [dialect.name(name) for name in ("", *columns)]  # a table has one column at least
     with closing(sqlite3.connect(":memory:")) as opened:
@@ -69,7 +70,7 @@ def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list
         opened.execute(f"CREATE TABLE tickets ({', '.join([quoted[0], *typed])})")
         marks = ", ".join("?" * len(quoted))
         opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
-        return [found[-2] for found in opened.execute(write_query(mission, dialect))]
+        return [found[-2:] for found in opened.execute(write_query(mission, dialect))]
 
 
 def list_cells(mission: CodedMission, ticket: Ticket) -> dict[str, str]:
@@ -88,12 +89,12 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
     by_sql = judge_rows(written, [list_cells(mission, ticket) for ticket in known])
     if unreadable := written.unreadable:
         key, why = next(iter(unreadable.items()))
-        if not any(by_sql) if known else len(unreadable) == len(written.coded.each):
+        if not any(verdict for verdict, _ in by_sql) if known else len(unreadable) == len(written.coded.each):
             remedy = "export --format python, which reads what these rules do"
             raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
     untold = [
         ticket.group_id
-        for ticket, verdict in zip(known, by_sql, strict=True)
+        for ticket, (verdict, _) in zip(known, by_sql, strict=True)
         if verdict != (None if ticket.is_blank else judge(reading(ticket)).verdict)
     ]
     first = (
