@@ -32,7 +32,10 @@ FLOORS = (
 )
 # Inside a package: what stands in a room may import from that and from those before it, in functions too.
 ROOMS = {
-    "guidance": ({"words", "config"}, {"rules"}, {"tickets"}, {"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
+    "guidance": (
+        *({"words", "config"}, {"rules"}, {"exports"}, {"tickets"}),
+        *({"judging"}, {"learning"}, {"commands"}, {"loop", "start"}),
+    ),
     "two_channel": ({"types", "config"}, {"boxes"}, {"model"}, {"learning"}, {"commands"}, {"loop"}),
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
@@ -67,6 +70,7 @@ THIRD_PARTY = {
     "stageb/*/loop": {"torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/untrusted/workbook": {"pyarrow", "python_calamine"},
+    "stageb/guidance/exports/sheet": {"xlsxwriter"},
     "stageb/guidance/learning/calibration": {"numpy"},
     "stageb/guidance/learning/terms": {"numpy"},
     "stageb/guidance/learning/lists": {"numpy"},

@@ -36,6 +36,7 @@ MORE = {
     "gguf": "checkpoints in GGUF files",
     "baselines": "GuidanceClassifier, and a model that nobody can read beside results",
     "onnx": "stageb export",
+    "sheet": "rules as a workbook: stageb guidance export --format xlsx",
     "sweep": "stageb sweep",
 }
 

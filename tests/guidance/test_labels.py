@@ -23,12 +23,12 @@ from stageb.__main__ import main
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
+from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import CompiledRule, PointsReached, Ruling, make_judge, unreadable

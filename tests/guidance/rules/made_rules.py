@@ -6,9 +6,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.guidance.rules.export import CodedMission, write_python
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.python import write_python
+from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.rules.expression import Atom, Expression
-from stageb.guidance.rules.sql import write_sql
 from stageb.guidance.words.types import Ticket
 
 Fields = Mapping[str, str | None]

@@ -21,13 +21,13 @@ from guidance.rules.made_rules import (
 )
 
 from stageb.guidance.config import PromptConfig
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.sql import limit_to_sql
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.sql import limit_to_sql
 from stageb.guidance.rules.value_types import Computed, parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict

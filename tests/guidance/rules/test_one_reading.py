@@ -11,13 +11,13 @@ from random import Random
 import pytest
 from guidance.rules.made_rules import judge_by_python, judge_by_sql
 
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.sql import limit_to_sql
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.sql import limit_to_sql
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.tickets.tickets import read_entries

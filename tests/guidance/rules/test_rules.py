@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.engines.protocol import Decode
+from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules import value_types
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule

@@ -20,6 +20,8 @@ from stageb.guidance.commands.govern.resize import RESIZES, parse_conditions, re
 from stageb.guidance.commands.govern.screens import add_provenance
 from stageb.guidance.commands.use.source import find_tickets, list_read_files
 from stageb.guidance.config import Language, LoopConfig, PromptConfig
+from stageb.guidance.exports.protocol import list_exporters, make_exporter
+from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_order, compare_rules
@@ -73,8 +75,9 @@ def make_parser() -> argparse.ArgumentParser:
     exports = command(
         "export", "The prompt that rollouts read, or the rules as text or code.", export, "source", more=EXPORTS
     )
-    exports.add_argument("--format", choices=("prompt", "chat", "text", *screens.WRITERS), default="prompt", help=FORMATS)
-    exports.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
+    exports.add_argument("--format", choices=("prompt", "chat", "text", *list_exporters()), default="prompt", help=FORMATS)
+    exports.add_argument("--dialect", choices=DIALECTS, help="of sql and dbt: whose SQL (default: sqlite)")
+    exports.add_argument("--output", type=Path, metavar="FILE", help=OUTPUT)
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
     exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
     exports.add_argument("--typed", action="store_true", help=TYPED)
@@ -133,16 +136,19 @@ MARKS = """\
 EXPORTS = f"""\
 The prompt ends with {TICKET}, which stands for one line per image of the ticket to judge: "image_1: what is seen there".
 
-Rules as code need nothing of stageb: python is a module with judge(ticket), sql a query over a table with a column for
-each field, json the rules' expressions as a tree. Rules that cannot be read as code are listed, and tickets that depend on
-them get no verdict. Exit code: 0 if all rules are written as code, 1 if some are not."""
+Rules as code need nothing of stageb. python is a module with judge(ticket), sql a query over a table with a column for each
+field (--dialect), dbt the same as models with tests, json the rules' expressions as a tree; of these, rules that cannot be
+read as code are listed, and tickets that depend on them get no verdict. json-logic, pmml, dmn (decision tables) and xlsx (a
+workbook that judges what is typed) judge columns of numbers, flags and texts; a rule that they cannot say is refused, and
+nothing is written. Exit code: 0 if all rules are written, 1 if some are not, 2 if nothing is."""
 FORMATS = """\
-prompt (default) or chat (JSON messages): what rollouts read; text: the rules, to edit and promote; python, sql or json: the
-rules as code"""
+prompt (default) or chat (JSON messages): what rollouts read; text: the rules, to edit and promote; the others: the rules as
+code"""
+OUTPUT = "write to this file (dbt: folder) instead of standard output"
 TICKETS = """\
 for code: ticket files with the names and values that the rules mention (default: those of the run, or what a
 promoted file keeps)"""
-TYPED = "of sql: columns of which the known tickets have numbers alone are numbers in the table, so the query is short"
+TYPED = "of sql, dbt: columns of which the known tickets have numbers alone are numbers in the table; the query is short"
 OF_PROMPT = "of the prompt and a default headline (default: the run's, or en)"
 BASE = """\
 where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as
@@ -186,21 +192,24 @@ def history(args: Any) -> int:
 
 def export(args: Any) -> int:
     """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
-    if args.output:
-        read = list_read_files(args.source)
-        check_target(args.output, {**read, "tickets": [*read["tickets"], *args.tickets]})
+    read = list_read_files(args.source)
+    check = partial(check_target, inputs={**read, "tickets": [*read["tickets"], *args.tickets]})
+    if args.output and args.format not in list_exporters():  # which may write several files
+        check(args.output)
+    if args.dialect and args.format not in ("sql", "dbt"):
+        raise InputError(f"--dialect {args.dialect}: of --format sql and dbt alone, and not of {args.format}")
     found = _read(args.source, args)
     if args.format == "text":
         _write(rules_file.write(found.values()), args.output)
         return 0
-    if args.format in screens.WRITERS:
-        text, unreadable = screens.write_code(
-            args.format, screens.code_missions(args, found, _choose_words(args.source, args.language))
-        )
-        _write(text, args.output)
-        for line in unreadable:
+    if args.format in list_exporters():
+        exporter, words = make_exporter(args.format), _choose_words(args.source, args.language)
+        coded = screens.code_missions(args, found, words, is_typed=exporter.is_typed or args.typed)
+        written = exporter.write(coded, DIALECTS[args.dialect or "sqlite"])
+        screens.write_files(written.files, args.format, args.output, check)
+        for line in written.notes:
             print(shown(line, 400), file=sys.stderr)
-        return 1 if unreadable else 0
+        return 1 if written.notes else 0
     guidance, words = _get_only(found, args.source), _choose_words(args.source, args.language)
     for line in describe_provisional(guidance.rules):
         print(f"{shown(guidance.mission)}: {line}", file=sys.stderr)  # the prompt does not tell

@@ -5,6 +5,7 @@ Texts of files and models are shown so that they move no terminal.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,14 +16,13 @@ from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
+from stageb.guidance.exports.missions import CodedMission, code_mission
 from stageb.guidance.judging.automation import holds, name_guidance
 from stageb.guidance.learning.attempts import JUDGES, describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
-from stageb.guidance.rules import export, rules_file, sql
+from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules, compare_words, find_author, find_moves
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.fields import write_decimal
 from stageb.guidance.rules.guidance_file import read_past, split_step
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -32,6 +32,7 @@ from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Rule, Ticket
 from stageb.runs.folder import RunFolder
+from stageb.store import disk
 from stageb.store.journal import safe_name
 
 # Two guidances of a mission, as a person reads what differs. Pure functions.
@@ -320,16 +321,9 @@ def _describe_accuracy(row: Mapping[str, Any]) -> str:
     return f"{accuracy:.1%} of {row['n']} tickets{within}"
 
 
-TRIED = 2000  # known tickets, at most, that exported SQL is tried on
-WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
-    "python": export.write_python,
-    "sql": sql.write_sql,
-    "json": export.write_json,
-}
-
-
-def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
-    """The rules of each mission as code. Raises ``InputError`` where neither tickets nor the guidance say what they name."""
+def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words, is_typed: bool) -> list[CodedMission]:
+    """The rules of each mission as code; ``is_typed``: with columns of numbers. Raises ``InputError`` where neither tickets
+    nor the guidance say what they name."""
     columns = parse_columns(args.columns) if args.columns else None
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
     if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
@@ -339,7 +333,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
     return [
         replace(
-            export.code_mission(each, rules[mission], roles, known[mission], args.typed),
+            code_mission(each, rules[mission], roles, known[mission], is_typed),
             notes=describe_provisional(each.rules),
             automation=each.automation if each.automation and holds(each.automation, each, "rules", "") else None,
         )
@@ -347,41 +341,21 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> 
     ]
 
 
-def write_code(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[str]]:
-    """The text in one of the ``WRITERS``' forms, and what a person should know of it: a line for each rule that is not in it
-    as code, and for each mission of which SQL leaves known tickets without a verdict. Raises ``InputError`` where SQL could
-    judge no ticket of a mission."""
-    written = [sql.limit_to_sql(mission) for mission in missions] if form == "sql" else missions
-    lines = [
-        f"{mission.name}: {key} is not written as code: {why}"
-        for mission in written
-        for key, why in mission.unreadable.items()
-    ]
-    if form == "sql":
-        lines += [line for each in zip(missions, written, strict=True) if (line := _describe_untold(*each))]
-    return WRITERS[form](missions), lines
-
-
-def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
-    """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
-    good as they are. Raises ``InputError`` where it never is."""
-    judge, known = mission.coded.compile(), mission.tickets[:TRIED]
-    read = [(ticket, reading(ticket)) for ticket in known]
-    rows = [dict(ticket.content.fields) if ticket.content else each.pairs for ticket, each in read]
-    rows = [{name: write_decimal(cell, mission.columns.decimal) for name, cell in row.items()} for row in rows]
-    by_sql = sql.judge_rows(written, rows)
-    if unreadable := written.unreadable:
-        key, why = next(iter(unreadable.items()))
-        if not any(by_sql) if known else len(unreadable) == len(written.coded.each):
-            remedy = "export --format python, which reads what these rules do"
-            raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
-    untold = [
-        ticket.group_id
-        for (ticket, each), verdict in zip(read, by_sql, strict=True)
-        if verdict != (None if ticket.is_blank else judge(each).verdict)
-    ]
-    told = f"of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do"
-    return f"{mission.name}: {told}; the first: {untold[0]}" if untold else ""
+def write_files(
+    files: str | bytes | Mapping[str, str], form: str, output: Path | None, check: Callable[[Path], object]
+) -> None:
+    """An export to a file, to standard output where it is one text, or several files to a folder, each of which ``check``
+    allows. Raises ``InputError`` where none is named for what needs one."""
+    if isinstance(files, str) and output is None:
+        sys.stdout.write(files)
+        return
+    if output is None:
+        raise InputError(f"--format {form} is no single text: name where to write it, --output PATH")
+    written = {output / name: text for name, text in files.items()} if isinstance(files, Mapping) else {output: files}
+    for path in written:
+        check(path)
+    for path, content in written.items():
+        disk.write(path, content)
 
 
 @dataclass(frozen=True)

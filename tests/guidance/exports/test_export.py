@@ -15,14 +15,16 @@ from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.exports.json_tree import write_json
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.python import write_python
+from stageb.guidance.exports.sql import limit_to_sql, write_sql
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.export import CodedMission, write_json, write_python
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.sql import limit_to_sql, write_sql
 from stageb.guidance.rules.value_types import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket

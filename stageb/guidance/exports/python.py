@@ -1,4 +1,4 @@
-"""Rules as code that needs nothing of this package: Python, SQL or JSON.
+"""Rules as Python: a module of the standard library alone.
 
 Names and values come from tickets and texts from models, so none is trusted: each is written as a literal of the language
 that it is written in, never into a comment as it came.
@@ -8,79 +8,27 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import Exported, list_unwritten
+from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules import fields, predicates, value_types
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, Points, simplify
-from stageb.guidance.rules.fields import BY_NAMES, Columns
-from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.value_types import Computed, Reading, fold_text, parse_number
-from stageb.guidance.rules.vocabulary import find_letters
-from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.texts import one_line
-from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Content, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import HEADLINE_KEY, Content, Verdict
 from stageb.untrusted import clean_text
 
-VERSION = 1  # of the JSON
 
+class PythonExporter:
+    """A module with ``judge(ticket)``."""
 
-@dataclass(frozen=True, slots=True)
-class CodedMission:
-    """One mission's rules."""
+    is_typed = False
 
-    name: str
-    step: int  # of its guidance
-    coded: CodedRules
-    columns: Columns = BY_NAMES  # what a row's columns say
-    is_counted: bool | None = False  # whether a number that a ticket does not name is 0; None: in some tickets
-    letters: str = ""  # beyond ASCII, that tickets' values have and that are the same in any case
-    notes: Sequence[str] = ()  # which rules are provisional, and what is hoped of them
-    tickets: Sequence[Ticket] = ()  # that rules were read by
-    booleans: frozenset[str] = frozenset()  # fields that are true or false, which databases may keep as 1 and 0
-    numeric: frozenset[str] = frozenset()  # fields that the table has as numbers, NULL where there is none
-    columns_all: Sequence[str] = ()  # by which a row is empty, where that is known
-    automation: Automation | None = None  # which tickets are decided alone, where that was found of rules as code
-
-    @property
-    def unreadable(self) -> dict[str, str]:
-        """By key, why a rule is not written as code."""
-        return {rule.key: rule.code.why for rule in self.coded.each if isinstance(rule.code, OutOfReach)}
-
-
-PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # a number as databases write it, too
-
-
-def code_mission(
-    guidance: Guidance, rules: CodedRules, roles: Columns, known: Sequence[Ticket], is_typed: bool = False
-) -> CodedMission:
-    """The rules of a mission as code, with what its ``known`` tickets tell of columns; ``is_typed``: those of which these
-    have numbers alone are numbers in the table."""
-    readings = [*map(reading, known)] or [Reading({value: value for _, value in guidance.named}, frozenset())]
-    pairs = [pair for read in readings for pair in read.pairs.items()] if known else guidance.named
-    values: dict[str, set[str]] = {}
-    for name, value in pairs:
-        values.setdefault(name, set()).update([value] if value else [])
-    counted = {reading(ticket).is_counted for ticket in known if not ticket.is_blank}
-    are_rows = bool(known) and True not in counted
-    are_rows = are_rows and all(ticket.content and not ticket.content.prose for ticket in known)
-    return CodedMission(
-        guidance.mission,
-        guidance.step,
-        rules,
-        roles,
-        None if len(counted) > 1 else counted == {True},
-        find_letters(readings),
-        tickets=known,
-        booleans=frozenset(name for name, own in values.items() if own and {*map(fold_text, own)} <= {"true", "false"}),
-        numeric=frozenset(name for name, own in values.items() if is_typed and own and all(map(PLAIN.fullmatch, own))),
-        columns_all=roles.texts or (tuple(values) if are_rows else ()),
-    )
+    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
+        """The module."""
+        return Exported(write_python(missions), list_unwritten(missions))
 
 
 def write_python(missions: Sequence[CodedMission]) -> str:
@@ -93,16 +41,6 @@ def write_python(missions: Sequence[CodedMission]) -> str:
         [f'"""{_PYTHON_HEADER}"""', "", *header, *(body for _, body in parts), *_write_missions(missions), _PYTHON_END]
     )
 
-
-def write_json(missions: Sequence[CodedMission]) -> str:
-    """The rules' expressions as a tree."""
-    content = {"version": VERSION, "missions": {mission.name: _to_json(mission) for mission in missions}}
-    text = json.dumps(content, ensure_ascii=False, indent=2)
-    seen = (letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
-    return "".join(seen) + "\n"
-
-
-# Python ------------------------------------------------------------------------------------------------------------------
 
 _PYTHON_HEADER = """\
 Learnt rules as code: of the standard library alone, and safe to read (stageb guidance export --format python).
@@ -216,53 +154,3 @@ def _write_predicate(expression: Expression) -> str:
     if isinstance(expression, AtLeast):
         return f"at_least({expression.count}, {parts})"
     return f"{'every' if isinstance(expression, All) else 'some'}({parts})"
-
-
-# JSON --------------------------------------------------------------------------------------------------------------------
-
-
-def _to_json(mission: CodedMission) -> dict[str, Any]:
-    coded = [(rule, rule.code) for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
-    gone = [(rule, rule.code) for rule in mission.coded.each if isinstance(rule.code, OutOfReach)]
-    return {
-        "step": mission.step,
-        **({"labels": list(mission.coded.labels)} if mission.coded.labels != PASS_FAIL else {}),
-        **({"notes": list(mission.notes)} if mission.notes else {}),
-        **({"automation": mission.automation.to_plain()} if mission.automation else {}),
-        "rules": [
-            {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": _to_tree(code.expression)}
-            | ({"provisional": True} if rule.is_provisional else {})
-            for rule, code in coded
-        ],
-        "unreadable": [{"key": rule.key, "text": rule.text, "why": code.why} for rule, code in gone],
-    }
-
-
-def _to_tree(expression: Expression) -> Mapping[str, Any]:
-    if isinstance(expression, Not):
-        return {"not": _to_tree(expression.part)}
-    if isinstance(expression, Atom):
-        if expression.relation == "mentions":
-            return {"mentions": list(expression.values)}
-        if expression.relation == "missing":
-            return {"field": expression.name, "missing": True}
-        if expression.relation == "is":
-            return {"field": expression.name, "is": list(expression.values)}
-        if expression.relation in ("above", "below"):
-            return {"field": expression.name, expression.relation: parse_number(expression.values[0])}
-        return {"field": expression.name, expression.relation: {"field": expression.values[0]}}
-    if isinstance(expression, Arithmetic):
-        right = expression.right
-        other = _to_quantity(right) if isinstance(right, Computed) else parse_number(right)
-        return {**_to_quantity(expression.left), expression.relation: other}
-    if isinstance(expression, Points):
-        scored = [{"points": points, "if": _to_tree(part)} for points, part in expression.parts]
-        return {"points_at_least": expression.least, "of": scored}
-    parts = [_to_tree(part) for part in expression.parts]
-    if isinstance(expression, AtLeast):
-        return {"at_least": expression.count, "of": parts}
-    return {"all" if isinstance(expression, All) else "any": parts}
-
-
-def _to_quantity(computed: Computed) -> Mapping[str, Any]:
-    return {"compute": computed.operator, "fields": [computed.first, computed.second]}

@@ -1,0 +1,1 @@
+"""Rules written for where people judge: modules, queries, decision tables, sheets."""

@@ -1,0 +1,178 @@
+"""Rules as a workbook that judges rows as they are typed: formulas of Excel and LibreOffice, without macros.
+
+The sheet Judge has a column for each field, then verdict, rule and why. The sheet Steps says of each row which rules hold;
+Rules has their texts.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import xlsxwriter  # type: ignore[import-untyped]
+from xlsxwriter.utility import xl_col_to_name  # type: ignore[import-untyped]
+
+from stageb.errors import InputError, shown
+from stageb.guidance.exports.decisions import (
+    Case,
+    Compare,
+    Decisions,
+    Every,
+    Formula,
+    Given,
+    OneOf,
+    Same,
+    Score,
+    decide,
+    list_missing,
+    name_person,
+)
+from stageb.guidance.exports.markup import choose_only
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import Exported
+from stageb.guidance.exports.sql_dialects import Dialect
+from stageb.guidance.rules.value_types import Computed
+
+_FORM = "a workbook"
+ROWS = 1000  # that can be typed
+LONGEST = 8000  # characters of a formula; Excel takes 8,192
+MOST_CHARS = 255  # of a cell with a text, of which the full stops behind it go
+_ROW = "\0"  # stands for the number of a row
+
+
+class SheetExporter:
+    """A workbook of one mission."""
+
+    is_typed = True
+
+    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
+        """The workbook. Raises ``InputError``, which names a rule that formulas cannot say."""
+        return Exported(write_workbook(decide(choose_only(missions, _FORM), _FORM)))
+
+
+def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    """The workbook, with these ``rows`` typed, at most ``ROWS``."""
+    person, formulas = name_person(decisions.mission.coded.labels), _Formulas(decisions)
+    steps = {name: formulas.fold(name) for name in decisions.values}
+    listed = [
+        *((test, "", person, why) for test, why in formulas.list_faults()),
+        *((formulas.write_test(case), case.rule, case.verdict or person, case.said) for case in decisions.cases),
+    ]
+    tests = [test for test, *_ in listed]
+    written = io.BytesIO()
+    with xlsxwriter.Workbook(written, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}) as book:
+        bold, wrapped = book.add_format({"bold": True}), book.add_format({"text_wrap": True, "valign": "top"})
+        judge, step, rule = (book.add_worksheet(name) for name in ("Judge", "Steps", "Rules"))
+        for sheet in (judge, step, rule):
+            sheet.freeze_panes(1, 0)
+        rule.set_column(0, 1, 12)
+        rule.set_column(2, 2, 100)
+        rule.write_row(0, 0, ["rule", "verdict", "text"], bold)
+        for place, (_, *told) in enumerate(listed, 1):
+            rule.write_row(place, 0, told, wrapped)
+        names, keys = [*decisions.kinds], [key or person for _, key, _, _ in listed]
+        judge.write_row(0, 0, [*names, "verdict", "rule", "why"], bold)
+        step.write_row(0, 0, [*(f"{name}, folded" for name in steps), *keys], bold)
+        first, last = (xl_col_to_name(place) for place in (len(steps), len(steps) + len(listed) - 1))
+        for place, name in enumerate(names):
+            _check_cells(judge, place, decisions.kinds[name])
+        for number in range(ROWS):
+            row = number + 2
+            judge.write_row(number + 1, 0, [rows[number].get(name) for name in names] if number < len(rows) else [])
+            for place, formula in enumerate([*steps.values(), *tests]):
+                step.write_formula(number + 1, place, "=" + formula.replace(_ROW, str(row)), None, "")
+            inputs = f"A{row}:{xl_col_to_name(len(names) - 1)}{row}" if names else f"A{row}"
+            for place, column in enumerate("BAC", len(names)):
+                chosen = f"INDEX(Rules!${column}$2:${column}${len(listed) + 1},MATCH(TRUE,Steps!{first}{row}:{last}{row},0))"
+                shown_ = f'=IF(COUNTA({inputs})=0,"",{chosen}&"")'
+                judge.write_formula(number + 1, place, shown_, None, "")
+    return written.getvalue()
+
+
+def _check_cells(sheet: Any, place: int, kind: str) -> None:
+    """Have the program refuse what is typed into a column of numbers or flags and is none."""
+    if kind == "number":
+        sheet.data_validation(1, place, ROWS, place, {"validate": "decimal", "criteria": ">=", "value": -1e300})
+    if kind == "flag":
+        sheet.data_validation(1, place, ROWS, place, {"validate": "list", "source": ["TRUE", "FALSE"]})
+
+
+class _Formulas:
+    """Formulas of one row."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self._decisions = decisions
+        self._cells = {name: f"Judge!${xl_col_to_name(place)}{_ROW}" for place, name in enumerate(decisions.kinds)}
+        self._folded = {name: f"${xl_col_to_name(place)}{_ROW}" for place, name in enumerate(decisions.values)}
+
+    def fold(self, name: str) -> str:
+        """A text as values are compared: in small letters, single blanks, without a full stop behind it."""
+        text, places = f"LOWER(TRIM({self._cells[name]}))", f"ROW($1:${MOST_CHARS})"
+        letter = f"MID({text},{places},1)"
+        kept = f'({places}<=LEN({text}))*({letter}<>".")*({letter}<>" ")*{places}'
+        return f"LEFT({text},SUMPRODUCT(MAX({kept})))"
+
+    def list_faults(self) -> list[tuple[str, str]]:
+        """What rules cannot read: a cell that is no number or flag in a column of these, or a long text."""
+        found = []
+        for name, kind in self._decisions.kinds.items():
+            cell, check = self._cells[name], {"number": "ISNUMBER", "flag": "ISLOGICAL"}.get(kind)
+            if check:
+                found.append((f"AND(NOT(ISBLANK({cell})),NOT({check}({cell})))", f"{name} is no {kind}"))
+            else:
+                found.append((f"LEN({cell})>{MOST_CHARS}", f"{name} is too long"))
+        return found
+
+    def write_test(self, case: Case) -> str:
+        """The formula of a case. Raises ``InputError`` where it is too long."""
+        written = self._write(case.when)
+        if len(written) > LONGEST:
+            name = self._decisions.mission.name
+            raise InputError(shown(f"{name}: {case.rule or case.said} makes a formula of {len(written):,} characters", 400))
+        return written
+
+    def _write(self, formula: Formula) -> str:
+        if isinstance(formula, Given):
+            if self._decisions.kinds[formula.field] == "text":
+                return f'{self._folded[formula.field]}{"<>" if formula.is_given else "="}""'
+            return (
+                f"NOT(ISBLANK({self._cells[formula.field]}))"
+                if formula.is_given
+                else f"ISBLANK({self._cells[formula.field]})"
+            )
+        if isinstance(formula, Compare):
+            return self._guard(formula, f"{self._number(formula.left)}{formula.sign}{self._number(formula.right)}")
+        if isinstance(formula, OneOf):
+            is_flag = self._decisions.kinds[formula.field] == "flag"
+            values = [value.upper() for value in formula.values if value in ("true", "false")] if is_flag else formula.values
+            texts = list(values) if is_flag else ['"' + value.replace('"', '""') + '"' for value in values]
+            cell = self._cells[formula.field] if is_flag else self._folded[formula.field]
+            found = self._join("OR", [f"{cell}={value}" for value in texts])
+            if formula.is_in and not is_flag:
+                return found
+            return self._guard(formula, found if formula.is_in else f"NOT({found})")  # an empty cell is FALSE
+        if isinstance(formula, Same):
+            one, other = (self._folded.get(name, self._cells[name]) for name in (formula.one, formula.other))
+            return self._guard(formula, f"{one}{'=' if formula.is_same else '<>'}{other}")
+        if isinstance(formula, Score):
+            total = "+".join(f"IF({self._write(part)},{points},0)" for points, part in formula.parts)
+            return f"({total}){'>=' if formula.is_reached else '<'}{formula.least}"
+        return self._join("AND" if isinstance(formula, Every) else "OR", [self._write(part) for part in formula.parts])
+
+    def _join(self, function: str, parts: Sequence[str]) -> str:
+        return f"{function}({','.join(parts)})" if len(parts) > 1 else parts[0] if parts else str(function == "AND").upper()
+
+    def _guard(self, formula: Compare | OneOf | Same, said: str) -> str:
+        """The same, untrue where a cell is empty, or a number is divided by 0."""
+        missing, divisors = list_missing(formula, self._decisions)
+        for name in divisors:
+            said = f"IF({self._cells[name]}=0,FALSE,{said})"
+        return self._join("AND", [*(self._write(Given(name, True)) for name in missing), said])
+
+    def _number(self, of: float | str | Computed) -> str:
+        if isinstance(of, float):
+            return repr(of).removesuffix(".0")
+        if isinstance(of, str):
+            return self._cells[of]
+        return f"({self._cells[of.first]}{of.operator.replace('×', '*')}{self._cells[of.second]})"

@@ -1,0 +1,320 @@
+"""Rules as SQL: a query for each mission, whose verdicts are those of the rules as code, or NULL.
+
+SQL cannot fold any text, so a comparison is made only where its functions fold a cell as ``value_types.py`` does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import groupby
+
+from stageb.errors import InputError, shown
+from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import Exported, list_unwritten
+from stageb.guidance.exports.sql_cells import NEVER
+from stageb.guidance.exports.sql_conditions import NO_LIMIT, NO_WORDS, BeyondSql, Conditions, RuleTest, read_code
+from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
+from stageb.guidance.exports.sql_typed import TypedConditions
+from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.expression import Arithmetic, Atom, Points, atoms
+from stageb.guidance.rules.fields import write_decimal
+from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.parse import RuleCode
+from stageb.guidance.rules.value_types import Reading, parse_number
+from stageb.guidance.words.automation import PERSON, STAGEB
+from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Ticket, Verdict
+
+
+class SqlExporter:
+    """A query for each mission over a table ``tickets``."""
+
+    is_typed = False
+
+    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
+        """The queries. Raises ``InputError`` where they could judge no ticket of a mission."""
+        written = [limit_to_sql(mission) for mission in missions]
+        untold = [line for each in zip(missions, written, strict=True) if (line := _describe_untold(*each))]
+        return Exported(write_sql(missions, dialect), [*list_unwritten(written), *untold])
+
+
+def write_sql(missions: Sequence[CodedMission], dialect: Dialect = DIALECTS["sqlite"]) -> str:
+    """A query for each mission over a table ``tickets`` that has a column for each field."""
+    statements = [_add_decides(write_query(each, dialect, len(missions) > 1), each, dialect) for each in missions]
+    labels = dict.fromkeys(label for mission in missions for label in mission.coded.labels)
+    return f"{write_header(labels, dialect)}\n" + "\n".join(f"{each};\n" for each in statements)
+
+
+def _add_decides(query: str, mission: CodedMission, dialect: Dialect) -> str:
+    """The query with a column ``decides``, stageb or person, where tickets are decided alone by the rule alone."""
+    bounds, quote = mission.automation.bounds if mission.automation else (), dialect.quote
+    if any(margin > 0 for each in bounds for margin in each.least.values()):
+        return f"-- who decides hangs on points: stageb guidance export --format python\n{query}"
+    if not bounds:
+        return query
+    held = " OR ".join(
+        f"({f'verdict = {quote(each.verdict)} AND ' if each.verdict else ''}rule IN ({', '.join(map(quote, each.least))}))"
+        for each in bounds
+    )
+    lines = query.rstrip().split("\n")
+    notes = next(place for place, line in enumerate(lines) if not line.startswith("--"))
+    said = f"SELECT ruled.*, CASE WHEN {held} THEN {quote(STAGEB)} ELSE {quote(PERSON)} END AS decides FROM ("
+    return "\n".join([*lines[:notes], said, *lines[notes:], ") AS ruled"])
+
+
+def write_header(labels: Iterable[Verdict], dialect: Dialect) -> str:
+    """What a reader of a query must know, as comments."""
+    header = _SQL_HEADER.format(title=dialect.title, tried=dialect.tried, verdicts=", ".join(map(dialect.quote, labels)))
+    return "".join(f"-- {line}".rstrip() + "\n" for line in header.split("\n"))
+
+
+def write_query(mission: CodedMission, dialect: Dialect, is_one_of_many: bool = False, table: str = "tickets") -> str:
+    """The query over a table of this name; ``is_one_of_many``: of its rows those of the mission alone."""
+    return _Query(limit_to_sql(mission), dialect, table).write(is_one_of_many)
+
+
+def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[tuple[str | None, str | None]]:
+    """Verdict and rule of the query that is exported, tried with SQLite on rows of the mission: names of columns and
+    cells."""
+    dialect, columns = DIALECTS["sqlite"], list(dict.fromkeys([*list_fields(mission), *mission.columns_all]))
+    quoted = [dialect.name(name) for name in ("", *columns)]  # a table has one column at least
+    with closing(sqlite3.connect(":memory:")) as opened:
+        typed = [f"{dialect.name(name)}{' DOUBLE PRECISION' * (name in mission.numeric)}" for name in columns]
+        opened.execute(f"CREATE TABLE tickets ({', '.join([quoted[0], *typed])})")
+        marks = ", ".join("?" * len(quoted))
+        opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
+        return [found[-2:] for found in opened.execute(write_query(mission, dialect))]
+
+
+def list_cells(mission: CodedMission, ticket: Ticket) -> dict[str, str]:
+    """The cells of a known ticket by their columns' names."""
+    cells = dict(ticket.content.fields) if ticket.content else reading(ticket).pairs
+    return {name: write_decimal(cell, mission.columns.decimal) for name, cell in cells.items()}
+
+
+TRIED = 2000  # known tickets, at most, that exported SQL is tried on
+
+
+def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
+    """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
+    good as they are. Raises ``InputError`` where it never is."""
+    judge, known = mission.coded.compile(), mission.tickets[:TRIED]
+    by_sql = judge_rows(written, [list_cells(mission, ticket) for ticket in known])
+    if unreadable := written.unreadable:
+        key, why = next(iter(unreadable.items()))
+        if not any(verdict for verdict, _ in by_sql) if known else len(unreadable) == len(written.coded.each):
+            remedy = "export --format python, which reads what these rules do"
+            raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
+    untold = [
+        ticket.group_id
+        for ticket, (verdict, _) in zip(known, by_sql, strict=True)
+        if verdict != (None if ticket.is_blank else judge(reading(ticket)).verdict)
+    ]
+    first = (
+        f"{mission.name}: of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do; the first: "
+    )
+    return first + untold[0] if untold else ""
+
+
+def limit_to_sql(mission: CodedMission) -> CodedMission:
+    """The mission with what SQL cannot say marked as out of reach."""
+    rules = []
+    for rule in mission.coded.each:
+        named = list(atoms(rule.code.expression)) if isinstance(rule.code, RuleCode) else []
+        limits = [parse_number(limit) for atom in named if (limit := _limit_of(atom))]
+        if any(atom.relation == "mentions" for atom in named):
+            rule = replace(rule, code=BeyondSql(NO_WORDS, code=read_code(rule)))
+        elif any(limit is None or math.isinf(limit) for limit in limits):
+            rule = replace(rule, code=BeyondSql(NO_LIMIT, code=read_code(rule)))
+        rules.append(rule)
+    return replace(mission, coded=replace(mission.coded, each=rules))
+
+
+def _limit_of(atom: Atom | Arithmetic) -> str:
+    """The number that it compares with, as it is written; empty where that is another field's."""
+    if atom.relation not in ("above", "below"):
+        return ""
+    return atom.values[0] if isinstance(atom, Atom) else str(atom.right)
+
+
+_SQL_HEADER = """\
+Learnt rules as SQL for {title} (stageb guidance export --format sql), {tried}.
+The table tickets has a column for each field that rules name, and for those by which a row is empty, if the query asks
+whether it is: its value as text or number, NULL or empty where a ticket has none (NULL, not NaN, where it holds numbers).
+verdict is {verdicts}, or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none speaks of
+the ticket. Each combination of values is judged once: the subquery judged has a column for each comparison and each rule (1:
+it holds, 0: it does not, -1: the ticket does not tell, NULL: SQL cannot know; of rules whose points are compared, how far
+above their least they are). Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and
+numbers that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in
+small letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL."""
+
+
+def _write_cases(name: str, cases: Sequence[str]) -> str:
+    return "\n".join(["    CASE", *(f"      {each}" for each in cases), f"    END AS {name}"])
+
+
+_Told = tuple[CodedRule, RuleTest]  # a rule, and what says whether it holds
+
+
+def _any(conditions: Iterable[str]) -> str:
+    """Whether any of them is true; empty where none ever is."""
+    return " OR ".join(dict.fromkeys(each for each in conditions if each != NEVER))
+
+
+class _Query:
+    """One mission's query in a dialect."""
+
+    def __init__(self, mission: CodedMission, dialect: Dialect, table: str) -> None:
+        self._mission, self._sql, self._table = mission, dialect, f"{table} AS t"
+
+    def write(self, is_one_of_many: bool) -> str:
+        """The query; ``is_one_of_many``: of the table's rows those of the mission alone."""
+        mission = self._mission
+        lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}", *(f"-- {note}" for note in mission.notes)]
+        texts = {rule.key: rule.text for rule in mission.coded.each}
+        lines += [
+            f"-- not written: {key}. {json.dumps(texts.get(key, ''))}: {json.dumps(why)}"
+            for key, why in mission.unreadable.items()
+        ]
+        of_mission = f" WHERE t.mission = {self._sql.quote(mission.name)}" if is_one_of_many else ""
+        conditions, is_empty = Conditions(mission, self._sql), self._write_empty()
+        is_typed = _are_numbers(mission)
+        name = TypedConditions(mission, self._sql).name if is_typed else conditions.name
+        tests = [(rule, name(rule)) for rule in mission.coded.each]
+        choose = self._choose_first if has_labels(mission.coded.labels) else self._choose_by_side
+        verdicts, keys = choose(tests, mission.coded.labels[0])
+        if is_typed or not conditions.cells.fields:
+            first = [f"WHEN {is_empty} THEN NULL"] if is_empty else []
+            said = [f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule, _ in tests]
+            named = zip(("verdict", "rule"), (verdicts, keys), strict=True)
+            choice = ",\n".join(_write_cases(column, [*first, *cases]) for column, cases in named)
+            query = f"SELECT t.*,\n{choice}\nFROM {self._table}{of_mission}"
+            return "\n".join([*lines, *(said if is_typed else []), query])
+        return "\n".join([*lines, *self._write_stages(conditions, (verdicts, keys), is_empty, of_mission)])
+
+    def _write_stages(
+        self, conditions: Conditions, chosen: tuple[Sequence[str], Sequence[str]], is_empty: str, of_mission: str
+    ) -> list[str]:
+        """The query whose subqueries are the ``conditions``' stages, and what is chosen by them: verdict and rule."""
+        judged = {name: _write_cases(name, cases) for name, cases in zip(("verdict", "rule"), chosen, strict=True)}
+        stages, columns, before = [], "", f"{self._table}{of_mission}"
+        for name, stage in {**conditions.cells.stages, "judged": judged}.items():
+            if stage:
+                said = ",\n".join(stage.values())
+                # DISTINCT, since SQLite would work out a column anew wherever a later one names it: six times the time.
+                stages.append(f"{name} AS (\n  SELECT DISTINCT{columns}\n{said}\n  FROM {before}\n)")
+                columns, before = " t.*,", f"{name} AS t"
+        raw = conditions.cells.fields
+        found = "\n    AND ".join(f"j.{raw[field].removeprefix('t.')} = {self._sql.cell(field)}" for field in raw)
+        told = [
+            f"CASE WHEN {is_empty} THEN NULL ELSE j.{name} END AS {name}" if is_empty else f"j.{name}" for name in judged
+        ]
+        return [
+            f"WITH {', '.join(stages)}",
+            f"SELECT t.*, {', '.join(told)}",
+            f"FROM {self._table} LEFT JOIN judged AS j\n  ON {found}{of_mission}",
+        ]
+
+    def _write_empty(self) -> str:
+        """Whether a row says nothing at all, which code gives no verdict; empty where rules give such a row none either, or
+        nothing is known of the columns."""
+        mission = self._mission
+        rules = [replace(rule, code=read_code(rule) or rule.code) for rule in mission.coded.each]
+        if replace(mission.coded, each=rules).compile()(Reading({}, frozenset())).verdict is None:
+            return ""
+        return " AND ".join(f"TRIM({self._sql.cell(name)}) = ''" for name in mission.columns_all)
+
+    def _decide(self, test: RuleTest, said: str, doubts: Iterable[str]) -> list[str]:
+        """The cases that say it where a rule holds, and nothing where any of the ``doubts`` is true, too."""
+        if test.holds == NEVER:
+            return []
+        doubt = _any(doubts)
+        cases = [f"WHEN {test.holds} AND ({doubt}) THEN NULL"] if doubt else []
+        return [*cases, f"WHEN {test.holds} THEN {self._sql.quote(said)}"]
+
+    def _choose_by_side(self, tests: Sequence[_Told], default: Verdict) -> tuple[list[str], list[str]]:
+        """The cases of the verdict, and of its rule: any that passes wins over one that fails, and where none holds,
+        ``default`` does."""
+        read = [(rule.key, test, read_code(rule)) for rule, test in tests]
+        passes, fails = (
+            [(key, test) for key, test, code in read if code is None or code.verdict == verdict] for verdict in PASS_FAIL
+        )
+
+        def name_first(side: Sequence[tuple[str, RuleTest]]) -> Iterator[str]:
+            for place, (key, test) in enumerate(side):
+                yield from self._decide(test, key, (earlier.is_lost for _, earlier in side[:place]))
+
+        verdicts, keys = list[str](), [*name_first(passes)]
+        if held := _any(test.holds for _, test in passes):
+            verdicts.append(f"WHEN {held} THEN 'pass'")
+        if default == "pass":
+            none_fails = " AND ".join(test.fails for _, test in fails) or "1 = 1"
+            verdicts.append(f"WHEN {none_fails} THEN 'pass'")
+            if lost := _any(test.is_lost for _, test in passes):
+                keys.append(f"WHEN {none_fails} AND ({lost}) THEN NULL")
+            keys.append(f"WHEN {none_fails} THEN {self._sql.quote(HEADLINE_KEY)}")
+        if is_open := _any(test.is_open for _, test in passes):
+            verdicts.append(f"WHEN {is_open} THEN NULL")
+            keys.append(f"WHEN {is_open} THEN NULL")
+        if default == "pass":
+            if failed := _any(test.holds for _, test in fails):
+                verdicts.append(f"WHEN {failed} THEN 'fail'")
+            return verdicts, [*keys, *name_first(fails)]
+        keys += name_first(fails)
+        if lost := _any(test.is_lost for _, test in fails):
+            keys.append(f"WHEN {lost} THEN NULL")
+        return [*verdicts, "WHEN 1 = 1 THEN 'fail'"], [*keys, f"WHEN 1 = 1 THEN {self._sql.quote(HEADLINE_KEY)}"]
+
+    def _choose_first(self, tests: Sequence[_Told], default: Verdict) -> tuple[list[str], list[str]]:
+        """The same where the first rule wins, of several with points side by side the one that is furthest above, and
+        ``default`` where none holds: NULL where an earlier one of another verdict may."""
+        verdicts, keys, earlier = list[str](), list[str](), list[tuple[Verdict, RuleTest]]()
+
+        def find_doubts(verdict: Verdict, names_rule: bool) -> Iterator[str]:
+            for other, test in earlier:
+                if other != verdict:
+                    yield test.is_open
+                elif names_rule:
+                    yield test.is_lost
+
+        def may_be_compared(told: _Told) -> bool:
+            code = read_code(told[0])
+            return code is None or isinstance(code.expression, Points)
+
+        for is_compared, group in groupby(tests, may_be_compared):
+            run = [(rule.key, read_code(rule), test) for rule, test in group]
+            if is_compared and not all(test.above for _, _, test in run):  # whatever holds, one that nobody knows may win
+                return [*verdicts, "WHEN 1 = 1 THEN NULL"], [*keys, "WHEN 1 = 1 THEN NULL"]
+            if is_compared and (lost := _any(test.is_lost for _, _, test in run)):
+                verdicts.append(f"WHEN {lost} THEN NULL")
+                keys.append(f"WHEN {lost} THEN NULL")
+            for key, code, test in run:
+                assert code is not None  # as of those that are compared
+                if is_compared:  # of equal ones the first stands first
+                    most = [f"{test.above} >= {other.above}" for _, _, other in run if other is not test]
+                    test = test._replace(holds=" AND ".join([test.holds, *most]))
+                verdicts += self._decide(test, code.verdict, find_doubts(code.verdict, names_rule=False))
+                keys += self._decide(test, key, find_doubts(code.verdict, names_rule=True))
+                earlier += [] if is_compared else [(code.verdict, test)]
+        for cases, said, names_rule in ((verdicts, default, False), (keys, HEADLINE_KEY, True)):
+            doubt = _any(find_doubts(default, names_rule))
+            cases += [f"WHEN {doubt} THEN NULL"] if doubt else []
+            cases.append(f"WHEN 1 = 1 THEN {self._sql.quote(said)}")
+        return verdicts, keys
+
+
+def list_fields(mission: CodedMission) -> list[str]:
+    """The fields that rules name."""
+    named = [atoms(rule.code.expression) for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
+    return list(dict.fromkeys(name for each in named for atom in each for name in atom.fields))
+
+
+def _are_numbers(mission: CodedMission) -> bool:
+    """Whether the fields that rules name are numbers in the table, one at the least, all of them."""
+    named = list_fields(mission)
+    return bool(named) and mission.numeric.issuperset(named)

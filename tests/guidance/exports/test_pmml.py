@@ -1,0 +1,106 @@
+"""Rules as PMML: by the words of the standard, and by pypmml where it and Java are installed, and ``STAGEB_PMML`` is set."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import pytest
+from guidance.exports.kinds import Cells
+from guidance.exports.typed import SIZE, TYPED_KINDS, Judge, compare
+
+from stageb.guidance.exports.decisions import Decisions
+from stageb.guidance.exports.pmml import PmmlExporter
+from stageb.guidance.exports.sql_dialects import DIALECTS
+
+
+def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
+    if "STAGEB_PMML" not in os.environ:
+        pytest.skip("STAGEB_PMML is not set")
+    pypmml = pytest.importorskip("pypmml")
+    model = pypmml.Model.fromString(PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files)
+    names = list(decisions.kinds)
+    cells = [[row.get(name) for name in names] for row in rows]
+    texts = [[str(cell).lower() if isinstance(cell, bool) else cell for cell in row] for row in cells]
+    asked = {"columns": names, "data": texts}
+    found = json.loads(model.predict(json.dumps(asked)))
+    at, rule = found["columns"].index("predicted"), found["columns"].index("rule")
+    return [
+        (None, "") if each[at] == "person" and each[rule].startswith("person ") else (each[at], each[rule])
+        for each in found["data"]
+    ]
+
+
+PMML = "{http://www.dmg.org/PMML-4_4}"
+COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "greaterThan": operator.gt,
+    "lessThan": operator.lt,
+    "greaterOrEqual": operator.ge,
+    "lessOrEqual": operator.le,
+    "equal": operator.eq,
+    "notEqual": operator.ne,
+}
+
+
+def compute(element: Element, known: Mapping[str, Any]) -> Any:
+    """What an expression gives, by the standard's words; None where it is missing."""
+    tag, name = element.tag.removeprefix(PMML), element.get("function", "")
+    if tag == "FieldRef":
+        return known.get(element.get("field", ""))
+    if tag == "Constant":
+        text = element.text or ""
+        readers: Mapping[str, Callable[[str], Any]] = {"double": float, "boolean": "true".__eq__, "string": str}
+        return readers[element.get("dataType", "")](text)
+    given = [compute(each, known) for each in element]
+    if name in ("isMissing", "isNotMissing"):
+        return (given[0] is None) == (name == "isMissing")
+    if name == "if":
+        return given[1] if given[0] else given[2]
+    if None in given:
+        return False if element.get("mapMissingTo") == "false" else None
+    if name in COMPARED:
+        return COMPARED[name](*given)
+    if name == "replace":
+        return re.sub(given[1], given[2].replace("$", "\\"), given[0])
+    if name == "/":
+        return given[0] / given[1] if given[1] else float("inf")
+    functions: Mapping[str, Callable[[], Any]] = {
+        "and": lambda: all(given),
+        "or": lambda: any(given),
+        "sum": lambda: sum(given),
+        "lowercase": lambda: given[0].lower(),
+        "+": lambda: given[0] + given[1],
+        "-": lambda: given[0] - given[1],
+        "*": lambda: given[0] * given[1],
+    }
+    return functions[name]()
+
+
+def judge_by_the_standard(decisions: Decisions, rows: list[Cells]) -> list[Any]:
+    """A document evaluated by the words of the standard: what is written, where no engine runs."""
+    root = ElementTree.fromstring(str(PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files))
+    zero = {each.get("name", "") for each in root.iter(f"{PMML}MiningField") if each.get("missingValueReplacement") == "0"}
+
+    def decide(row: Cells) -> tuple[str | None, str]:
+        known = {name: str(cell).lower() if isinstance(cell, bool) else cell for name, cell in row.items()}
+        known |= {name: 0.0 for name in zero if known.get(name) is None}
+        for field in root.iter(f"{PMML}DerivedField"):
+            known[field.get("name", "")] = compute([*field][-1], known)
+        holds = (known[each.get("field", "")] for each in root.iter(f"{PMML}SimplePredicate"))
+        rule = next(rule for rule, is_so in zip(root.iter(f"{PMML}SimpleRule"), holds, strict=False) if is_so)
+        assert known["first rule"] == rule.get("id")
+        return (None, "") if rule.get("score") == "person" else (rule.get("score"), rule.get("id", ""))
+
+    return [decide(row) for row in rows]
+
+
+@pytest.mark.parametrize("by", [judge, judge_by_the_standard])
+@pytest.mark.parametrize("name", TYPED_KINDS)
+def test_pmml_gives_the_verdict_and_the_rule_that_code_gives(name: str, by: Judge) -> None:
+    assert compare(by, name, *SIZE) > 100
