@@ -69,11 +69,7 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
     teacher = _Teacher(mission.guidance, bundle, positions, groups, tools)
-    is_stopped, found = False, None
-    try:
-        found = None if bundle.why_not else teacher.learn(groups, with_others=True)
-    except LearningStopped:
-        is_stopped = True
+    found, is_stopped = (None, False) if bundle.why_not else teacher.learn_all()
     if found is None:
         return bundle, Reflection(is_stopped=is_stopped), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit, by_size = found
@@ -242,6 +238,13 @@ class _Teacher:
         """The masks of the folds of ``groups``."""
         parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
         return [to_mask(part) for part in parts if part]
+
+    def learn_all(self) -> tuple[_Learnt | None, bool]:
+        """What all groups teach, in ``SIZES`` too; and whether learning was told to stop before."""
+        try:
+            return self.learn(self.groups, with_others=True), False
+        except LearningStopped:
+            return None, True
 
     def learn(self, groups: Sequence[Group], with_others: bool = False) -> _Learnt | None:
         """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is nothing, or has no room."""

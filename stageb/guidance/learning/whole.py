@@ -155,9 +155,7 @@ def judge_whole(whole: Whole, material: Material, among: int) -> int:
     held = hold_any(material.masks, whole.lines)
     if whole.card:
         held = judge_compared(whole.cards, material.masks, among)[whole.verdict]
-    before = 0 if whole.verdict == "fail" else among
-    if not whole.replaces:
-        before = material.judged_fail
+    before = (0 if whole.verdict == "fail" else among) if whole.replaces else material.judged_fail
     return among & (before | held if whole.verdict == "fail" else before & ~held)
 
 
@@ -177,10 +175,8 @@ def _choose(
         found = _try_kinds(form.kinds, material, folds)
         for size in sizes:
             small = [each for each in found if each.size <= size]
-            if not small:
-                continue
-            least = _find_least(small, material)
-            if size not in best or _beats(least, best[size], form.enough, material, folds):
+            least = _find_least(small, material) if small else None
+            if least and (size not in best or _beats(least, best[size], form.enough, material, folds)):
                 best[size] = least
     return best
 
