@@ -97,10 +97,8 @@ def _choose(
         found = _try_kinds(form.kinds, material, folds)
         for size in sizes:
             small = [each for each in found if each.size <= size]
-            if not small:
-                continue
-            least = _find_least(small, material)
-            if size not in best or _beats(least, best[size], form.enough, material, folds):
+            least = _find_least(small, material) if small else None
+            if least and (size not in best or _beats(least, best[size], form.enough, material, folds)):
                 best[size] = least
     return best
 
