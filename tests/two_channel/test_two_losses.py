@@ -27,7 +27,10 @@ HEAD = Head(lambda logits: logits, FIRST, rows=1 << 20)
 
 
 def taught(
-    tokens: list[int], bins: list[tuple[int, ...]], words: Sequence[int] = (), others: Sequence[tuple[int, int, int]] = ()
+    tokens: list[int],
+    bins: Sequence[tuple[int, ...]],
+    words: Sequence[int] = (),
+    others: Sequence[tuple[int, int, int]] = (),
 ) -> PackLabels:
     """Rows of one sample; the boxes' coordinates are the last rows."""
     begin = len(tokens) - 4 * len(bins)
@@ -159,8 +162,8 @@ def test_of_right_bins_the_likelier_is_taught_more() -> None:
 def test_coordinates_are_as_right_as_those_before_them_allow() -> None:
     told = (10, 20, 30, 40)
     assert list(_list_others(CoordinateSlot((0, 1, 2, 3), told, ((50, 20, 30, 40),)))) == [(0, 50)]
-    assert list(_list_others(CoordinateSlot((0, 1, 2, 3), told, ((10, 60, 30, 40),)))) == [(0, 10), (1, 60)]
-    assert list(_list_others(CoordinateSlot((0, 1, 2, 3), told, (told,)))) == list(enumerate(told))
+    assert list(_list_others(CoordinateSlot((0, 1, 2, 3), told, ((10, 60, 30, 40), (10, 20, 30, 50))))) == [(1, 60), (3, 50)]
+    assert not list(_list_others(CoordinateSlot((0, 1, 2, 3), told, (told,))))
 
 
 def test_a_line_as_long_as_the_room_fits() -> None:

@@ -205,7 +205,7 @@ def _list_others(slot: CoordinateSlot) -> Iterator[tuple[int, int]]:
     """Further right bins of an object's coordinates, as (coordinate, bin): of each other box its first that differs, since a
     coordinate is as right as those before it allow."""
     for box in slot.others:
-        yield from [(side, bin) for side, bin in enumerate(box) if bin != slot.bins[side]][:1]
+        yield from [(side, at) for side, at in enumerate(box) if at != slot.bins[side]][:1]
 
 
 def forward(model: Any, pack: Pack, head: Head, passes: int = 1) -> Tensor:
