@@ -55,8 +55,8 @@ def test_blocks_are_the_taught_ones_with_their_norms(weights: Path) -> None:
         zeros = max(0, filters.shape[-1] - stride)
         x = pad(x, (zeros // 2, zeros - zeros // 2) * 2)
         x = conv2d(x, filters, stride=stride, groups=x.shape[1] if filters.shape[1] == 1 else 1)
-        parts = (held[f"{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
-        return batch_norm(x, *parts, eps=EPS)
+        mean, var, weight, bias = (held[f"{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+        return batch_norm(x, mean, var, weight, bias, eps=EPS)
 
     images = torch.rand(2, 3, 64, 96, generator=torch.Generator().manual_seed(2)) * 2 - 1
     seen = relu6(apply(images, "_conv_stem", "_bn0", 2))
