@@ -152,10 +152,6 @@ class LossConfig(Section, at="losses"):
 
     soft_width: float = setting(0.0, at_least(0))
     """Standard deviation, in bins, of the Gaussian target of a coordinate; 0: the true bin only."""
-    multi_positive: bool = False
-    """true: where an object begins, any of those left is right: a coordinate's loss is -log of the sum of the probabilities
-    of all that lead to one of them (marginal likelihood), and training answers list objects in an order drawn anew for every
-    step. false: they list them from top to bottom, and the next one alone is right."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +160,6 @@ class ChannelAConfig(Section, at="channel_a"):
 
     samples_per_step: int = setting(16, at_least(1))
     """Images per step, over all ranks."""
-    n_softctx_iter: int = setting(1, at_least(1))
-    """Passes of the language model over an answer. From the second on it reads, in place of each true coordinate, the
-    embedding that it expected there in the pass before; losses are those of the last. 1: it reads the truth."""
 
 
 @dataclass(frozen=True)

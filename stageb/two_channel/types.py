@@ -86,7 +86,6 @@ class CoordinateSlot:
 
     positions: tuple[int, int, int, int]  # indices of the coordinate tokens of x1, y1, x2, y2 in the answer
     bins: Bins  # the true box
-    others: tuple[Bins, ...] = ()  # boxes that would be as right here
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     head = found.head(lambda: torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"))
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
         pack = packing.pack(found, lines, made.totals(lines))
-        states = packing.forward(found.model, pack, found.head())
+        states = packing.forward(found.model, pack)
     loss = compute_losses(states, pack.taught, head, made.EVERY_LOSS).total
     loss.backward()
     named = found.model.named_parameters()

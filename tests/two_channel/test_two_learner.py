@@ -29,8 +29,7 @@ from stageb.two_channel.learning.losses import compute_losses
 from stageb.two_channel.learning.packing import Line
 from stageb.two_channel.learning.targets import make_corrected_target, make_true_target
 from stageb.two_channel.model import model
-from stageb.two_channel.model.model import Detector, Head
-from stageb.two_channel.types import BINS
+from stageb.two_channel.model.model import Detector
 
 Targets = list[Any]
 
@@ -57,9 +56,7 @@ def gradient_of(found: Detector, packs: list[list[Line]]) -> tuple[float, dict[s
     total, totals = 0.0, made.totals(*packs)
     for lines in packs:
         pack = packing.pack(found, lines, totals)
-        loss = compute_losses(
-            packing.forward(found.model, pack, found.head()), pack.taught, found.head(), made.EVERY_LOSS
-        ).total
+        loss = compute_losses(packing.forward(found.model, pack), pack.taught, found.head(), made.EVERY_LOSS).total
         loss.backward()
         total += loss.item()
     return total, gradients(found)
@@ -112,7 +109,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     target = made.taught(root, found)[0]
     line = packing.make_line(found, *target)
     pack = packing.pack(found, [line], made.totals([line]))
-    states = packing.forward(found.model, pack, found.head())
+    states = packing.forward(found.model, pack)
     logits = found.head().logits(states)
 
     ids = torch.tensor([found.eyes.fed(line.prompt + line.target.ids)])
@@ -129,59 +126,6 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     )
     told = compute_losses(states, pack.taught, found.head(), LossConfig())
     assert float(told.text) == pytest.approx(float(by_hand), rel=1e-4)
-
-
-def certain(found: Detector, places: Tensor, bins: Tensor) -> Head:
-    """A head that is certain of ``bins`` at ``places``, the first rows that it is asked about."""
-    head = found.head()
-
-    def logits(states: Tensor) -> Tensor:
-        sure = head.logits(states).index_fill(1, torch.arange(head.first, head.first + BINS), -1e4)
-        return sure.scatter(1, head.first + bins.flatten()[:, None], 1e4)
-
-    return replace(head, logits=logits)
-
-
-def test_a_model_that_expects_the_truth_learns_from_its_own_context_as_from_the_truth(root: Path) -> None:
-    """Where it is certain, its expectation is the embedding of the truth: losses and gradients are those of one pass."""
-    found = made.detector(root)
-    lines = [packing.make_line(found, *target) for target in made.taught(root, found)[:4]]
-    pack = packing.pack(found, lines, made.totals(lines))
-    seen = []
-    for passes, head in ((1, found.head()), (3, certain(found, pack.taught.slots, pack.taught.bins))):
-        loss = compute_losses(packing.forward(found.model, pack, head, passes), pack.taught, found.head(), made.EVERY_LOSS)
-        loss.total.backward()
-        seen.append((float(loss.total), gradients(found)))
-    assert seen[1][0] == pytest.approx(seen[0][0], rel=1e-5)
-    alike(seen[1][1], seen[0][1])
-
-
-def test_a_soft_context_is_what_the_model_expects(root: Path) -> None:
-    """A model that knows nothing reads the mean of all coordinates, whatever the truth; what it reads gets a gradient in
-    the last pass alone."""
-    found = made.detector(root)
-    line = packing.make_line(found, *made.taught(root, found)[0])
-    pack = packing.pack(found, [line], made.totals([line]))
-    table = found.model.get_input_embeddings().weight
-    even = replace(found.head(), logits=lambda states: states.new_zeros(len(states), len(table)))
-    slots = [replace(slot, bins=(1, 2, 3, 4)) for slot in line.target.slots]
-    places = {place: token for slot in slots for place, token in zip(slot.positions, slot.bins, strict=True)}
-    ids = [found.spelling.coordinates[places[at]] if at in places else token for at, token in enumerate(line.target.ids)]
-    other = replace(line, target=replace(line.target, ids=tuple(ids), slots=tuple(slots)))
-    shown = packing.pack(found, [other], made.totals([other]))
-    one, two = (packing.forward(found.model, each, even, 2) for each in (pack, shown))
-    assert torch.allclose(one, two, atol=1e-6)
-    assert not torch.allclose(one, packing.forward(found.model, pack, even), atol=1e-2)
-    head = found.head()
-    asked: list[Tensor] = []
-
-    def logits(states: Tensor) -> Tensor:
-        asked.append(states)
-        return head.logits(states)
-
-    packing.forward(found.model, pack, replace(head, logits=logits), 3).square().sum().backward()
-    assert len(asked) == 2 and not any(each.requires_grad for each in asked)
-    assert table.grad is not None and bool((table.grad[list(found.spelling.coordinates)].norm(dim=1) > 0).all())
 
 
 def _first_picture(line: Line) -> int:

@@ -108,14 +108,6 @@ def test_boxes_may_stand_before_names(tmp_path: Path) -> None:
     assert main(["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]) == 0
 
 
-def test_any_object_that_is_left_may_be_told_and_a_soft_context_read(tmp_path: Path) -> None:
-    """On both channels, with names first."""
-    keys = {"losses__multi_positive": True, "channel_a__n_softctx_iter": 2, "schedule__steps": 4}
-    assert main(detectors.arguments(tmp_path, **keys)) == 0
-    told = read_rows(tmp_path / "run")
-    assert [row["stage2/channel_b"] for row in told] == [0, 0, 1, 0] and told[-1]["loss/text"] < told[0]["loss/text"]
-
-
 def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

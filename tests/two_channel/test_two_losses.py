@@ -16,22 +16,17 @@ from torch.profiler import ProfilerActivity, profile
 
 from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
-from stageb.two_channel.learning.losses import NAMES, PackLabels, compute_losses, marginal_cross_entropy, soft_cross_entropy
-from stageb.two_channel.learning.packing import AHEAD, Line, _list_others, fits, make_packs
+from stageb.two_channel.learning.losses import NAMES, PackLabels, compute_losses, soft_cross_entropy
+from stageb.two_channel.learning.packing import AHEAD, Line, fits, make_packs
 from stageb.two_channel.model.model import Head
-from stageb.two_channel.types import BINS, CoordinateSlot, Target
+from stageb.two_channel.types import BINS, Target
 
 FIRST = 10  # id of the coordinate token of bin 0
 VOCABULARY = FIRST + BINS + 5
 HEAD = Head(lambda logits: logits, FIRST, rows=1 << 20)
 
 
-def taught(
-    tokens: list[int],
-    bins: Sequence[tuple[int, ...]],
-    words: Sequence[int] = (),
-    others: Sequence[tuple[int, int, int]] = (),
-) -> PackLabels:
+def taught(tokens: list[int], bins: list[tuple[int, ...]], words: Sequence[int] = ()) -> PackLabels:
     """Rows of one sample; the boxes' coordinates are the last rows."""
     begin = len(tokens) - 4 * len(bins)
     return PackLabels(
@@ -39,7 +34,6 @@ def taught(
         words=torch.tensor(words, dtype=torch.int64),
         slots=torch.arange(begin, len(tokens)).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
-        others=torch.tensor(others, dtype=torch.int64).reshape(-1, 3),
         word_share=1 / max(1, len(words)),
         object_share=1 / max(1, len(bins)),
     )
@@ -122,48 +116,6 @@ def test_soft_targets_are_least_where_the_model_says_the_same(place: int, width:
     assert float(soft_cross_entropy(best, where, width)) == pytest.approx(float(entropy), rel=1e-3)
     assert float(soft_cross_entropy(best.roll(1), where, width)) > float(entropy)
     assert float(soft_cross_entropy(best, where, 0)) == pytest.approx(-float(best[place]), rel=1e-5)
-
-
-@pytest.mark.parametrize("width", [0.0, 4.0])
-def test_a_single_right_bin_costs_its_cross_entropy(width: float) -> None:
-    chances, bins = logits(5)[:, :BINS].log_softmax(-1), torch.tensor([0, 3, 400, 998, 999])
-    right = bins[:, None] == torch.arange(BINS)
-    found = marginal_cross_entropy(chances, right, width)
-    assert torch.allclose(found, soft_cross_entropy(chances, bins, width), rtol=1e-5)
-
-
-def test_further_right_bins_cost_the_sum_of_probabilities() -> None:
-    """Of the coordinate that they belong to alone; rows at a time or all at once."""
-    boxes = [(100, 200, 300, 400), (1, 2, 30, 40)]
-    made = logits(8)
-    others = [(0, 0, 700), (0, 0, 500), (0, 0, 700)]
-    told = taught([FIRST] * 8, boxes, others=others)
-    chances = made.softmax(-1)[:, FIRST : FIRST + BINS]
-    found, plain = (compute_losses(made, each, HEAD, LossConfig()) for each in (told, taught([FIRST] * 8, boxes)))
-    gained = (chances[0, [100, 500, 700]].sum() / chances[0, 100]).log() / 8
-    assert float(plain.coordinates - found.coordinates) == pytest.approx(float(gained), rel=1e-3)
-    assert torch.equal(plain.mass, found.mass)
-    apart = compute_losses(made, told, replace(HEAD, rows=3), LossConfig())
-    assert torch.allclose(apart.coordinates, found.coordinates, rtol=1e-6)
-
-
-def test_of_right_bins_the_likelier_is_taught_more() -> None:
-    """What a model holds likely already is not pushed towards all that would be right."""
-    made = torch.zeros(4, VOCABULARY)
-    made[0, FIRST + 700] = 6.0
-    made.requires_grad_()
-    told = taught([FIRST] * 4, [(100, 200, 300, 400)], others=[(0, 0, 700)])
-    compute_losses(made, told, HEAD, LossConfig()).total.backward()
-    assert made.grad is not None
-    pushed = -made.grad[0, [FIRST + 100, FIRST + 700, FIRST + 500]]
-    assert pushed[1] > 100 * pushed[0] > 0 > pushed[2]
-
-
-def test_coordinates_are_as_right_as_those_before_them_allow() -> None:
-    told = (10, 20, 30, 40)
-    assert list(_list_others(CoordinateSlot((0, 1, 2, 3), told, ((50, 20, 30, 40),)))) == [(0, 50)]
-    assert list(_list_others(CoordinateSlot((0, 1, 2, 3), told, ((10, 60, 30, 40), (10, 20, 30, 50))))) == [(1, 60), (3, 50)]
-    assert not list(_list_others(CoordinateSlot((0, 1, 2, 3), told, (told,))))
 
 
 def test_a_line_as_long_as_the_room_fits() -> None:

@@ -95,7 +95,7 @@ def test_the_engine_and_the_learner_see_the_same(found: Detector) -> None:
     lines = [packing.make_line(found, *each) for each in zip(samples, answers, strict=True)]
     told = writer.chances(samples, [each.ids for each in answers])
     for line, chances in zip(lines, told, strict=True):
-        states = packing.forward(found.model, packing.pack(found, [line], made.totals([line])), found.head())
+        states = packing.forward(found.model, packing.pack(found, [line], made.totals([line])))
         taught = found.head().logits(states).log_softmax(-1).gather(1, torch.tensor(line.target.ids)[:, None])[:, 0]
         assert taught.tolist() == pytest.approx(chances, abs=1e-3)
 

@@ -18,7 +18,6 @@ from stageb.two_channel.types import DetectorRollout, Object, Sample
 
 GATE = 0.5  # the IoU from which on a box counts as found
 SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)), Object("dog", (50, 50, 90, 90))))
-TRUE = list_true_objects(SAMPLE)
 
 
 @given(
@@ -61,7 +60,7 @@ def test_what_rollouts_come_to() -> None:
     twice = write_answer([cat, cat, replace(dog, desc="cow")], words).ids
     answers = [whole, twice, whole[: len(whole) - 4], (5, 6, 7)]
     rollouts = [DetectorRollout(ids, ended=ids[-1] == words.end, version=3) for ids in answers]
-    outcomes = [correct_rollout(TRUE, rollout, words, GATE, 1 << 20)[1] for rollout in rollouts]
+    outcomes = [correct_rollout(SAMPLE, rollout, words, GATE, 1 << 20)[1] for rollout in rollouts]
     assert [(each.predicted, each.matched, each.duplicates) for each in outcomes[:2]] == [(2, 2, 0), (3, 1, 1)]
     assert [each.unread for each in outcomes] == [False, False, False, True]
     kept = [len(whole) - len(words.tail) - 1, parse(twice, words).ends[0], parse(whole, words).ends[0], 0]
@@ -83,7 +82,7 @@ def test_a_right_box_is_kept_though_a_later_one_lies_nearer() -> None:
     loose = replace(cat, bins=(cat.bins[0], cat.bins[1], cat.bins[2], cat.bins[3] - 75))
     close = replace(cat, bins=(cat.bins[0], cat.bins[1], cat.bins[2], cat.bins[3] - 15))
     answer = write_answer([loose, dog, close], words)
-    target, outcome = correct_rollout(TRUE, DetectorRollout(answer.ids, True, 1), words, GATE, 1 << 20)
+    target, outcome = correct_rollout(SAMPLE, DetectorRollout(answer.ids, True, 1), words, GATE, 1 << 20)
     assert outcome.kept == parse(answer.ids, words).ends[1]
     assert parse(target.ids, words).objects == (loose, dog)
     assert [slot.bins for slot in target.slots] == [cat.bins, dog.bins]
@@ -96,7 +95,7 @@ def test_answers_cut_off_and_malformed_ones_are_counted_apart() -> None:
     cut, closed = whole[: len(whole) - 4], (*whole[:-6], words.end)
     answers = [whole, cut, closed, (5, 6, 7), whole[:1]]
     rollouts = [DetectorRollout(ids, ended=ids[-1] == words.end, version=3) for ids in answers]
-    found = summarise([correct_rollout(TRUE, each, words, GATE, 1 << 20)[1] for each in rollouts])
+    found = summarise([correct_rollout(SAMPLE, each, words, GATE, 1 << 20)[1] for each in rollouts])
     assert found["rollout/parse_truncated_rate"] == 2 / 5
     assert found["rollout/parse_malformed_rate"] == 2 / 5
 
@@ -105,7 +104,7 @@ def test_an_answer_that_grows_too_long_counts_as_empty() -> None:
     words = spelling()
     cat, _ = list_true_objects(SAMPLE)
     rollout = DetectorRollout(write_answer([cat] * 30, words).ids, ended=True, version=0)
-    target, outcome = correct_rollout(TRUE, rollout, words, GATE, room=10)
+    target, outcome = correct_rollout(SAMPLE, rollout, words, GATE, room=10)
     assert outcome.overlong
     assert outcome.kept == 0
     assert parse(target.ids, words).objects == list_true_objects(SAMPLE)
@@ -116,6 +115,6 @@ def test_an_answer_set_right_that_is_as_long_as_the_room_fits() -> None:
     words = spelling()
     cat, _ = list_true_objects(SAMPLE)
     rollout = DetectorRollout(write_answer([cat], words).ids, True, 1)
-    target, _ = correct_rollout(TRUE, rollout, words, GATE, 1000)
+    target, _ = correct_rollout(SAMPLE, rollout, words, GATE, 1000)
     for room, overlong in ((len(target.ids), False), (len(target.ids) - 1, True)):
-        assert correct_rollout(TRUE, rollout, words, GATE, room)[1].overlong == overlong
+        assert correct_rollout(SAMPLE, rollout, words, GATE, room)[1].overlong == overlong

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -108,24 +107,6 @@ def test_the_truth_is_taught_whole(objects: list[Detection]) -> None:
     assert [slot.bins for slot in target.slots] == boxes_of(target) == [each.bins for each in true]
     coordinates = {place for slot in target.slots for place in slot.positions}
     assert [place for place, told in enumerate(target.taught) if not told] == sorted(coordinates)
-
-
-@pytest.mark.parametrize("box_first", [False, True])
-def test_objects_that_are_left_would_be_right_too(box_first: bool) -> None:
-    """Of the name that is told first, if it is; and of those that a rollout missed, not of those that it found."""
-    s = spelling(box_first)
-    true = [Detection(desc, (each, each, 900, 900)) for each, desc in enumerate(("cat", "dog", "cat", "dog"))]
-
-    def others(target: Target) -> list[list[int]]:
-        return [[box[0] for box in slot.others] for slot in target.slots]
-
-    whole = make_true_target(true, s, multi_positive=True)
-    assert others(whole) == ([[1, 2, 3], [2, 3], [3], []] if box_first else [[2], [3], [], []])
-    assert replace(whole, slots=make_true_target(true, s).slots) == make_true_target(true, s)
-    answer = write_answer([true[2]], s).ids
-    found = parse(answer, s)
-    corrected = make_corrected_target(answer, found, match_prefix(found.objects, true, 0.5), true, s, multi_positive=True)
-    assert others(corrected) == ([[], [1, 3], [3], []] if box_first else [[], [], [3], []])
 
 
 def rolled_out(number: int, true: list[Detection], s: Spelling) -> tuple[int, ...]:

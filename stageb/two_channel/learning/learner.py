@@ -117,10 +117,9 @@ class DetectorLearner:
         plan.tally.pack_s += time.perf_counter() - mark
         self._next = plan
 
-    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals, passes: int = 1) -> None:
-        """Forward ``passes`` and backward passes over the packs of a step, whose ``targets`` are the same on all ranks;
-        ``totals`` are those of their images. ``finish`` must follow. Raises ``InputError`` for an overlong sample,
-        ``PictureError``."""
+    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
+        """Forward and backward passes over the packs of a step, whose ``targets`` are the same on all ranks; ``totals`` are
+        those of their images. ``finish`` must follow. Raises ``InputError`` for an overlong sample, ``PictureError``."""
         plan, self._next = self._next, None
         if plan is None or plan.step != step:
             tally = self._tally()
@@ -130,7 +129,7 @@ class DetectorLearner:
         for lines in plan.packs:
             pack, plan.first = plan.first or packing.pack(self.detector, lines, totals), None
             self._taught.pack_s += time.perf_counter() - mark
-            self._learn(pack, self._taught, passes)
+            self._learn(pack, self._taught)
             mark = time.perf_counter()
 
     def finish(self, learning_rate: float) -> StepFigures:
@@ -208,11 +207,11 @@ class DetectorLearner:
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
-    def _learn(self, pack: Pack, tally: _StepSums, passes: int) -> None:
+    def _learn(self, pack: Pack, tally: _StepSums) -> None:
         """Accumulate the gradient of a pack."""
         begun = time.perf_counter()
         with self.world.fabric.autocast():
-            states = packing.forward(self.detector.model, pack, self._head, passes)
+            states = packing.forward(self.detector.model, pack)
         found = compute_losses(states, pack.taught, self._head, self.config.losses)
         with deterministic(self._device):
             self.world.fabric.backward(found.total)

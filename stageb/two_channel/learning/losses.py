@@ -35,7 +35,6 @@ class PackLabels:
     words: Tensor  # int64 (words,): rows of text with cross-entropy
     slots: Tensor  # int64 (objects, 4): rows of an object's coordinates
     bins: Tensor  # int64 (objects, 4): the true bins
-    others: Tensor  # int64 (others, 3): further right bins, as object, coordinate, bin
     word_share: float  # weight of a word in its term: 1 / text tokens of the step
     object_share: float  # weight of an object in its terms: 1 / objects of the step
 
@@ -47,7 +46,6 @@ class PackLabels:
             words=send(self.words, device),
             slots=send(self.slots, device),
             bins=send(self.bins, device),
-            others=send(self.others, device),
         )
 
 
@@ -70,20 +68,14 @@ def compute_losses(states: Tensor, taught: PackLabels, head: Head, config: LossC
     def text(states: Tensor, tokens: Tensor) -> Tensor:
         return cross_entropy(head.logits(states).float(), tokens, reduction="none")
 
-    measure = marginal_cross_entropy if len(taught.others) else soft_cross_entropy
-
-    def coordinates(states: Tensor, right: Tensor) -> Tensor:
+    def coordinates(states: Tensor, bins: Tensor) -> Tensor:
         """(rows, 2): cross-entropy, probability of all coordinate tokens together."""
         logits = head.logits(states).float()
         chances = logits[:, head.first : head.first + BINS] - logits.logsumexp(-1, keepdim=True)
-        return torch.stack([measure(chances, right, config.soft_width), chances.detach().exp().sum(-1)], -1)
+        return torch.stack([soft_cross_entropy(chances, bins, config.soft_width), chances.detach().exp().sum(-1)], -1)
 
-    places, right = taught.slots.flatten(), taught.bins.flatten()
-    if len(taught.others):
-        right = right[:, None] == torch.arange(BINS, device=right.device)
-        objects, sides, bins = taught.others.unbind(-1)
-        right[4 * objects + sides, bins] = True
-    entropies, masses = _apply_in_chunks(coordinates, head.rows, states[places], right).unbind(-1)
+    places, bins = taught.slots.flatten(), taught.bins.flatten()
+    entropies, masses = _apply_in_chunks(coordinates, head.rows, states[places], bins).unbind(-1)
     words = _apply_in_chunks(text, head.rows, states[taught.words], taught.tokens[taught.words]).sum()
     coordinate_share = taught.object_share / 4
     of_text, of_coordinates = words * taught.word_share, entropies.sum() * coordinate_share
@@ -98,15 +90,6 @@ def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tens
     away = torch.arange(BINS, device=bins.device) - bins[..., None]
     wanted = (-0.5 * (away / soft_width) ** 2).softmax(-1)
     return -(wanted * chances).sum(-1)
-
-
-def marginal_cross_entropy(chances: Tensor, right: Tensor, soft_width: float) -> Tensor:
-    """-log of the sum, over the ``right`` bins (..., BINS), true or false, of e to the minus ``soft_cross_entropy`` (...):
-    for a width of 0, of their probabilities. That of a single right bin is its cross-entropy."""
-    if soft_width:
-        bins = torch.arange(BINS, device=chances.device)
-        chances = chances @ (-0.5 * ((bins - bins[:, None]) / soft_width) ** 2).softmax(-1).T
-    return -chances.masked_fill(~right, -torch.inf).logsumexp(-1)
 
 
 def _apply_in_chunks(function: Callable[[Tensor, Tensor], Tensor], most: int, states: Tensor, others: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ from stageb.engines.native.rows import PICTURE
 from stageb.engines.protocol import Ids
 from stageb.errors import InputError
 from stageb.two_channel.learning.losses import PackLabels
-from stageb.two_channel.model.model import Detector, Head
-from stageb.two_channel.types import BINS, CoordinateSlot, Sample, StepTotals, Target
+from stageb.two_channel.model.model import Detector
+from stageb.two_channel.types import Sample, StepTotals, Target
 
 AHEAD = 2  # lines wait until they would fill this many packs, to have a choice; more would delay the first pack
 
@@ -180,14 +180,12 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
     words: list[int] = []
     slots: list[list[int]] = []
     bins: list[tuple[int, ...]] = []
-    others: list[tuple[int, int, int]] = []
     for line, end in zip(lines, edges[1:], strict=True):
         target, begin, row = line.target, end - len(line.target.ids), len(keep)
         keep += range(begin - 1, end - 1)
         tokens += target.ids
         words += [row + place for place, one in enumerate(target.taught) if one]
         for slot in target.slots:
-            others += [(len(slots), *each) for each in _list_others(slot)]
             slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
     return torch.tensor(keep), PackLabels(
@@ -195,25 +193,13 @@ def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTota
         words=torch.tensor(words, dtype=torch.int64),
         slots=torch.tensor(slots, dtype=torch.int64).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
-        others=torch.tensor(others, dtype=torch.int64).reshape(-1, 3),
         word_share=1 / max(1, totals.text),
         object_share=1 / max(1, totals.objects),
     )
 
 
-def _list_others(slot: CoordinateSlot) -> Iterator[tuple[int, int]]:
-    """Further right bins of an object's coordinates, as (coordinate, bin): of each other box its first that differs, since a
-    coordinate is as right as those before it allow."""
-    for box in slot.others:
-        yield from [(side, at) for side, at in enumerate(box) if at != slot.bins[side]][:1]
-
-
-def forward(model: Any, pack: Pack, head: Head, passes: int = 1) -> Tensor:
-    """The hidden states (rows, width) of a pack at ``pack.keep``, from the last of so many ``passes``: from the second on,
-    the language model reads at each coordinate the embedding that it expected there.
-
-    Gradients flow through the last pass alone, and into the embeddings that it reads. The passes before keep their
-    gradients switched on even so: recorded layers replay only such.
+def forward(model: Any, pack: Pack) -> Tensor:
+    """The hidden states (rows, width) of a pack at ``pack.keep``.
 
     Image features are put into the text here: the model itself would search for their places on the device, and the CPU
     would wait for the result.
@@ -224,23 +210,9 @@ def forward(model: Any, pack: Pack, head: Head, passes: int = 1) -> Tensor:
     text = model.model.language_model
     features = [torch.cat(each)[None] for each in getattr(seen, "deepstack_features", None) or ()]
     with add_features(text.layers, pack.places, features):
-        states: Tensor = text(inputs_embeds=embedded, **pack.inputs)[0][0, pack.keep]
-        for _ in range(1, passes):
-            places = pack.taught.slots.flatten()
-            expected = expect_embeddings(model, states.detach()[places], head)
-            embedded = embedded.index_copy(1, pack.keep[places] + 1, expected[None].to(embedded))
-            states = text(inputs_embeds=embedded, **pack.inputs)[0][0, pack.keep]
+        found = text(inputs_embeds=embedded, **pack.inputs)
+    states: Tensor = found[0][0, pack.keep]
     return states
-
-
-def expect_embeddings(model: Any, states: Tensor, head: Head) -> Tensor:
-    """The expected embeddings (rows, width) of coordinates under ``states`` (rows, width), given that each is one."""
-    table = model.get_input_embeddings()(torch.arange(head.first, head.first + BINS, device=states.device))
-    with torch.no_grad():
-        logits = [head.logits(part)[:, head.first : head.first + BINS].float() for part in torch.split(states, head.rows)]
-        chances = torch.cat(logits).softmax(-1)
-    found: Tensor = chances.to(table) @ table
-    return found
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from stageb.config import require
 from stageb.engines.protocol import Decode
 from stageb.errors import InputError, StagebError
 from stageb.job.world import World, decode, encode
-from stageb.seeds import shuffled
 from stageb.training import run
 from stageb.two_channel.boxes import text
 from stageb.two_channel.boxes.augmentation import make_view
@@ -35,7 +34,7 @@ from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
 from stageb.two_channel.model import model
-from stageb.two_channel.types import Detection, DetectorRollout, Sample, Target
+from stageb.two_channel.types import DetectorRollout, Sample, Target
 
 Example = tuple[Sample, Target]
 
@@ -92,8 +91,7 @@ class DetectorRanks:
         self.schedule = DetectorSchedule(config, len(self.train))
         self.writer = Writer(self.reader)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
-        self.objects = lru_cache(4 + AHEAD)(self._objects)
-        self.truth = lru_cache(4 + AHEAD)(self._truth)
+        self.truth = lru_cache(4 + AHEAD)(lambda step: [(sample, self._true(sample)) for sample in self.samples(step)])
         self.totals = lru_cache(4 + AHEAD)(lambda step: count_totals(target for _, target in self.truth(step)))
         self.learner = DetectorLearner(world, learning, config)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
@@ -117,23 +115,12 @@ class DetectorRanks:
             for number, place in enumerate(self.schedule.chosen(step))
         ]
 
-    def _objects(self, step: int) -> list[Sequence[Detection]]:
-        """The objects of each image of a step, in the order of its true answer."""
-        listed = [text.list_true_objects(sample) for sample in self.samples(step)]
-        if not self.config.losses.multi_positive:
-            return list(listed)
-        return [shuffled(each, self.schedule.order_key(step, number)) for number, each in enumerate(listed)]
-
-    def _truth(self, step: int) -> list[Example]:
-        """The images of a step with their true answers."""
-        return [(sample, self._true(each)) for sample, each in zip(self.samples(step), self.objects(step), strict=True)]
-
     def targets(self, step: int) -> Iterable[Example]:
         """The training targets of a step."""
-        return self.truth(step) if self.schedule.channel(step) == "A" else self.corrected(step)
+        return self.truth(step) if self.schedule.channel(step) == "A" else self.corrected(self.rollouts(step))
 
-    def _true(self, objects: Sequence[Detection]) -> Target:
-        return make_true_target(objects, self.reader.spelling, self.config.losses.multi_positive)
+    def _true(self, sample: Sample) -> Target:
+        return make_true_target(text.list_true_objects(sample), self.reader.spelling)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, DetectorRollout]]:
         """Channel B: the images of a step with the model's answers. Every rank writes its share, and gets all."""
@@ -159,13 +146,13 @@ class DetectorRanks:
         yield
         self._times[phase] = self._times.get(phase, 0.0) + time.perf_counter() - began
 
-    def corrected(self, step: int) -> Iterator[Example]:
-        """Channel B: the images of a step with the model's answers, corrected."""
-        room, gate, multi = self.config.packing.max_length, self.config.channel_b.min_iou, self.config.losses.multi_positive
-        for (sample, rollout), true in zip(self.rollouts(step), self.objects(step), strict=True):
+    def corrected(self, rollouts: Iterable[tuple[Sample, DetectorRollout]]) -> Iterator[Example]:
+        """Channel B: the corrected answers."""
+        room = self.config.packing.max_length
+        for sample, rollout in rollouts:
             with self._timed("parse_match_s"):
                 left = room - len(self.reader.prompt_ids(sample.image))
-                target, outcome = correct_rollout(true, rollout, self.reader.spelling, gate, left, multi)
+                target, outcome = correct_rollout(sample, rollout, self.reader.spelling, self.config.channel_b.min_iou, left)
                 self._outcomes.append(outcome)
             yield sample, target
 
@@ -173,8 +160,7 @@ class DetectorRanks:
         """One step of the optimiser."""
         self._next.submit(self._prepare_answers, step + 1)
         with self.world.at(f"step {step}"):
-            passes = 1 if self.schedule.answers(step) else self.config.channel_a.n_softctx_iter
-            self.learner.teach(step, self._drawn(targets), self.totals(step), passes)
+            self.learner.teach(step, self._drawn(targets), self.totals(step))
             self._look_ahead(step)
             figures = self.learner.finish(self.schedule.learning_rate(step))
         result = StepResult(figures, self._outcomes, self._gathered_times(figures))
@@ -271,8 +257,7 @@ class DetectorRanks:
         objects = (each for sample in samples for each in sample.objects)
         longest_object = max(objects, key=lambda each: len(self.reader.tokenizer.encode(each.desc)), default=None)
         pasted = (longest_object,) * self.config.augmentation.copy_paste if longest_object else ()
-        shown = [replace(sample, objects=sample.objects + pasted) for sample in samples]
-        answers = [len(self._true(text.list_true_objects(each)).ids) for each in shown]
+        answers = [len(self._true(replace(sample, objects=sample.objects + pasted)).ids) for sample in samples]
         prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
         if "B" in self.config.schedule.pattern:
             longest = max(prompts) + self.config.channel_b.max_new_tokens

@@ -58,10 +58,6 @@ class DetectorSchedule:
         """The random stream of the answer to ``sample`` in a step."""
         return seeds.stream(self.config.seed, "two_channel", "rollout", step, sample)
 
-    def order_key(self, step: int, number: int) -> int:
-        """The random stream of the order in which the objects of the image ``number`` of a step are told."""
-        return seeds.stream(self.config.seed, "two_channel", "order", step, number)
-
     def done(self, step: int) -> float:
         """The fraction of the run before a step, from 0 at the first to 1 at the last."""
         return share_done(step, self.steps)

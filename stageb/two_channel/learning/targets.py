@@ -14,38 +14,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stageb.two_channel.boxes.metrics import find_duplicates, match, match_prefix, prefer_first
-from stageb.two_channel.boxes.text import Spelling, find_boxes, parse, write_answer
+from stageb.two_channel.boxes.text import Spelling, find_boxes, list_true_objects, parse, write_answer
 from stageb.two_channel.types import (
-    Bins,
     CoordinateSlot,
     Detection,
     DetectorRollout,
     Match,
     ParsedAnswer,
+    Sample,
     StepTotals,
     Target,
 )
 
 
-def make_true_target(true: Sequence[Detection], spelling: Spelling, multi_positive: bool = False) -> Target:
+def make_true_target(true: Sequence[Detection], spelling: Spelling) -> Target:
     """Channel A: the answer that lists ``true``. All of it is trained on."""
     made = write_answer(true, spelling)
-    slots = _make_slots(made.boxes, true, spelling, multi_positive)
-    return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), tuple(slots))
-
-
-def _make_slots(
-    boxes: Sequence[tuple[int, int, int, int]], true: Sequence[Detection], spelling: Spelling, multi_positive: bool
-) -> list[CoordinateSlot]:
-    """The slots of ``true``, whose coordinates stand at ``boxes``. With ``multi_positive``, each object that follows would
-    be right in place of the one before, too; of its name, if that is told first."""
-
-    def others(number: int) -> tuple[Bins, ...]:
-        left = true[number + 1 :] if multi_positive else ()
-        return tuple(each.bins for each in left if spelling.box_first or each.desc == true[number].desc)
-
-    pairs = zip(boxes, true, strict=True)
-    return [CoordinateSlot(places, each.bins, others(number)) for number, (places, each) in enumerate(pairs)]
+    slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
+    return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
 
 
 def count_totals(truths: Iterable[Target]) -> StepTotals:
@@ -55,12 +41,7 @@ def count_totals(truths: Iterable[Target]) -> StepTotals:
 
 
 def make_corrected_target(
-    answer: Sequence[int],
-    parsed: ParsedAnswer,
-    matched: Match,
-    true: Sequence[Detection],
-    spelling: Spelling,
-    multi_positive: bool = False,
+    answer: Sequence[int], parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling
 ) -> Target:
     """Channel B: ``answer`` up to its first false positive, then the objects of ``true`` that this misses, then the end.
 
@@ -75,7 +56,7 @@ def make_corrected_target(
     made = write_answer(missed, spelling, behind=kept)
     boxes = find_boxes(kept, spelling)
     slots = [CoordinateSlot(boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
-    slots += _make_slots(made.boxes, missed, spelling, multi_positive)
+    slots += [CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
     return Target(
         made.ids,
         tuple(place >= len(kept) and token not in spelling.bins for place, token in enumerate(made.ids)),
@@ -107,22 +88,16 @@ class Correction:
 
 
 def correct_rollout(
-    true: Sequence[Detection],
-    rollout: DetectorRollout,
-    spelling: Spelling,
-    gate: float,
-    room: int,
-    multi_positive: bool = False,
+    sample: Sample, rollout: DetectorRollout, spelling: Spelling, gate: float, room: int
 ) -> tuple[Target, Correction]:
-    """Channel B: the target that ``rollout``, matched with ``true`` from an IoU of ``gate`` on, is corrected to, of at most
-    ``room`` tokens, and its figures. If the corrected answer does not fit, the target is the true answer."""
-    parsed = parse(rollout.ids, spelling)
+    """Channel B: the target that ``rollout``, matched from an IoU of ``gate`` on, is corrected to, of at most ``room``
+    tokens, and its figures. If the corrected answer does not fit, the target is the true answer."""
+    true, parsed = list_true_objects(sample), parse(rollout.ids, spelling)
     matched = match(parsed.objects, true, gate)
-    prefix = match_prefix(parsed.objects, true, gate)
-    target = make_corrected_target(rollout.ids, parsed, prefix, true, spelling, multi_positive)
+    target = make_corrected_target(rollout.ids, parsed, match_prefix(parsed.objects, true, gate), true, spelling)
     overlong = len(target.ids) > room
     if overlong:
-        target = make_true_target(true, spelling, multi_positive)
+        target = make_true_target(true, spelling)
     return target, Correction(
         tokens=len(rollout.ids),
         kept=0 if overlong else target.taught.index(True),
