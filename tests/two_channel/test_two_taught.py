@@ -99,13 +99,35 @@ def test_a_taught_stem_learns_at_its_share_of_the_rate(weights: Path, tmp_path: 
         assert not any(taught.values())
 
 
-def test_what_is_no_such_file_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save({"_conv_stem.weight": torch.zeros(32, 3, 3, 3)}, tmp_path / "half.pth")
-    (tmp_path / "no.pth").write_text("weights")
-    for name, said in (("half.pth", "_bn0"), ("no.pth", "UnpicklingError"), ("none.pth", "FileNotFoundError")):
-        keys = {"stem": "efficientnet_lite0", "stem_weights": str(tmp_path / name), "patch_size": 16}
+@pytest.mark.parametrize("kept", ["none", "text", "list", "half", "other_shape", "not_finite", "b0"])
+def test_what_is_no_such_file_is_said_before_anything_starts(
+    kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number alone in place of many would spread to all of them; EfficientNet-B0 has all that Lite0 has."""
+    path, held = tmp_path / "lite0.pth", draw_weights()
+    others: dict[str, Any] = {
+        "list": [1, 2],
+        "half": {"_conv_stem.weight": held["_conv_stem.weight"]},
+        "other_shape": held | {"_bn0.bias": torch.zeros(1)},
+        "not_finite": held | {"_blocks.3._bn1.running_var": -held["_blocks.3._bn1.running_var"]},
+        "b0": held | {"_blocks.0._se_reduce.weight": torch.zeros(8, 32, 1, 1)},
+    }
+    said = {"none": "No such file", "text": "torch cannot read it", "list": "no names", "half": "_bn0.weight is not (32,)"}
+    said |= {"other_shape": "_bn0.bias is not (32,)", "not_finite": "_blocks.3._bn1 holds", "b0": "EfficientNet-B0"}
+    if kept in others:
+        torch.save(others[kept], path)
+    elif kept == "text":
+        path.write_text("weights")
+    root = tmp_path / "runs"
+    root.mkdir()
+    keys = {"stem": "efficientnet_lite0", "stem_weights": str(path), "patch_size": 16}
+    assert main(detectors.arguments(root, **{f"model__small__{key}": value for key, value in keys.items()})) == 2
+    err = capsys.readouterr().err
+    assert "model.small.stem_weights" in err and said[kept] in err
+    assert not list(root.iterdir())
+
+
+def test_a_taught_stem_without_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for keys in ({"stem": "efficientnet_lite0", "patch_size": 16}, {"stem_weights": "lite0.pth"}):
         assert main(detectors.arguments(tmp_path, **{f"model__small__{key}": value for key, value in keys.items()})) == 2
-        err = capsys.readouterr().err
-        assert "model.small.stem_weights" in err and said in err
-    assert main(detectors.arguments(tmp_path, model__small__stem="efficientnet_lite0")) == 2
-    assert "model.small.stem_weights" in capsys.readouterr().err
+        assert "model.small.stem_weights" in capsys.readouterr().err

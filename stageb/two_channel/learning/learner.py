@@ -287,7 +287,7 @@ def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.opti
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     taught = {id(each) for each in find_taught(model)}
     groups, muons = list[dict[str, Any]](), list[dict[str, Any]]()
-    for share, within in ((1.0, False), (config.stem_share, True)):
+    for share, within in ((1.0, False), (config.stem_share, True)) if taught else ((1.0, False),):
         trained = [each for each in model.parameters() if each.requires_grad and (id(each) in taught) == within]
         decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
         others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]

