@@ -40,7 +40,7 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 281
+FILES = 282
 # They name what stands above them in strings, so that nothing is imported before it is needed.
 REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
 

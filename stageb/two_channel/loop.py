@@ -14,11 +14,14 @@ from stageb.two_channel.boxes.data import DetectorData, read_inputs
 from stageb.two_channel.commands.run import DetectorRun
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning.ranks import DetectorRanks
+from stageb.two_channel.model.taught import TaughtBlocks
 
 
 def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
     """Start or resume the run that ``config`` names. Returns the exit code."""
     inputs = read_inputs(config)
+    if config.model.model_name_or_path is None and (path := config.model.small.stem_weights):
+        TaughtBlocks().load(path)  # a wrong file is told before anything starts
     return launch(config, lambda world: main(world, config, inputs, resolved_yaml, fresh))
 
 

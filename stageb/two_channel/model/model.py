@@ -152,9 +152,11 @@ def make_small(folder: Path, small: SmallConfig, descs: Iterable[str], box_first
     tokenizer = _make_tokenizer({*list_pieces(box_first), "user\n", "assistant\n", *descs})
     tokenizer.add_tokens([_make_token(token) for token in COORDINATES])
     shape = _make_config(small, tokenizer)
-    kind = Qwen3VLConvolutionConfig if small.stem == "convolution" else Qwen3VLConfig
+    kind = Qwen3VLConfig if small.stem == "patches" else Qwen3VLConvolutionConfig
     model: Any = AutoModelForImageTextToText.from_config(kind(**shape))
     _draw_weights(model, small.seed)
+    if small.stem_weights is not None:
+        model.model.visual.stem.layers[0].load(small.stem_weights)
     _set_coordinate_embeddings(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, REACH)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
@@ -298,6 +300,8 @@ def _make_config(small: SmallConfig, tokenizer: Any) -> dict[str, Any]:
         "num_position_embeddings": PLACES**2,
         "deepstack_visual_indexes": [small.vision_depth // 2] if small.vision_depth > 1 else [],
     }
+    if small.stem != "patches":
+        vision["stem"] = small.stem
     names = dict(zip(("vision_start", "vision_end", "image", "video"), SEEING, strict=True))
     tokens: dict[str, Any] = {
         f"{name}_token_id": int(tokenizer.convert_tokens_to_ids(token)) for name, token in names.items()

@@ -27,6 +27,7 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 from stageb.engines.native.attention import has_flash
 from stageb.engines.native.memory import send
 from stageb.engines.native.vision import Grid
+from stageb.two_channel.model.taught import TaughtBlocks
 
 # Positions of image patches for a vision tower of the Qwen3-VL kind, computed once per grid.
 #
@@ -133,6 +134,7 @@ class Qwen3VLConvolutionVisionConfig(Qwen3VLVisionConfig):
     """Config of the tower; ``patch_size`` is a power of two."""
 
     model_type = f"{TYPE}_vision"
+    stem: str = "convolution"
 
 
 class Qwen3VLConvolutionConfig(Qwen3VLConfig):
@@ -162,8 +164,8 @@ class ImageNorm(nn.GroupNorm):
 
 
 class Stem(nn.Module):
-    """3 x 3 convolutions of stride 2, each twice as wide as the one before, down to one position per patch, then a 1 x 1
-    convolution."""
+    """3 x 3 convolutions of stride 2, each twice as wide as the one before, down to one position per patch, or blocks that
+    were taught; then a 1 x 1 convolution."""
 
     def __init__(self, config: Any) -> None:
         """``config`` is the tower's."""
@@ -171,11 +173,14 @@ class Stem(nn.Module):
         self._side, self._merged = config.patch_size, config.spatial_merge_size
         self._channels = config.in_channels * config.temporal_patch_size
         width, halvings = config.hidden_size, self._side.bit_length() - 1
-        layers: list[nn.Module] = []
-        for before, after in pairwise([self._channels, *(width >> left for left in reversed(range(halvings)))]):
-            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), ImageNorm(after), nn.GELU()]
+        if config.stem == "efficientnet_lite0":
+            layers, last = [TaughtBlocks(), ImageNorm(TaughtBlocks.CHANNELS)], TaughtBlocks.CHANNELS
+        else:
+            layers, last = list[nn.Module](), width
+            for before, after in pairwise([self._channels, *(width >> left for left in reversed(range(halvings)))]):
+                layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), ImageNorm(after), nn.GELU()]
         self.layers = nn.Sequential(*layers)
-        self.proj = nn.Conv2d(width, width, 1)
+        self.proj = nn.Conv2d(last, width, 1)
 
     def forward(self, patches: Tensor, grids: Tensor) -> Tensor:
         """(patches, channels * side * side) to (patches, width), for concatenated images with ``grids`` (images, 3); within
