@@ -51,6 +51,7 @@ def test_words_of_texts_are_named_lists_that_all_judge_alike(
     texts = [text for key, text in learnt["experiences"].items() if key != "G0"]
     lists = [each for each in map(read_word_list, texts) if each]
     rules = texts[len(lists) :]
+    assert f"with {len(lists)} word lists, after" in capsys.readouterr().out
     assert len(lists) >= len(labels) and not any(map(read_word_list, rules))  # lists first, then rules
     words = {word for each in lists for word in each.words}
     topics = {word for label in labels for word in TOPICS[label]}
@@ -62,7 +63,6 @@ def test_words_of_texts_are_named_lists_that_all_judge_alike(
     sizes = json.loads((run / "notes" / "reflection.jsonl").read_text().splitlines()[0])["sizes"]
     assert all(entry["conditions"] <= (30 if len(labels) == 2 else 80) for entry in sizes if entry["most"] in (30, 80))
 
-    capsys.readouterr()
     predict = ["predict", "--tickets", str(tickets), "--by", "rules"]
     for guidance in (run, run / "notes" / "guidance.json"):  # with the tickets that taught it, and without
         output = tmp_path / f"{guidance.name}.jsonl"

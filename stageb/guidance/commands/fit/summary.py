@@ -19,6 +19,7 @@ from stageb.guidance.learning.attempts import Attempts, describe_judge, describe
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
 from stageb.guidance.words.texts import count_of
@@ -41,8 +42,10 @@ def show(
         console.print(f"{mission}, test: {box.describe(prices_of(config.price))}")
     applied = {mission: list_applied(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
-        count = len(learnt.rules) - 1
-        console.print(f"\n{mission}: headline and {count_of(count, 'rule')}, after {describe_applied(applied[mission])}:")
+        count, lists = len(find_deciding(learnt.rules)), len(find_word_lists(learnt.rules))
+        named = f" with {count_of(lists, 'word list')}" if lists else ""
+        said = f"headline and {count_of(count, 'rule')}{named}, after {describe_applied(applied[mission])}"
+        console.print(f"\n{mission}: {said}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
         for line in (*describe_provisional(learnt.rules), *describe_judge(learnt.judge, applied[mission])):

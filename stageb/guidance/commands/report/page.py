@@ -28,6 +28,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning import attempts
 from stageb.guidance.learning.attempts import keep_furthest
 from stageb.guidance.learning.state import STOP
+from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, has_labels, prices_of
 from stageb.runs.folder import RunRow
@@ -145,7 +146,7 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Missio
     unmeasured = _describe_unmeasured(pairs, mission)
     if unmeasured:
         pairs = [(None, row) for _, row in pairs]  # before what is shown, and nothing after it
-    outcome = None if unmeasured else _describe_outcome(pairs, len(rules) - 1, run.config)
+    outcome = None if unmeasured else _describe_outcome(pairs, len(find_deciding([each.rule for each in rules])), run.config)
     lacks = run.is_finished and run.config.runner.epochs and not mission.attempts.accepted
     ended = STOP if run.ended == STOP else run.over.get(mission.name, "")
     advice = list(advise(mission.metrics, mission.attempts, run.config, ended)) if lacks else []
@@ -161,7 +162,7 @@ def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str
     if lines:
         yield "epochs", charts.draw_epochs(lines, _find_held_out(mission.metrics)["always"]["acc"], f"m{number}-epochs")
     if mission.attempts.tried:
-        counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
+        counts = [(step.place, len(find_deciding(step.guidance.rules))) for step in mission.steps]
         ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
         yield "edits", charts.draw_time_line(mission.attempts, ends, f"m{number}-edits")
     if len(mission.sizes) > 1:
