@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
     from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
+    from stageb.guidance.commands.use.automate import automate
     from stageb.guidance.commands.use.classifier import GuidanceClassifier
     from stageb.guidance.commands.use.evaluate import evaluate
     from stageb.guidance.commands.use.fit import Run, fit
@@ -46,12 +47,13 @@ __version__ = "0.1.0"
 __all__ = [
     "ENGINES", "BadInputError", "Completion", "ConfigError", "Decode", "Engine", "EngineError", "Guidance",
     "GuidanceClassifier", "InputError", "JournalError", "LoopConfig", "Prompt", "RankError", "Request", "Rule", "Run",
-    "StagebError", "Ticket", "evaluate", "fit", "predict", "summarize", "validate",
+    "StagebError", "Ticket", "automate", "evaluate", "fit", "predict", "summarize", "validate",
 ]  # fmt: skip
 
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
     "stageb.guidance.config": ("LoopConfig",),
+    "stageb.guidance.commands.use.automate": ("automate",),
     "stageb.guidance.commands.use.summarize": ("summarize",),
     "stageb.guidance.words.types": ("Guidance", "Rule", "Ticket"),
     "stageb.guidance.commands.use.classifier": ("GuidanceClassifier",),

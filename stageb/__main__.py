@@ -152,6 +152,8 @@ def of_tool(name: str, arguments: Sequence[str]) -> int:
     tool = commands.tools()[name]
     if not tool.config:
         return commands.tool_of(name)(arguments)
+    if tool.operand and arguments and not arguments[0].startswith("-"):
+        arguments = [f"--{tool.operand}={arguments[0]}", *arguments[1:]]
     config, resolved_yaml, fresh = parse_tool(name, tool, arguments)
     lifetime.die_with_launcher()
     return commands.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))

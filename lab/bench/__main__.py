@@ -33,6 +33,10 @@ BENCHMARKS = {
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
     "guidance": Benchmark("Guidance that code learns: accuracy, size, hidden rules.", "lab.bench.guidance:main"),
     "labels": Benchmark("Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"),
+    "automate": Benchmark("How often bounds on tickets decided alone are broken.", "lab.bench.automate:main"),
+    "audit": Benchmark(
+        "False alarms of an audit in a year, and how long it takes to see twice the errors.", "lab.bench.audit:main"
+    ),
     "power": Benchmark("What the gate's test can see, on simulated tickets.", "lab.bench.learning.power:main"),
 }
 

@@ -19,7 +19,7 @@ from stageb.cli.parsing import parse
 from stageb.errors import InputError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import Atom, Expression, Points, atoms, compile_expression
+from stageb.guidance.rules.expression import Atom, Expression, atoms, compile_expression
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
@@ -126,9 +126,11 @@ def _read(guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[RuleCode]:
 
 
 def _count(expression: Expression) -> int:
-    """The conditions in it: each comparison, word, and item of a count or a card is one."""
-    if isinstance(expression, Points):
-        return sum(_count(part) for _, part in expression.parts)
-    return sum(
-        len(atom.values) if isinstance(atom, Atom) and atom.relation == "mentions" else 1 for atom in atoms(expression)
+    """The conditions in it: each comparison, word, word list, and item of a count or a card is one."""
+    named = {atom.name for atom in atoms(expression) if isinstance(atom, Atom) and atom.relation == "mentions"} - {""}
+    words = (
+        len(atom.values) if isinstance(atom, Atom) and atom.relation == "mentions" else 1
+        for atom in atoms(expression)
+        if not (isinstance(atom, Atom) and atom.relation == "mentions" and atom.name)
     )
+    return len(named) + sum(words)

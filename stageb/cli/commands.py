@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ class Tool:
     config: str = ""  # "module:dataclass", every field with a default; empty: ``run`` reads the words itself
     fresh: bool = False  # whether it can start anew: ``run`` is called with a third argument then, whether --fresh was given
     beneath: str = ""  # "module:function" from the values given to whole values that take the place of defaults
+    operand: str = ""  # the key that a first word without dashes gives
     needs: tuple[str, ...] = ()  # modules that ``extra`` brings; a tool asks for no more of its loop's extra than it uses
     extra: str = ""
 
@@ -88,6 +89,10 @@ LOOPS = {
             "evaluate": _judging(
                 "evaluate", "Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt."
             ),
+            "automate": replace(
+                _judging("automate", "Find which tickets need no person, under a proven bound on the errors among them."),
+                operand="guidance",
+            ),
             "summarize": Tool(
                 summary="Have a model that can see write what the images of tickets show.",
                 run="stageb.guidance.commands.use.summarize:main",
@@ -101,6 +106,10 @@ LOOPS = {
             "tickets": Tool(
                 summary="Have people correct labels that a run doubts: list them, and write a ticket file with their words.",
                 run="stageb.guidance.commands.use.relabel:main",
+            ),
+            "audit": Tool(
+                summary="Watch whether what automate promised still holds, by a sample that people look at.",
+                run="stageb.guidance.commands.audit.main:main",
             ),
             "guidance": Tool(
                 summary="Show learnt rules; compare, export and promote them, roll them back.",

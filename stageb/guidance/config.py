@@ -190,7 +190,8 @@ class ReflectionConfig(Section, at="reflection"):
     arithmetic: bool = False
     """Whether evidence also computes with two numbers. Few models follow such rules; with runner.judge both, code does."""
     size: int | None = setting(None, at_least(1).or_null())
-    """Conditions of a whole guidance that code learns, at most: each test of a field, each word. null: 30, and with labels
+    """Conditions of a whole guidance that code learns, at most: each test of a field, each word or
+    word list. null: 30, and with labels
     other than pass and fail 80, 12 for each."""
     max_prompt_tokens: int = setting(8192, at_least(1))
     """Tokens of a reflection prompt, at most; an answer sees fewer cases if its prompt would be longer."""

@@ -19,7 +19,7 @@ from stageb.guidance.judging import selection
 from stageb.guidance.judging.questions import Dialogue, add_reasons
 from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.learning import at_once, steps, transitions
-from stageb.guidance.learning.state import State
+from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.edits import rebase
 from stageb.guidance.tickets.images import check_images
 from stageb.guidance.words.types import Answers, Guidance, Record, Round
@@ -181,7 +181,10 @@ def learn_whole(run: FitRun, state: State, name: str) -> Dialogue[State]:
         bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
     mission = replace(before, bundles=before.bundles + 1, unpaid=name in state.over)
     mission = steps.apply_result(mission, learnt, tools)
-    return run.record_reflection(state, bundle, reflection, learnt, mission)
+    state = run.record_reflection(state, bundle, reflection, learnt, mission)
+    if reflection.is_stopped:  # told to learn on, the run goes back and learns this anew
+        state = run.commit(transitions.after_stop(state), name, keep=STOP)
+    return state
 
 
 def end_epoch(run: FitRun, state: State, epoch: int, name: str) -> Dialogue[State]:

@@ -13,6 +13,7 @@ from stageb.guidance.learning.state import STOP
 from stageb.job.process import collector_off
 from stageb.runs.folder import is_finished
 from stageb.runs.progress import set_log_level
+from stageb.store import disk
 from stageb.untrusted import strict_yaml
 
 
@@ -42,12 +43,10 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
 def stop(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
     """``stageb stop RUN``: end a run's learning at its next step. What it has learnt by then is judged and kept, as where a
-    budget ends."""
+    budget ends. Learning by code ends between two kinds of rules; what it has found by then without proof is provisional."""
     argparse.ArgumentParser(prog="stageb stop RUN", description=stop.__doc__).parse_args(arguments)
     if is_finished(folder):
         raise InputError(f"{folder}: has ended already")
-    (folder / STOP).touch()
+    disk.write(folder / STOP, "")
     print(f"{folder}: learning ends at the next step, now or when the run goes on; what it has learnt is judged and kept")
-    if config.reflection.scope == "all":
-        print("What code learns from all train tickets at once is one step, which ends when it is done.")
     return 0

@@ -129,13 +129,13 @@ def _open_nowhere(mode: str) -> TextIO:
 
 
 def _rewrap(stream: io.TextIOWrapper, raw: _TolerantFile) -> io.TextIOWrapper:
-    """``stream`` with all its settings, but writing to ``raw``."""
+    """``stream`` with all its settings, but writing to ``raw``, and letters that its encoding lacks as escapes."""
     stream.flush()
     unbuffered = not isinstance(stream.buffer, io.BufferedWriter)  # python -u
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="backslashreplace" if stream.errors == "strict" else stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

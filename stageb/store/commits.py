@@ -124,9 +124,11 @@ def anew() -> str:
     return f"give {write_option('fresh')} to set it aside and begin anew"
 
 
-def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: tuple[str, ...] = ()) -> None:
+def check_folder(
+    folder: Path, config: Mapping[str, Any], fresh: bool, limits: tuple[str, ...] = (), told: Mapping[str, str] | None = None
+) -> None:
     """Check, without creating or locking anything, that ``Journal.open`` could take the folder. ``config`` holds those keys,
-    flat, of the config that shapes results which are known already.
+    flat, of the config that shapes results which are known already; ``told`` is as in ``check_config``.
 
     Raises ``InputError`` if it could not; ``JournalError`` if the last commit cannot be read.
     """
@@ -135,7 +137,7 @@ def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: t
         committed = read_commit(folder) if folder.is_dir() and not fresh else None
     if committed and committed["number"]:
         known = {key: value for key, value in committed["config"].items() if key in config}
-        check_config(folder, known, config, ELSEWHERE, limits)
+        check_config(folder, known, config, ELSEWHERE, limits, told)
 
 
 def check_place(folder: Path) -> None:
@@ -161,18 +163,25 @@ LONGEST = 160  # characters of a value, as it is told
 
 
 def check_config(
-    folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], elsewhere: str, limits: tuple[str, ...] = ()
+    folder: Path,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    elsewhere: str,
+    limits: tuple[str, ...] = (),
+    told: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Raise ``InputError`` if the run cannot resume under the ``new`` config, which would give other results.
 
-    ``limits`` are keys of numbers that may be higher than before (null: no limit). Returns those that are higher.
+    ``limits`` are keys of numbers that may be higher than before (null: no limit). Returns those that are higher. ``told``
+    says of keys what differs where their values, such as a digest, would say nothing to people.
     """
     differ = [key for key in sorted(old.keys() | new.keys()) if _format_value(old, key) != _format_value(new, key)]
     raised = tuple(key for key in differ if key in limits and key in old and _is_higher(old[key], new.get(key)))
     refused = [key for key in differ if key not in raised]
     if refused:
         said = {key: [shown(_format_value(each, key), LONGEST) for each in (old, new)] for key in refused}
-        listed = [shown(f"  {key}: {there} there, {now} now") for key, (there, now) in said.items()]
+        differing = {key: f"{there} there, {now} now" for key, (there, now) in said.items()}
+        listed = [shown(f"  {key}: {(told or {}).get(key, what)}", 2 * LONGEST) for key, what in differing.items()]
         also = f" (higher values are allowed for {', '.join(limits)})" if limits else ""
         remedy = f"run it as it was{also}, or {anew()}, or {elsewhere}"
         raise InputError("\n".join([f"{folder}: holds a run with another config:", *listed, remedy]))

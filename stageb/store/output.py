@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -215,7 +216,8 @@ def _is_table(path: Path) -> bool:
 
 
 def encode_table(header: Sequence[str], rows: Iterable[Mapping[str, Any]], begins: bool = True) -> bytes:
-    """Rows as CSV, which ``begins`` with the header, and with the mark by which spreadsheets know UTF-8."""
+    """Rows as CSV, which ``begins`` with the header, and with the mark by which spreadsheets know UTF-8. What these would
+    compute, as it begins like a formula, has an apostrophe before it (``read_cell``)."""
     text = io.StringIO("\ufeff" if begins else "", newline="")
     text.seek(0, io.SEEK_END)
     table = csv.DictWriter(text, header, lineterminator="\n")
@@ -223,8 +225,23 @@ def encode_table(header: Sequence[str], rows: Iterable[Mapping[str, Any]], begin
         table.writeheader()
     for row in rows:
         told = {name: cell for name, cell in row.items() if cell is not None}
-        table.writerow({name: cell if isinstance(cell, str) else disk.json_text(cell) for name, cell in told.items()})
+        table.writerow(
+            {name: _quote(cell) if isinstance(cell, str) else disk.json_text(cell) for name, cell in told.items()}
+        )
     return disk.encode(text.getvalue())
+
+
+_FORMULA = re.compile(r"'*(?=[=+@\t-])(?![+-]?[\d.,]+\Z)")  # the beginning of one; plain numbers are none
+
+
+def _quote(cell: str) -> str:
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # which some readers take for the end of a row
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def read_cell(cell: str) -> str:
+    """What a cell of ``encode_table`` holds."""
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
 
 
 def _commit_path(path: Path) -> Path:

@@ -6,11 +6,14 @@ length of time in hours. Every cell of a merged range says what the range shows.
 A spreadsheet of a few bytes may name a cell in row 4,000,000,000, for which its reader makes room, or a text that it does
 not hold, at which the reader panics, as no ``Exception`` of Python's. So this file is also a program, which reads a
 spreadsheet in a process of its own with limits, and writes a row a line.
+
+What such a process could read may be written anew with other texts in some cells, and all else as it was.
 """
 
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import math
 import os
@@ -24,6 +27,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 from stageb.untrusted.strict_json import FaultError, short
 
@@ -57,6 +61,23 @@ def read_workbook(path: str, sheet: str | None) -> Iterator[list[str]]:
     if reader.returncode:
         limits = f"more than {MOST_MEMORY >> 30} GiB of memory or {MOST_SECONDS // 60} minutes"
         raise FaultError(f"{DAMAGED} (its reader gave up, or needs {limits})", SAVE)
+
+
+def replace_cells(path: str, sheet: str | None, texts: Mapping[tuple[int, int], str]) -> bytes:
+    """An ``.xlsx`` workbook that ``read_workbook`` has read, with other ``texts`` in some cells of the sheet, by row and
+    column from 0; formats, formulas and other sheets stay. Raises ``FaultError``."""
+    import python_calamine as calamine
+
+    with calamine.CalamineWorkbook.from_path(path) as book:
+        kinds = {each.name: each for each in book.sheets_metadata if each.typ == calamine.SheetTypeEnum.WorkSheet}
+        name = sheet if sheet in kinds else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
+    written = io.BytesIO()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as copy:
+        part = _find_part(archive, name or "")
+        for entry in archive.infolist():
+            data = archive.read(entry)
+            copy.writestr(entry, _put_texts(data, texts) if entry.filename == part else data)
+    return written.getvalue()
 
 
 def read_parquet(path: str) -> Iterator[list[str]]:
@@ -197,20 +218,60 @@ def _find_uncomputed(path: str, sheet: str) -> Iterator[tuple[int, int]]:
     if not path.lower().endswith((".xlsx", ".xlsm")):
         return
     with zipfile.ZipFile(path) as archive:
-        try:
-            book, links = (ElementTree.fromstring(archive.read(f"xl/{part}")) for part in _PARTS)
-            link = next(each.get(_RELATION) for each in book.iter() if each.get("name") == sheet and each.get(_RELATION))
-            target = next(each.get("Target", "") for each in links.iter() if each.get("Id") == link)
-            text = archive.read(str(PurePosixPath("/xl", target)).removeprefix("/"))
-        except (KeyError, StopIteration):  # laid out in another way
-            return
+        part = _find_part(archive, sheet)
+        text = archive.read(part) if part else b""
     for found in _CELL.finditer(text):
-        place = _PLACE.search(found[1])
+        place = _read_place(found[1])
         if place and b't="str"' not in found[1]:
-            column = 0
-            for letter in place[1]:
-                column = 26 * column + letter - 64
-            yield int(place[2]) - 1, column - 1
+            yield place
+
+
+def _find_part(archive: zipfile.ZipFile, sheet: str) -> str:
+    """The name of the file that holds a sheet's cells; empty where a workbook is laid out in another way."""
+    try:
+        book, links = (ElementTree.fromstring(archive.read(f"xl/{part}")) for part in _PARTS)
+        link = next(each.get(_RELATION) for each in book.iter() if each.get("name") == sheet and each.get(_RELATION))
+        target = next(each.get("Target", "") for each in links.iter() if each.get("Id") == link)
+        return archive.getinfo(str(PurePosixPath("/xl", target)).removeprefix("/")).filename
+    except (KeyError, StopIteration):
+        return ""
+
+
+def _read_place(attributes: bytes) -> tuple[int, int] | None:
+    """The row and column, from 0, that a cell says it is in, if it does."""
+    place = _PLACE.search(attributes)
+    if not place:
+        return None
+    column = 0
+    for letter in place[1]:
+        column = 26 * column + letter - 64
+    return int(place[2]) - 1, column - 1
+
+
+_ROW_OR_CELL = re.compile(
+    rb"<(?:\w+:)?row\b([^>]*)>|<(?P<prefix>(?:\w+:)?)c\b(?P<said>[^>]*?)(?:/>|>.*?</(?P=prefix)c>)", re.DOTALL
+)
+
+
+def _put_texts(data: bytes, texts: Mapping[tuple[int, int], str]) -> bytes:
+    """The cells of a sheet with ``texts`` in the place of what some of them hold."""
+    row, column = -1, -1
+
+    def put(found: re.Match[bytes]) -> bytes:
+        nonlocal row, column
+        if found["said"] is None:
+            number = re.search(rb'\br="(\d{1,7})"', found[1])
+            row, column = int(number[1]) - 1 if number else row + 1, -1
+            return found[0]
+        row, column = _read_place(found["said"]) or (row, column + 1)
+        if (row, column) not in texts:
+            return found[0]
+        kept = re.sub(rb'\s+t="\w*"', b"", found["said"]).rstrip()
+        text, colon = escape(texts[row, column]).encode(), found["prefix"]
+        inside = b'<%bis><%bt xml:space="preserve">%b</%bt></%bis>' % (colon, colon, text, colon, colon)
+        return b'<%bc%b t="inlineStr">%b</%bc>' % (colon, kept, inside, colon)
+
+    return _ROW_OR_CELL.sub(put, data)
 
 
 _PARTS = ("workbook.xml", "_rels/workbook.xml.rels")

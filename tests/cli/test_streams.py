@@ -71,6 +71,19 @@ def test_what_cannot_be_printed_is_told_in_one_line(words: Sequence[str], place:
     assert ended.stderr.startswith(FULL)
 
 
+def test_letters_that_a_terminal_lacks_are_escaped_and_code_is_utf_8(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    rules = {"rc": {"experiences": {**RULES["rc"]["experiences"], "G1": "Fail if Seal is 断裂."}}}
+    (place / "rules.json").write_text(json.dumps(rules))
+    (place / "t.csv").write_text("Rack,Seal,Remarks,Checked\nr-1,断裂,,NG\nr-3,new,fine,OK\n", encoding="utf-8")
+    shown = run(["guidance", "show", "rules.json"], place, "")
+    assert (shown.returncode, shown.stderr) == (0, "") and "Fail if Seal is \\u65ad\\u88c2." in shown.stdout
+    exported = run(EXPORT, place, "> rules.py")
+    assert (exported.returncode, exported.stderr) == (0, "")
+    script = "import rules; print(rules.judge({'Seal': '\u65ad\u88c2'}).verdict)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=place, capture_output=True, text=True).stdout == "fail\n"
+
+
 def test_predictions_are_whole_where_the_table_cannot_be_printed(place: Path) -> None:
     ended = run([*PREDICT, "--vocabulary", "t.csv", "--output", "q.jsonl"], place, "> /dev/full")
     assert ended.returncode == 1

@@ -28,9 +28,9 @@ from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import choose_cases
 from stageb.guidance.learning.steps import Tools, fits
 from stageb.guidance.rules import rules_file
+from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
-from stageb.guidance.rules.judge import demonstrate
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, name_labels, reflection_prompt, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Calibration, Guidance, Judgement, Operation, Rule, Ticket, Verdict

@@ -23,6 +23,7 @@ from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.errors import JournalError
 from stageb.guidance.commands.fit.inputs import LIMITS
+from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules.guidance_file import load_seed, make_neutral
@@ -611,20 +612,70 @@ def test_a_run_that_is_told_to_stop_keeps_what_it_has_learnt_and_can_learn_on(
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
-def test_stop_says_that_what_code_learns_at_once_is_one_step(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, said = Journal.commit, list[str]()
+AT_ONCE: dict[str, Any] = {"reflection__scope": "all", "runner__judge": "both", "runner__log_every_s": 0}
 
-    def told(journal: Journal, state: dict[str, Any], *given: Any, **named: Any) -> None:
-        if not state["finished"]:
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                assert main(["stop", str(fit.run)]) == 0
-            said.append(out.getvalue())
-        real(journal, state, *given, **named)
+
+@pytest.mark.parametrize("is_proving", [False, True])
+def test_learning_by_code_stops_between_two_small_steps_and_goes_on_as_if_it_had_not(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, is_proving: bool
+) -> None:
+    assert fit(**AT_ONCE, runner__epochs=2, output__run_name="straight") == 0
+    real, seen = FitProgress.show_learning, list[str]()
+
+    def show(progress: FitProgress, mission: str, doing: str) -> None:
+        real(progress, mission, doing)
+        seen.append(doing)
+        if len(set(seen)) == 1 + is_proving:  # first all tickets teach, then fewer, to test what they teach on others
+            assert main(["stop", str(fit.run)]) == 0
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FitProgress, "show_learning", show)
+        assert fit(**AT_ONCE, runner__epochs=1) == 0
+    assert seen.count(seen[-1]) == 1
+    assert f"valves: {seen[-1]}, 0:00:0" in fit.err
+    (row,) = fit.rows("reflection")
+    rules = json.loads((fit.run / "valves" / "guidance.json").read_text("utf-8"))["valves"]["metadata"]
+    if is_proving:  # what all tickets teach is known, and its proof is not
+        assert row["gate"]["edits"][0]["outcome"] == "provisional"
+        assert rules["G1"]["provisional"]
+    else:
+        assert row["why_not"] == "learning was told to stop" and not row["proposals"]
+        assert rules.keys() <= {"G0"}
+        assert "Nothing was learnt: no edit was tried: learning was told to stop." in fit.out
+    assert "Learning was told to stop. To learn on, run the same command with a higher runner.epochs." in fit.out
+    assert [each["split"] for each in fit.rows("metrics")][-1] == "test"
+    assert not (fit.run / "stop").exists()
+    assert fit(**AT_ONCE, runner__epochs=2) == 0
+    assert differing(content(fit.run), content(fit.root / "straight")) == []
+
+
+def test_a_folder_learnt_from_other_tickets_says_so_in_words(fit: Fit) -> None:
+    assert fit(runner__epochs=0) == 0
+    first, fit.tickets = fit.tickets, small.write(fit.folder / "others.jsonl", "pumps")
+    assert fit(runner__epochs=0) == 2
+    assert f"  tickets: learnt from {first}; these are {fit.tickets}" in fit.err
+    assert "experiences" not in fit.err and not re.search("[0-9a-f]{32}", fit.err)
+    shutil.copy(fit.tickets, first)
+    fit.tickets = first
+    assert fit(runner__epochs=0) == 2
+    assert f"tickets: what they say has changed since it learnt from them ({first})" in fit.err
+
+
+def test_stop_writes_through_no_link(fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder may come from others."""
+    real, elsewhere = Journal.commit, tmp_path / "elsewhere"
+
+    def told(journal: Journal, *given: Any, **named: Any) -> None:
+        if journal.number == 3:
+            (fit.run / "stop").symlink_to(elsewhere)
+            assert main(["stop", str(fit.run)]) == 0
+        real(journal, *given, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "commit", told)
-        assert fit(reflection__scope="all", runner__judge="both", runner__epochs=1) == 0
-    assert said and all("is one step, which ends when it is done" in each for each in said)
+        assert fit() == 0
+    assert "Learning was told to stop." in fit.out
+    assert not elsewhere.exists() and not (fit.run / "stop").is_symlink()
 
 
 def test_a_stop_that_comes_too_late_does_not_stop_what_learns_on(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stageb.errors import InputError, JournalError
 from stageb.store import disk
-from stageb.store.output import Output, read_rows, set_aside
+from stageb.store.output import Output, encode_table, read_cell, read_rows, set_aside
 
 
 def test_rows_reach_the_disk_before_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,3 +122,24 @@ def test_rows_in_a_table_have_one_header_however_often_they_go_on(tmp_path: Path
     path.write_bytes(path.read_bytes() + b"cut off")
     Output(path, {}, {}).close()
     assert list(read_rows(path)) == told
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from("=+-@'\t\r\n1.,a\"; "), max_size=5).filter(lambda cell: "\r" not in cell),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_no_spreadsheet_computes_what_a_table_holds_and_it_reads_back(cells: list[str]) -> None:
+    data = encode_table(["cell"], [{"cell": cell} for cell in cells]).decode("utf-8-sig")
+    _, *rows = csv.reader(io.StringIO(data, newline=""))
+    found = [row[0] if row else "" for row in rows]
+    assert [read_cell(cell) for cell in found] == cells
+    for cell in found:
+        assert cell[:1] not in {*"=+-@\t"} or re.fullmatch(r"[+-][\d.,]+", cell)
+
+
+def test_a_cell_with_line_breaks_of_any_kind_is_one_cell() -> None:
+    data = encode_table(["one", "two"], [{"one": "a\rb\r\nc", "two": "d"}]).decode("utf-8-sig")
+    assert [*csv.reader(io.StringIO(data, newline=""))][1:] == [["a\nb\nc", "d"]]

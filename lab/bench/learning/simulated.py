@@ -114,7 +114,7 @@ def at_once(key: int, tickets: int, mended: float, broken: float, level: float) 
         yield  # it asks nothing
 
     groups, judge = whole_groups(range(train), made.tickets), Judge(made.tickets, CONFIG, START, {})
-    test, _ = made.answer(prove_learning(learn, groups, judge, level, block_ends(len(groups)), None))
+    test, *_ = made.answer(prove_learning(learn, groups, judge, level, block_ends(len(groups)), None))
     return test.accepts
 
 

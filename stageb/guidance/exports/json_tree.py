@@ -42,6 +42,7 @@ def _to_json(mission: CodedMission) -> dict[str, Any]:
         "step": mission.step,
         **({"labels": list(mission.coded.labels)} if mission.coded.labels != PASS_FAIL else {}),
         **({"notes": list(mission.notes)} if mission.notes else {}),
+        **({"automation": mission.automation.to_plain()} if mission.automation else {}),
         "rules": [
             {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": _to_tree(code.expression)}
             | ({"provisional": True} if rule.is_provisional else {})

@@ -12,6 +12,7 @@ from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.value_types import Reading, fold_text
 from stageb.guidance.rules.vocabulary import find_letters
+from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.types import Guidance, Ticket
 
 
@@ -30,6 +31,7 @@ class CodedMission:
     booleans: frozenset[str] = frozenset()  # fields that are true or false, which databases may keep as 1 and 0
     numeric: frozenset[str] = frozenset()  # fields that the table has as numbers, NULL where there is none
     columns_all: Sequence[str] = ()  # by which a row is empty, where that is known
+    automation: Automation | None = None  # which tickets are decided alone, where that was found of rules as code
 
     @property
     def unreadable(self) -> dict[str, str]:

@@ -57,11 +57,23 @@ def judge(ticket: Mapping[str, object], mission: str | None = None) -> Ruling:
     """The verdict on a ticket, and the rule that gives it. A ticket is a line of a ticket file, or a row of a table by the
     names of its columns; one that says nothing has no verdict. ``mission``: by default the ticket's own, or the only one.
     Raises ``KeyError`` where it has no rules, ``ValueError`` for images without numbers."""
+    mission = _find_mission(ticket, mission)
+    speaks, content = read_said(ticket, COLUMNS[mission])
+    return _JUDGES[mission](read_content(content)) if speaks else Ruling(None)
+
+
+def decides(ticket: Mapping[str, object], mission: str | None = None) -> str:
+    """Who decides a ticket: "stageb", if its verdict is one of those that ALONE names with such a margin, or "person"."""
+    ruling = judge(ticket, mission)
+    found = ALONE[_find_mission(ticket, mission)].get(ruling.verdict or "", {}).get(ruling.rule)
+    return "person" if found is None or measure_margin(ruling, HEADLINE) < found else "stageb"
+
+
+def _find_mission(ticket: Mapping[str, object], mission: str | None) -> str:
     if mission is None:
         named = ticket.get("mission")
         mission = named if isinstance(named, str) or len(RULES) != 1 else next(iter(RULES))
-    speaks, content = read_said(ticket, COLUMNS[mission])  # type: ignore[index]
-    return _JUDGES[mission](read_content(content)) if speaks else Ruling(None)  # type: ignore[index]
+    return mission  # type: ignore[return-value]
 
 
 _JUDGES = {name: make_judge(rules, HEADLINE, LABELS[name]) for name, rules in RULES.items()}
@@ -103,9 +115,18 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
     yield "COLUMNS: dict[str, Columns] = {"
     yield from (f"    {mission.name!r}: {mission.columns!r}," for mission in missions)
     yield "}"
+    yield "ALONE: dict[str, dict[str, dict[str, float]]] = {  # verdict, rule, least margin; nothing: a person decides"
+    yield from (f"    {mission.name!r}: {_list_alone(mission)!r}," for mission in missions)
+    yield "}"
     yield "UNREADABLE: dict[str, dict[str, str]] = {"
     yield from (f"    {mission.name!r}: {mission.unreadable!r}," for mission in missions)
     yield "}"
+
+
+def _list_alone(mission: CodedMission) -> dict[Verdict, dict[str, float]]:
+    """By verdict, the rules that decide alone, each with its least margin."""
+    bounds = mission.automation.bounds if mission.automation else ()
+    return {label: dict(each.least) for each in bounds for label in mission.coded.labels if each.verdict in ("", label)}
 
 
 def _write_python_code(code: RuleCode | OutOfReach, labels: tuple[Verdict, ...]) -> str:

@@ -38,6 +38,7 @@ from stageb.guidance.rules.prompts import (
 )
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.words.costs import list_labels
 from stageb.guidance.words.types import (
     BY_RULES,
@@ -63,7 +64,7 @@ class Coder:
 
     def __init__(self, tickets: Sequence[Ticket], words: Words) -> None:
         self._tickets, self._words = tickets, words
-        self._parser = cache(self._make_parser)
+        self._parser, self._vocabulary = lru_cache(KEPT)(self._make_parser), cache(self._find_vocabulary)
         self._compiled = lru_cache(KEPT)(self._compile)
 
     def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling]:
@@ -88,11 +89,18 @@ class Coder:
         return Answers(self._tickets[position].key, 0, (candidate,))
 
     def _compile(self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
-        return collect_rules(rules, labels, name_labels(self._words, labels), self._parser(mission, labels)).compile()
+        lists = find_word_lists(rules)
+        parse = self._parser(mission, labels, tuple(lists.items()))
+        return collect_rules(rules, labels, name_labels(self._words, labels), parse).compile()
 
-    def _make_parser(self, mission: str, labels: tuple[Verdict, ...]) -> Callable[[str], RuleCode | OutOfReach]:
-        vocabulary = Vocabulary.of(ticket for ticket in self._tickets if ticket.mission == mission)
+    def _make_parser(
+        self, mission: str, labels: tuple[Verdict, ...], lists: tuple[tuple[str, tuple[str, ...]], ...]
+    ) -> Callable[[str], RuleCode | OutOfReach]:
+        vocabulary = replace(self._vocabulary(mission), lists=dict(lists))
         return cache(partial(parse_rule, vocabulary=vocabulary, words=name_labels(self._words, labels)))
+
+    def _find_vocabulary(self, mission: str) -> Vocabulary:
+        return Vocabulary.of(ticket for ticket in self._tickets if ticket.mission == mission)
 
 
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device

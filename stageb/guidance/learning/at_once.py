@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,23 +26,25 @@ from stageb.guidance.learning.gate.decide import STRONG, Decision, Edit, Outcome
 from stageb.guidance.learning.gate.judge import Judge, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.learning.material import Material, Whole
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.scorecards import judge_compared
 from stageb.guidance.learning.stacking import MOST_BEHIND, Stacker
-from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge, rule_on
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.transitions import needs_preparing
-from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, Material, Whole, learn_whole
+from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, learn_whole
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
-from stageb.guidance.rules.evidence_forms import Forms, reading
+from stageb.guidance.rules.evidence_forms import Forms, find_whole_words, reading
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
+from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 from stageb.guidance.words.calibration import CALIBRATED_ON
@@ -68,9 +71,9 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
     teacher = _Teacher(mission.guidance, bundle, positions, groups, tools)
-    found = None if bundle.why_not else teacher.learn(groups, with_others=True)
+    found, is_stopped = teacher.learn_all()
     if found is None:
-        return bundle, Reflection(), GateResult(Decision((), 0.0), mission.left, verdicts)
+        return bundle, Reflection(is_stopped=is_stopped), GateResult(Decision((), 0.0), mission.left, verdicts)
     whole, edit, by_size = found
     reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes(by_size))
     is_all = tools.config.reflection.scope == "all"
@@ -80,7 +83,10 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
         decision, verdicts = yield from ask_once(deciding, verdicts)
     else:
         proving = teacher.prove(raced, judge, next_level(sum(left.edits), share), stacker)
-        (test, stacker), verdicts = yield from ask_once(proving, verdicts)
+        (test, stacker, is_stopped), verdicts = yield from ask_once(proving, verdicts)
+        if stacker and is_stopped:  # nobody knows yet how far to trust the rules beside the model
+            return bundle, Reflection(is_stopped=True), GateResult(Decision((), 0.0), left, verdicts)
+        reflection = replace(reflection, is_stopped=is_stopped)
         if stacker:
             by_folds = {i: not whole.wrong >> place & 1 for place, i in enumerate(positions)}
             preparing = stacker.prepare(edit.guidance, positions, by_folds=by_folds)
@@ -178,6 +184,7 @@ class _Teacher:
             held=to_mask(self._find_held(fixed)) if has_labels(labels) else 0,
             keeps=bool(fixed),
             groups=[to_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
+            whole_words=find_whole_words(readings) & {t.condition.value for t in masks if t.condition.kind == "mentions"},
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", places)
@@ -190,8 +197,9 @@ class _Teacher:
 
     def prove(
         self, raced: Sequence[Group], judge: Judge, level: float, stacker: Stacker | None
-    ) -> Dialogue[tuple[BettingTest, Stacker | None]]:
-        """The test of what all groups teach, race tickets first where a model judges: they only teach."""
+    ) -> Dialogue[tuple[BettingTest, Stacker | None, bool]]:
+        """The test of what all groups teach, race tickets first where a model judges: they only teach. See
+        ``prove_learning``."""
         tools, tested, ends = self.tools, self.groups, block_ends(len(self.groups))
         if stacker:  # code starts from the best constant verdict, a model may be worse
             constant = find_default(tools.tickets, tools.splits, self.present.labels, prices_of(tools.config.price))
@@ -234,6 +242,13 @@ class _Teacher:
         parts = [[self._places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
         return [to_mask(part) for part in parts if part]
 
+    def learn_all(self) -> tuple[_Learnt | None, bool]:
+        """What all groups teach, in other sizes, too, and whether learning was stopped before that was known."""
+        try:
+            return (None if self.bundle.why_not else self.learn(self.groups, with_others=True)), False
+        except LearningStopped:
+            return None, True
+
     def learn(self, groups: Sequence[Group], with_others: bool = False) -> _Learnt | None:
         """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is nothing, or has no room."""
         folds, has_own = self._cut(groups), has_labels(self.present.labels)
@@ -256,7 +271,9 @@ class _Teacher:
         the size of those before it."""
         sizes = [*dict.fromkeys(sizes)]
         together = [[size] for size in sizes] if has_labels(self.present.labels) else [sizes]
-        return {size: each for some in together for size, each in learn_whole(self._material, folds, some).items()}
+        count = f"{sum(folds).bit_count():,} of {len(self.positions):,} tickets"
+        material = replace(self._material, pause=partial(self.tools.pause, f"learning rules from {count} by code"))
+        return {size: each for some in together for size, each in learn_whole(material, folds, some).items()}
 
     def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
         """The edit under which its rules as code decide, if they are likely to be better than the best constant verdict, so
@@ -278,7 +295,8 @@ class _Teacher:
     def _edit(self, whole: Whole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
         words = self.tools.words
-        rules = write_whole(whole, self.tools.vocabulary, words)
+        others = [rule for rule in self.present.rules if rule.is_fixed or not whole.replaces]
+        rules = write_whole(whole, replace(self.tools.vocabulary, lists=find_word_lists(others)), words)
         if not rules:
             return None
         why = f"{MEASURED} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
@@ -327,4 +345,5 @@ def _judge_by_code(guidance: Guidance, positions: Sequence[int], tools: Tools) -
 
 def _has_cards(edit: Edit, whole: Whole) -> bool:
     """Whether all cards became rules: one that is too long is not read back, and the others are nothing without it."""
-    return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= len(whole.cards)
+    needed = len(whole.cards) + sum(len(card.lists) for card in whole.cards.values())
+    return sum(operation.op == "add" for operation in edit.proposals[0].operations) >= needed

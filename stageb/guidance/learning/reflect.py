@@ -52,6 +52,7 @@ class Reflection:
     proposals: tuple[Proposal, ...] = ()
     tokens: int = 0  # read and made
     sizes: tuple[SizeEntry, ...] = ()  # of what code learns at once: the same in other sizes
+    is_stopped: bool = False  # learning was told to stop on the way
 
 
 def reflect(

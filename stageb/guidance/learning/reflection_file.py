@@ -131,7 +131,14 @@ def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
 
 def _parse_size(row: Mapping[str, Any]) -> SizeEntry:
     most, conditions = int(row["most"]), int(row["conditions"])
-    return SizeEntry(most, conditions, Estimate(**row["estimate"]), _parse_operations(row))
+    return SizeEntry(most, conditions, _parse_estimate(row["estimate"]), _parse_operations(row))
+
+
+def _parse_estimate(figures: Any) -> Estimate:
+    estimate = Estimate.parse(figures)
+    if estimate is None:
+        raise ValueError("an estimate that no run comes to")
+    return estimate
 
 
 def _parse_operations(row: Mapping[str, Any]) -> tuple[Operation, ...]:
@@ -145,6 +152,6 @@ def _parse_edit(row: Mapping[str, Any]) -> EditEntry:
         "evidence": EvidenceEntry(**row["evidence"]),
         "race": RaceEntry(**row["race"]),
         "test": None if row["test"] is None else dict(row["test"]),
-        "estimate": Estimate(**row["estimate"]) if row.get("estimate") else None,
+        "estimate": _parse_estimate(row["estimate"]) if row.get("estimate") else None,
     }
     return EditEntry(**{**row, **parsed})

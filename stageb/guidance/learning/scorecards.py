@@ -15,7 +15,7 @@ is fitted beside those of the others as they stand. All are made whole by one mu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations, product
@@ -48,6 +48,14 @@ class Scorecard:
 
     points: Mapping[Line, int]  # in the order in which they came
     least: int
+    lists: Sequence[Sequence[Line]] = ()  # of these, words that have the same points, the most telling first
+
+    @property
+    def size(self) -> int:
+        """Its conditions: a list of words is one, and each that a count counts."""
+        listed = {line for words in self.lists for line in words}
+        others = (term for line in self.points if line not in listed for term in line)
+        return len(self.lists) + sum(max(1, len(term.condition.parts)) for term in others)
 
     def spell_out(self) -> tuple[list[Line], list[Line]]:
         """The lines of which one holds exactly where a ticket reaches the card, and those where it does not: all prime
@@ -90,12 +98,23 @@ def _drop_implied(line: Sequence[Term]) -> Line | None:
     )
 
 
+Listing = Callable[[Sequence[Term], NDArray[np.float32], Numbers], "list[list[int]]"]
+"""What finds the places of words that speak for some tickets, in lists."""
+
 Cards = Mapping[Verdict, Scorecard]
 """A card for each label, which are compared: of those that a ticket is furthest above the first counts."""
 
 
-def grow_cards(masks: Masks, fails: int, passes: int, prices: tuple[float, float]) -> list[Scorecard]:
-    """Cards of one condition, of two, and so on, for ``fails`` and ``passes``; ``prices`` of one of either judged wrong."""
+def grow_cards(
+    masks: Masks,
+    fails: int,
+    passes: int,
+    prices: tuple[float, float],
+    listing: Listing | None = None,
+    longest: int = MOST_TERMS,
+) -> list[Scorecard]:
+    """Cards of one condition, of two, and so on to the ``longest``, for ``fails`` and ``passes``; ``prices`` of one of
+    either judged wrong. With a ``listing`` each has the lists of words that speak for either, the first one nothing else."""
     among = fails | passes
     terms = _distinct(masks, among)
     if not terms or not fails or not passes:
@@ -106,32 +125,47 @@ def grow_cards(masks: Masks, fails: int, passes: int, prices: tuple[float, float
     weights *= len(labels) / weights.sum()
     even = (log(prices[1]) - log(prices[0])) / 2
     rows = unpack([masks[term] for term in terms], among).astype(np.float32)
-    constant = np.ones((len(labels), 1))
-    fitted = _fit(constant, labels, weights, np.zeros(1))
-    gains = _promise(rows, labels, weights, constant @ fitted)
-    tried = np.sort(np.argsort(-gains, kind="stable")[:TRIED])
+    first = np.ones((len(labels), 1))
+    fitted = _fit(first, labels, weights, np.zeros(1))
+    gains = _promise(rows, labels, weights, first @ fitted)
+    lists = [words for side in (labels, 1 - labels) for words in (listing(terms, rows, side) if listing else ())]
+    if listing and not lists:
+        return []
+    gains[[place for words in lists for place in words]] = -np.inf
+    tried = np.sort(np.argsort(-gains, kind="stable")[: min(TRIED, int((gains > -np.inf).sum()))])
+    first = np.column_stack([first, *(rows[words].sum(axis=0) for words in lists)])
     rows, cards, chosen = rows[tried], list[Scorecard](), list[int]()
-    design = constant
-    while len(chosen) < min(MOST_TERMS, len(tried)):
+    design, fitted = first, _fit(first, labels, weights, np.append(fitted, np.zeros(len(lists)))) if lists else fitted
+    named = [[(terms[place],) for place in words] for words in lists]
+
+    def write() -> None:
+        if card := _round(design, labels, weights, fitted, even):
+            lines = [*named, *([(terms[tried[place]],)] for place in chosen)]
+            cards.append(_write_card(lines, card[0], card[1], len(lists)))
+
+    if lists:
+        write()
+    while len(chosen) < min(longest, len(tried)):
         gains = _promise(rows, labels, weights, design @ fitted)
         gains[chosen] = -1
         chosen.append(int(np.argmax(gains)))
-        design = np.column_stack([constant, rows[chosen].T])
+        design = np.column_stack([first, rows[chosen].T])
         fitted = _fit(design, labels, weights, np.append(fitted, 0.0))
-        card = _round(design, labels, weights, fitted, even)
-        if card:
-            points: dict[Line, int] = {
-                (terms[tried[place]],): score for place, score in zip(chosen, card[0], strict=True) if score
-            }
-            cards.append(Scorecard(points, card[1]))
+        write()
     return cards
 
 
 def grow_compared(
-    masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int, paired: int = PAIRED
+    masks: Masks,
+    labelled: Mapping[Verdict, int],
+    among: int,
+    longest: int,
+    paired: int = PAIRED,
+    listing: Listing | None = None,
 ) -> list[Cards]:
     """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
-    ``labelled``; so many conditions may be joined in pairs."""
+    ``labelled``; so many conditions may be joined in pairs. With a ``listing`` each has the lists of words that speak for
+    its label, the first one nothing else."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
     terms = _distinct(masks, among)
@@ -140,15 +174,20 @@ def grow_compared(
     rows = unpack([masks[term] for term in terms], among).astype(np.float32)
     wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
     scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
-    growing = [
-        _Growing(mine, *_find_lines(terms, rows, mine, score, paired)) for mine, score in zip(wanted, scores, strict=True)
-    ]
+    growing = []
+    for mine, score in zip(wanted, scores, strict=True):
+        lists = listing(terms, rows, mine) if listing else []
+        growing.append(_Growing(mine, *_find_lines(terms, rows, mine, score, paired), terms, rows, lists))
+    if listing and not any(each.lists for each in growing):
+        return []
     found: list[Cards] = []
-    while len(found) < longest and all(len(each.chosen) < longest for each in growing):
+    is_first = listing is not None
+    while len(found) < longest + (listing is not None) and (is_first or all(len(each.chosen) < longest for each in growing)):
         for place, each in enumerate(growing):
             others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
-            scores[place] = each.lengthen(scores[place] - others, others)
+            scores[place] = each.lengthen(scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE)
         found.append(_round_together(dict(zip(labels, growing, strict=True)), default=[*labelled][-1]))
+        is_first = False
     return found
 
 
@@ -180,24 +219,44 @@ def _distinct(masks: Masks, among: int) -> list[Term]:
 class _Growing:
     """A label's card while it grows."""
 
-    def __init__(self, wanted: Numbers, lines: Sequence[Line], rows: NDArray[np.float32]) -> None:
-        self.wanted, self.lines, self._rows = wanted, lines, rows  # of each line the tickets for which it holds
+    def __init__(
+        self,
+        wanted: Numbers,
+        lines: Sequence[Line],
+        held: NDArray[np.float32],
+        terms: Sequence[Term],
+        rows: NDArray[np.float32],
+        lists: Sequence[Sequence[int]],
+    ) -> None:
+        self.wanted = wanted
+        self.lists: list[list[Line]] = [[(terms[place],) for place in words] for words in lists]
+        listed = {line for words in self.lists for line in words}
+        free = [place for place, line in enumerate(lines) if line not in listed] if listed else [*range(len(lines))]
+        self.lines, self._rows = [lines[place] for place in free], held[free]  # the tickets for which each line holds
         self.chosen: list[int] = []
-        self.design, self.fitted = np.ones((len(wanted), 1)), np.zeros(1)
+        self.design = np.column_stack([np.ones(len(wanted)), *(rows[words].sum(axis=0) for words in lists)])
+        self.fitted = np.zeros(1 + len(lists))
 
-    def lengthen(self, log_odds: Numbers, others: Numbers) -> Numbers:
-        """The label's scores with some lines more, beside what ``others`` have; ``log_odds`` are those before."""
-        if len(self.chosen) < len(self.lines):
-            even = np.ones(len(self.wanted))
+    def lengthen(self, log_odds: Numbers, others: Numbers, count: int) -> Numbers:
+        """The label's scores with ``count`` lines more, as far as there are some, beside what ``others`` have; ``log_odds``
+        are those before."""
+        even = np.ones(len(self.wanted))
+        if left := min(count, len(self.lines) - len(self.chosen)):
             gains = _promise(self._rows, self.wanted, even, log_odds)
             gains[self.chosen] = -np.inf
-            left, count = len(self.lines) - len(self.chosen), 1 + len(self.chosen) // MORE
-            further = np.argsort(-gains, kind="stable")[: min(left, count)].tolist()
+            further = np.argsort(-gains, kind="stable")[:left].tolist()
             self.chosen += further
             self.design = np.column_stack([self.design, self._rows[further].T])
-            self.fitted = _fit(self.design, self.wanted, even, np.append(self.fitted, np.zeros(len(further))), -others)
+            self.fitted = np.append(self.fitted, np.zeros(left))
+        if left or not count:
+            self.fitted = _fit(self.design, self.wanted, even, self.fitted, -others)
         scores: Numbers = self.design @ self.fitted
         return scores
+
+    def write(self, points: Numbers, least: int) -> Scorecard:
+        """Its card with whole points of each list and line."""
+        lines = [*self.lists, *([self.lines[place]] for place in self.chosen)]
+        return _write_card(lines, [int(each) for each in points], least, len(self.lists))
 
 
 def _find_lines(
@@ -247,12 +306,19 @@ def _round_together(growing: Mapping[Verdict, _Growing], default: Verdict) -> Ca
     limits = np.unique(most)[::-1]  # of sums, that a card must reach; the highest first
     limit = limits[np.argmax([np.where(most >= each, is_right, is_default).sum() for each in limits])]
     return {
-        label: Scorecard(
-            {each.lines[place]: int(score) for place, score in zip(each.chosen, some[1:], strict=True) if score},
-            int(limit - some[0]),
-        )
+        label: each.write(some[1:], int(limit - some[0]))
         for (label, each), some in zip(growing.items(), points, strict=True)
     }
+
+
+def _write_card(lines: Sequence[Sequence[Line]], points: Sequence[int], least: int, lists: int) -> Scorecard:
+    """A card on which each of some ``lines`` has the same points; the first ``lists`` of these are word lists."""
+    each = {line: score for some, score in zip(lines, points, strict=True) if score for line in some}
+    listed: dict[int, list[Line]] = {}  # those of the same points are one list
+    for some, score in zip(lines[:lists], points, strict=False):
+        if score:
+            listed.setdefault(score, []).extend(some)
+    return Scorecard(each, least, tuple(listed.values()))
 
 
 def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:

@@ -38,6 +38,12 @@ from stageb.guidance.words.types import (
 STOP = "stop"
 """What ended the learning of a run that was told to stop: a file of that name in its folder."""
 
+TOLD_TO_STOP = "learning was told to stop"
+
+
+class LearningStopped(Exception):  # noqa: N818 - no error
+    """Learning was told to stop between two of its small steps (``Tools.pause``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:

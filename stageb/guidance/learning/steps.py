@@ -7,7 +7,7 @@ Nothing here writes a file, prints or keeps state: ``run.py`` does, with what th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -22,12 +22,14 @@ from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, diges
 from stageb.guidance.learning.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.transitions import needs_preparing
+from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import check_proposal, demonstrate, find_touched, read_rules
+from stageb.guidance.rules.judge import check_proposal, find_touched, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case, Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.splits import (
     Splits,
     bundle_size,
@@ -62,6 +64,9 @@ class Tools:
     choose: Choose | None = None  # the user's own, in place of race and test
     weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
     labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
+    pause: Callable[[str], None] = lambda doing: (
+        None
+    )  # told what is learnt, between small steps; may raise ``LearningStopped``
 
     @property
     def words(self) -> Words:
@@ -187,8 +192,10 @@ def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> D
         [reflect(each.judged, guidance, tools.count_tokens, config.reflection, words, each.key) for each in bundles]
     )
 
+    vocabulary = replace(tools.vocabulary, lists=find_word_lists(guidance.rules))
+
     def check(proposal: Proposal) -> Proposal:
-        proposal = check_proposal(proposal, tools.vocabulary, words)
+        proposal = check_proposal(proposal, vocabulary, words)
         if not proposal.operations or fits(apply(guidance, proposal.operations), tools):
             return proposal
         refused = (Refusal(each.text, NO_ROOM) for each in proposal.operations)

@@ -140,6 +140,11 @@ def find_share(limit: float, used: Mapping[str, float], over: Collection[str]) -
     return share
 
 
+def after_stop(state: State) -> State:
+    """The state in which learning was told to stop."""
+    return replace(state, ended=STOP)
+
+
 def after_spending(state: State, over: Mapping[str, str]) -> State:
     """The state in which these missions have reached their shares; others may have shares again that were left to them."""
     return replace(state, over=over, ended=state.ended or next(iter(over.values()), ""))

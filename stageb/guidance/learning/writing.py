@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
+from stageb.guidance.learning.material import Whole
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Line
-from stageb.guidance.learning.whole import Whole
 from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.expression import All, Atom, Expression, Points, find_exact_count, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
-from stageb.guidance.rules.prompts import Words, clue_text
+from stageb.guidance.rules.prompts import Words, choose_grammar, clue_text
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import WordList, write_word_list
 from stageb.guidance.words.types import Verdict
 
 Read = Callable[[Condition], Expression | None]
@@ -22,7 +23,7 @@ Read = Callable[[Condition], Expression | None]
 
 @dataclass(frozen=True, slots=True)
 class WrittenRule:
-    """The text of one rule, and the lines that it says, one of which holds; none for a scorecard."""
+    """The text of one rule, and the lines that it says, one of which holds; none for a scorecard and for a word list."""
 
     text: str
     lines: tuple[Line, ...]
@@ -33,18 +34,35 @@ _Code = tuple[Expression, tuple[Line, ...]]
 
 
 def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
-    """The rules of what was learnt, the shortest first, without those that would not be read back as meant: a value may look
-    like two."""
+    """The rules of what was learnt, those of a verdict the shortest first, behind all word lists that they name, without
+    those that would not be read back as meant: a value may look like two. ``vocabulary`` has the lists that are there."""
+    lists: dict[str, WordList] = {}
+    named: list[WrittenRule] = []
+    for card_of in (whole, *whole.lists):
+        for lines in card_of.card.lists if card_of.card else ():
+            each = _name_list(lines, {*lists, *vocabulary.lists})
+            lists[each.name] = each
+            named.append(WrittenRule(write_word_list(each, choose_grammar(words)), (), card_of.verdict))
+    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists.values()}})
+    return [*named, *(rule for each in whole.lists or (whole,) for rule in _write_rules(each, vocabulary, words))]
 
-    if whole.lists:
-        return [rule for each in whole.lists for rule in write_whole(each, vocabulary, words)]
+
+def _name_list(lines: Sequence[Line], taken: Set[str]) -> WordList:
+    """The words of a list, named by the most telling one that names none yet; as they are read, in alphabetical order."""
+    words = [line[0].condition.value for line in lines]
+    name = next((word for word in words if word not in taken), f"{words[0]} {len(taken)}")
+    return WordList(name, tuple(sorted(words)))
+
+
+def _write_rules(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
+    """The rules of one verdict, or of one label."""
 
     def read(condition: Condition) -> Expression | None:
         opening, end = begin_rule([*words.verdicts][-1], words)
         code = parse_rule(f"{opening}{clue_text((condition,), words)}{end}", vocabulary, words)
         return None if isinstance(code, OutOfReach) else code.condition
 
-    codes = _card_codes(whole.card, read) if whole.card else join_codes(_line_codes(whole.lines, read))
+    codes = _card_codes(whole.card, vocabulary, read) if whole.card else join_codes(_line_codes(whole.lines, read))
     rules = [(RuleCode(whole.verdict, expression), lines) for expression, lines in codes]
     texts = [(write_rule(code, words), code, lines) for code, lines in rules]
     return [
@@ -114,9 +132,16 @@ def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
     return isinstance(read, RuleCode) and (read.verdict, read.expression) == (code.verdict, code.expression)
 
 
-def _card_codes(card: Scorecard, read: Read) -> list[_Code]:
+def _card_codes(card: Scorecard, vocabulary: Vocabulary, read: Read) -> list[_Code]:
     """A card as one rule, or as none."""
-    parts = [(points, meant) for line, points in card.points.items() if (meant := _meant(line, read))]
+    names = {words: name for name, words in vocabulary.lists.items()}
+    parts: list[tuple[int, Expression]] = []
+    for lines in card.lists:
+        words = tuple(sorted(line[0].condition.value for line in lines))
+        parts += [(card.points[lines[0]], Atom("mentions", names[words], (word,))) for word in words]
+    listed = {line for lines in card.lists for line in lines}
+    others = [(points, line) for line, points in card.points.items() if line not in listed]
+    parts += [(points, meant) for points, line in others if (meant := _meant(line, read))]
     return [(Points(card.least, join_words(parts)), ())] if parts else []
 
 

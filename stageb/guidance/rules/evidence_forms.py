@@ -28,6 +28,7 @@ from stageb.guidance.rules.value_types import (
     Computed,
     Quantity,
     Reading,
+    begins_cjk,
     find_mentioned,
     find_phrases,
     find_stems,
@@ -38,6 +39,7 @@ from stageb.guidance.rules.value_types import (
     is_text,
     parse_quantity,
     read_content,
+    split_words,
 )
 from stageb.guidance.words.types import Content, Ticket
 
@@ -154,6 +156,13 @@ def find_numbers(readings: Sequence[Reading]) -> dict[str, dict[int, tuple[float
         name: {position: (number, columns[name][position]) for position, number in numbers.items()}
         for name, numbers in numeric.items()
     }
+
+
+def find_whole_words(readings: Sequence[Reading]) -> frozenset[str]:
+    """The words that free text and fields mention, as they stand there, and runs of a script without spaces."""
+    texts = {text for each in readings for text in (*each.texts, *(text for pair in each.pairs.items() for text in pair))}
+    words = {forms[0] for text in texts for forms in split_words(text) if forms}
+    return frozenset(words | {word for each in readings for word in each.words if begins_cjk(word)}) - STOP_WORDS
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------

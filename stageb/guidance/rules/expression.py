@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
 from stageb.guidance.rules import predicates
 from stageb.guidance.rules.predicates import Predicate
@@ -18,7 +18,7 @@ class Atom:
     """One comparison."""
 
     relation: Relation
-    name: str  # of the field; empty for ``mentions``
+    name: str  # of the field; for ``mentions`` of the word list, empty where words are named themselves
     values: tuple[
         str, ...
     ]  # one of which it has; the limit; words of which one is mentioned; the field that it is compared with
@@ -85,16 +85,35 @@ class Points:
 Expression: TypeAlias = Atom | Arithmetic | All | Some | AtLeast | Points | Not
 
 
-def is_word(expression: Expression) -> bool:
+def is_word(expression: Expression) -> TypeGuard[Atom]:
     """Whether it holds where a ticket mentions one word."""
     return isinstance(expression, Atom) and expression.relation == "mentions" and len(expression.values) == 1
 
 
 def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expression], ...]:
-    """Words that have the same points side by side, where the first of them stands."""
+    """Words that have the same points side by side, where the first of them stands; those of each word list as they are."""
     firsts: dict[int, int] = {}
-    places = [firsts.setdefault(points, place) if is_word(part) else place for place, (points, part) in enumerate(parts)]
+    places = [
+        firsts.setdefault(points, place) if is_word(part) and not part.name else place
+        for place, (points, part) in enumerate(parts)
+    ]
     return tuple(part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0]))
+
+
+def join_values(parts: Sequence[Expression]) -> tuple[Expression, ...]:
+    """``A is x or A is y`` as ``A is x or y``, and words likewise."""
+    places: dict[tuple[Relation, str], int] = {}
+    joined: list[Expression] = []
+    for part in parts:
+        if isinstance(part, Atom) and part.relation in ("is", "mentions"):
+            place = places.setdefault((part.relation, part.name), len(joined))
+            if place < len(joined):
+                before = joined[place]
+                assert isinstance(before, Atom)
+                joined[place] = replace(before, values=tuple(dict.fromkeys((*before.values, *part.values))))
+                continue
+        joined.append(part)
+    return tuple(joined)
 
 
 def negate(expression: Expression) -> Expression:

@@ -1,8 +1,8 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
-``spent`` where something was (``types.Budget``), demonstrations, calibration, judge and what is ``named`` where there are
-some, ``labels`` of its own. A person may leave out all but the experiences, or write text (``rules_file``).
+``spent`` where something was (``types.Budget``), demonstrations, calibration, judge, automation and what is ``named`` where
+there are some, ``labels`` of its own. A person may leave out all but the experiences, or write text (``rules_file``).
 ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed every check.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +19,7 @@ from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words, name_labels, render_guidance
+from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.texts import are_named, labels_fault
 from stageb.guidance.words.types import (
@@ -48,7 +49,7 @@ KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 MOST_BYTES = 64 << 20  # of a file of guidance
 SEEN = ("taught_by", "chosen_by")
-SHOWN = ("demonstrations", "calibration", "named")
+SHOWN = ("demonstrations", "calibration", "named", "automation")
 FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHOWN, "judge", "labels")
 
 
@@ -272,9 +273,7 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     rules = [Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()]
     rules.sort(key=(lambda rule: rule.key != HEADLINE_KEY) if has_labels(labels) else number)  # there the order decides
     spent = Budget(tuple(map(float, body["spent"]["edits"]))) if "spent" in body else NOTHING
-    demonstrations = tuple(
-        Demonstration(**{**each, "per_image": tuple(each["per_image"].items())}) for each in body.get("demonstrations", ())
-    )
+    shown = (Demonstration.parse(each, labels) for each in body.get("demonstrations", ()))
     next_number = body.get("next_number", max(map(number, rules)) + 1)
     taught_by, chosen_by = (frozenset(re.findall(rf".{{{NAME_LENGTH}}}", body.get(name, ""))) for name in SEEN)
     return Guidance(
@@ -285,20 +284,22 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
         spent,
         taught_by=taught_by,
         chosen_by=chosen_by,
-        demonstrations=demonstrations,
+        demonstrations=tuple(each for each in shown if each),
         calibration=Calibration.parse(body.get("calibration", {}), labels) or UNCALIBRATED,
         judge=body.get("judge", ""),
         labels=labels,
         named=tuple(map(tuple, body.get("named", ()))),
+        automation=Automation.parse(body.get("automation"), labels),
     )
 
 
 def _format_shown(guidance: Guidance) -> dict[str, Any]:
-    """Demonstrations, calibration and what rules are read by, where there are some."""
+    """Demonstrations, calibration, what rules are read by and what is decided alone, where there are some."""
     shown = [{**asdict(each), "per_image": dict(each.per_image)} for each in guidance.demonstrations]
     calibration = guidance.calibration.to_plain() if guidance.calibration != UNCALIBRATED else {}
-    named = list(map(list, guidance.named))
-    return {name: value for name, value in zip(SHOWN, (shown, calibration, named), strict=True) if value}
+    automation = guidance.automation.to_plain() if guidance.automation else {}
+    found = (shown, calibration, list(map(list, guidance.named)), automation)
+    return {name: value for name, value in zip(SHOWN, found, strict=True) if value}
 
 
 _Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the mission, what is wrong, the remedy
@@ -366,26 +367,19 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
-    """What is wrong with demonstrations, calibration, what rules are read by and who judges."""
+    """What is wrong with demonstrations, calibration, what rules are read by, who judges and what is decided alone."""
     demonstrations, labels = body.get("demonstrations", []), body.get("labels", PASS_FAIL)
-    are_shown = isinstance(demonstrations, list) and all(_is_demonstration(each, labels) for each in demonstrations)
+    are_shown = isinstance(demonstrations, list) and all(Demonstration.parse(each, labels) for each in demonstrations)
     calibration = Calibration.parse(body.get("calibration", {}), labels)
     rights = {
         "demonstrations: not a list of tickets with their verdicts": are_shown,
         "calibration: not a slope, an offset and a weight of rules": calibration is not None,
         "named: not a list of fields, each with a value": are_named(body.get("named", [])),
+        "automation: not what stageb automate writes": "automation" not in body
+        or Automation.parse(body["automation"], labels) is not None,
         "judge: none of rules, model and weighed": body.get("judge", "") in get_args(JudgeName),
     }
     return [((what.partition(":")[0],), what, "leave it out") for what, right in rights.items() if not right]
-
-
-def _is_demonstration(each: Any, labels: Sequence[Verdict]) -> bool:
-    names = {field.name: field.default for field in fields(Demonstration)}
-    needed = {name for name, default in names.items() if default is MISSING}
-    if not isinstance(each, dict) or not needed <= set(each) <= set(names) or each["verdict"] not in labels:
-        return False
-    summaries, texts = each["per_image"], [text for name, text in each.items() if name != "per_image"]
-    return isinstance(summaries, dict) and all(isinstance(text, str) for text in (*texts, *summaries.values()))
 
 
 def _find_metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:

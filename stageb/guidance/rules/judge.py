@@ -1,13 +1,11 @@
-"""Rules as code: applied, written again, and shown to the model with train tickets that they decide."""
+"""Rules as code: read, applied, explained and written again."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, zip_longest
+from itertools import groupby
 
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import (
     All,
     Arithmetic,
@@ -23,25 +21,16 @@ from stageb.guidance.rules.expression import (
     find_exact_count,
     find_limits,
     is_word,
+    join_words,
 )
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, choose_grammar, parse_rule
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
-from stageb.guidance.rules.prompts import Case, Words, demonstration_text, name_labels, spell
+from stageb.guidance.rules.prompts import Words, choose_grammar, name_labels, spell
 from stageb.guidance.rules.value_types import ANY, Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
-from stageb.guidance.words.costs import has_labels
-from stageb.guidance.words.types import (
-    HEADLINE_KEY,
-    PASS_FAIL,
-    Demonstration,
-    Guidance,
-    Operation,
-    Proposal,
-    Refusal,
-    Rule,
-    Verdict,
-)
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Guidance, Operation, Proposal, Refusal, Rule, Verdict
 
 NO_RULE = "no rule speaks of it"
 MOST_TOLD = 5  # of what a ticket has points for
@@ -88,15 +77,23 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
     *first, last = expression.values
     listed = grammar.comma.join(first) + grammar.or_ + last if first else last
     if expression.relation == "mentions":
+        listed = expression.name.join(grammar.of_list) if expression.name else listed
         return next(opening for opening, denied in grammar.mentions.items() if denied == is_denied) + listed
     return f"{expression.name}{_mark(expression.relation, is_denied, grammar)}{listed}"
 
 
 def _write_scored(expression: Points, grammar: Grammar) -> Iterator[str]:
-    """What has points; neighbouring words that have the same are listed."""
-    for (points, are_words), run in groupby(expression.parts, key=lambda scored: (scored[0], is_word(scored[1]))):
+    """What has points; neighbouring words that have the same are listed, or named by their word list."""
+
+    def find_kind(scored: tuple[int, Expression]) -> tuple[int, bool, str]:
+        points, part = scored
+        return points, is_word(part), part.name if is_word(part) else ""
+
+    for (points, are_words, name), run in groupby(expression.parts, key=find_kind):
         said = [_write(part, grammar) for _, part in run]
-        if are_words and len(said) > 1:
+        if name:
+            yield f"{points}{name.join(grammar.each_of_list)}"
+        elif are_words and len(said) > 1:
             mentioned, (opening, ending) = next(iter(grammar.mentions)), grammar.each_word
             yield f"{points}{opening}{grammar.comma.join(each.removeprefix(mentioned) for each in said)}{ending}"
         else:
@@ -137,8 +134,9 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whol
     Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
     stands, if it can be read in one way alone; but a rule that can be read by what the guidance keeps is read by that.
     """
-    words = name_labels(words, guidance.labels)
+    words, lists = name_labels(words, guidance.labels), find_word_lists(guidance.rules)
     own = Vocabulary.of_named([(vocabulary.field(name) or name, value) for name, value in guidance.named])
+    own, vocabulary = (replace(each, lists=lists) for each in (own, vocabulary))
 
     def parse(text: str) -> RuleCode | OutOfReach:
         read = parse_rule(text, vocabulary if is_whole else own, words)
@@ -161,7 +159,7 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
     found: dict[tuple[str, str], None] = {}
     for code in (rule.code for rule in read_rules(guidance, vocabulary, words, is_whole=False).each):
         for atom in atoms(code.expression) if isinstance(code, RuleCode) else ():
-            if isinstance(atom, Atom) and atom.relation in ("is", "mentions"):
+            if isinstance(atom, Atom) and (atom.relation == "is" or (atom.relation == "mentions" and not atom.name)):
                 found |= dict.fromkeys((atom.name, value.removesuffix(ANY)) for value in atom.values)
             for name in atom.fields:
                 numbers = [f"0 {unit}".rstrip() for unit in sorted(vocabulary.units.get(name, ()))]
@@ -171,9 +169,10 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
-    """``rules`` without background and a neutral headline, which says what happens where none of the others speaks."""
-    headlines = (words.neutral_headline, words.failing_headline)
-    return [rule for rule in rules if not rule.is_background and not (rule.key == HEADLINE_KEY and rule.text in headlines)]
+    """``rules`` that decide, and a headline that is no neutral one, which says what happens where none of these speaks."""
+    headline = [rule for rule in rules if rule.key == HEADLINE_KEY]
+    neutral = (words.neutral_headline, words.failing_headline)
+    return [*(rule for rule in headline if rule.text not in neutral and not rule.is_background), *find_deciding(rules)]
 
 
 def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
@@ -181,7 +180,7 @@ def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
     first; where no rule speaks of it, how many points it has. Without a verdict, those rules that it hangs on, and what it
     does not tell."""
     texts = {rule.key: rule.text for rule in rules.each}
-    cards = {rule.key: count for rule in rules.each if (count := _make_counter(rule))}
+    cards = {rule.key: count for rule in rules.each if (count := make_counter(rule))}
 
     def explain(ruling: Ruling, ticket: Reading) -> str:
         if ruling.verdict is None:
@@ -195,7 +194,7 @@ def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
     return explain
 
 
-def _make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | None:
+def make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | None:
     """What says how many points a ticket has, and what for; None of a rule without points."""
     if isinstance(rule.code, OutOfReach) or not isinstance(card := rule.code.expression, Points):
         return None
@@ -204,13 +203,19 @@ def _make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | Non
 
     def count(ticket: Reading) -> tuple[str, str]:
         met = sorted((part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0]))
-        said = [*_write_scored(Points(0, tuple(met[:MOST_TOLD])), grammar)]
+        said = [*_write_scored(Points(0, join_words([_name_word(part) for part in met[:MOST_TOLD]])), grammar)]
         if others := [points for points, _ in met[MOST_TOLD:]]:
             said.append(grammar.others.format(total=sum(others), count=len(others)))
         total = sum(points for points, _ in met)
         return f"{total} point{'s' * (total != 1)}, {verdict} from {card.least} on", grammar.part.join(said)
 
     return count
+
+
+def _name_word(scored: tuple[int, Expression]) -> tuple[int, Expression]:
+    """The word itself, of a word list."""
+    points, part = scored
+    return points, replace(part, name="") if is_word(part) else part
 
 
 def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
@@ -254,11 +259,17 @@ def find_touched(before: Guidance, after: Guidance, vocabulary: Vocabulary, word
     Rules are told apart by key and text, since reasons name keys. One that code cannot read may touch every ticket, and so
     may one of which a ticket does not tell whether it holds.
     """
-    words = name_labels(words, after.labels)
-    changed = {(rule.key, rule.text) for rule in before.rules} ^ {(rule.key, rule.text) for rule in after.rules}
-    codes = [parse_rule(text, vocabulary, words) for text in sorted({text for _, text in changed})]
+    before_it, after_it = (
+        {(rule.key, rule.text, rule.code) for rule in read_rules(each, vocabulary, words).each} for each in (before, after)
+    )
+    codes = [code for _, _, code in before_it ^ after_it]
     predicates = [compile_expression(code.expression) for code in codes if not isinstance(code, OutOfReach)]
-    if len(predicates) < len(codes):
+    silent, silent_after = (
+        [rule for rule in each.rules if rule.is_background or rule.key == HEADLINE_KEY] for each in (before, after)
+    )
+    if len(predicates) < len(codes) or [(rule.key, rule.text) for rule in silent] != [
+        (rule.key, rule.text) for rule in silent_after
+    ]:
         return lambda _: True
     return lambda ticket: any(holds(ticket) is not False for holds in predicates)
 
@@ -299,91 +310,15 @@ class UnknownName:
 
 def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Iterator[UnknownName]:
     """The rules of ``guidance`` that name a field, value or word that no ticket has."""
-    words = name_labels(words, guidance.labels)
-    for rule in guidance.rules:
-        speaks = rule.key != HEADLINE_KEY and not rule.is_background
-        read = parse_rule(rule.text, vocabulary, words) if speaks else None
-        if isinstance(read, OutOfReach) and (why := _why_unheard_of(read, vocabulary)):
-            yield UnknownName(guidance.mission, rule.key, why, read.unknown == "field")
+    for rule in read_rules(guidance, vocabulary, words).each:
+        if (
+            rule.key != HEADLINE_KEY
+            and isinstance(rule.code, OutOfReach)
+            and (why := _why_unheard_of(rule.code, vocabulary))
+        ):
+            yield UnknownName(guidance.mission, rule.key, why, rule.code.unknown == "field")
 
 
 def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
     """What the rule names that is not there; empty where that is free wording: of tickets without fields, all but words."""
     return fault.why if fault.unknown == "word" or (fault.unknown and vocabulary.is_tabular) else ""
-
-
-# Which train tickets a guidance shows to the model: chosen by code, from labelled tickets that reflection may see.
-#
-# Instruct models that read rules alone judge like a coin. Shown a ticket for each rule, with its verdict, and as many of
-# which no rule speaks, they apply the rules. A rule's ticket is one of which the rule as code says its label; those that the
-# model judges wrong come first. Where no rule speaks yet, tickets of all labels are shown, and stay until rules need their
-# room.
-
-BY_LABEL = 16  # that tell nothing but the label, at most
-BY_RULES = 32  # of tickets that rules decide: as many of each, one at the least
-LEAST = 4  # of tickets that no rule speaks of, where there are rules
-SHARE = 1 / 6  # of the room, at most, that one may take
-
-
-def demonstrate(
-    guidance: Guidance,
-    cases: Sequence[Case],
-    vocabulary: Vocabulary,
-    words: Words,
-    count_tokens: Callable[[str], int],
-    room: int,
-) -> Guidance:
-    """``guidance`` with demonstrations for all of its rules, as far as ``cases`` have some and ``room`` tokens hold them.
-    Those that still hold stay, but the ones that only tell a label make room for each of the others."""
-    kept = [*guidance.shown]
-    shown = {each.source for each in kept}
-    ordered = sorted((case for case in cases if case.ticket.key not in shown), key=lambda case: case.right)
-    found = {each.source: each for each in _find_decided(guidance, ordered, vocabulary, words)}
-    rules = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY and not rule.is_background]
-    counts = Counter(each.rule for each in kept)
-    each_rule = -(-BY_RULES // max(1, len(rules)))
-    for key in rules:
-        kept += [each for each in found.values() if each.rule == key][: max(0, each_rule - counts[key])]
-    wanted = max(LEAST, sum(each.rule in rules for each in kept)) if rules else 0
-    kept += [each for each in found.values() if each.rule == HEADLINE_KEY][: max(0, wanted - counts[HEADLINE_KEY])]
-    if not rules and not kept:
-        each_label = [[each for each in found.values() if each.verdict == label] for label in guidance.labels]
-        turns = zip_longest(*each_label) if has_labels(guidance.labels) else zip(*each_label, strict=False)
-        kept = [replace(each, rule="", text="") for turn in turns for each in turn if each][:BY_LABEL]
-    cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
-    kept = [each for each in kept if cost[each.source] <= room * SHARE]
-    by_label = [each for each in kept if not each.rule]
-    unspoken, parts = [each for each in kept if each.rule == HEADLINE_KEY], max(1, len(rules))
-    of_rules = [[each for each in kept if each.rule == key] for key in rules]
-    by_turn = zip_longest(*of_rules, *(unspoken[part::parts] for part in range(parts)))  # where room is short, some of all
-    kept = [each for turn in by_turn for each in turn if each]
-    chosen: list[Demonstration] = []
-    for each in [*kept, *by_label[: max(0, BY_LABEL - len(kept))]]:
-        if cost[each.source] <= room:
-            room -= cost[each.source]
-            chosen.append(each)
-    return replace(guidance, demonstrations=tuple(_alternate(chosen, guidance.labels)))
-
-
-def _find_decided(
-    guidance: Guidance, cases: Sequence[Case], vocabulary: Vocabulary, words: Words
-) -> Iterator[Demonstration]:
-    """Those of the cases of which the rules as code say the label, each with the rule that does; where no rule can be read,
-    all. Of a rule with points each tells what it has some for: the whole rule again would leave no room for others."""
-    texts = {rule.key: rule.text for rule in guidance.rules}
-    rules = read_rules(guidance, vocabulary, words)
-    judge, cards = rules.compile(), {rule.key: count for rule in rules.each if (count := _make_counter(rule))}
-    for case in cases:
-        ticket, read = case.ticket, reading(case.ticket)
-        ruling = judge(read)
-        if not rules.each or ruling.verdict == ticket.label:
-            key = ruling.rule if ruling.verdict else ""
-            points = cards[key](read)[1] if key in cards else ""
-            yield Demonstration(ticket.key, ticket.per_image, ticket.label, key, texts.get(key, ""), points)
-
-
-def _alternate(some: Sequence[Demonstration], labels: Sequence[Verdict]) -> list[Demonstration]:
-    """Those of each label in turn, fails before passes, as far as there are some: the model leans to what it has read
-    last."""
-    sides = [[each for each in some if each.verdict == label] for label in reversed(labels)]
-    return [each for turn in zip_longest(*sides) for each in turn if each]

@@ -10,9 +10,11 @@
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
+               | "a summary" ("mentions" | "does not mention") "a" LISTED
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
                | "it has" INTEGER "points or more:" scored {";" scored}      the whole of a condition
-    scored     = INTEGER "if" all | INTEGER "for each of" WORD {"," WORD} "that a summary mentions"
+    scored     = INTEGER "if" all | INTEGER "for each" ("of" WORD {"," WORD} | LISTED) "that a summary mentions"
+    LISTED     = '"' NAME '" word'      of a word list (``word_lists.py``)
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
@@ -29,8 +31,19 @@ from functools import cache, partial
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Points, Relation, Some, negate
-from stageb.guidance.rules.prompts import WORDS, Words
+from stageb.guidance.rules.expression import (
+    All,
+    Arithmetic,
+    AtLeast,
+    Atom,
+    Expression,
+    Points,
+    Relation,
+    Some,
+    join_values,
+    negate,
+)
+from stageb.guidance.rules.prompts import Words, choose_grammar
 from stageb.guidance.rules.value_types import (
     NUMBER,
     OPERATORS,
@@ -41,7 +54,7 @@ from stageb.guidance.rules.value_types import (
     parse_quantity,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
-from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
+from stageb.guidance.rules.wordings import Grammar
 from stageb.guidance.words.types import Verdict
 
 LONGEST = 4000  # characters of a rule that is read
@@ -115,11 +128,6 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
     return codes[0] if len(codes) == 1 else TWO_WAYS if codes else faults[-1].with_hint()
 
 
-def choose_grammar(words: Words) -> Grammar:
-    """The grammar of the language of ``words``, whatever verdict words a user gave it."""
-    return CHINESE if words.both == WORDS["zh"].both else ENGLISH
-
-
 def _begins(text: str, spelled: str, grammar: Grammar) -> bool:
     begins = (*grammar.if_, grammar.unless[0])
     return text.casefold().startswith(spelled.casefold()) and text.startswith(begins, len(spelled))
@@ -152,7 +160,9 @@ class _RuleReader:
         self._points = re.compile(f"{opening}(.+)")
         self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
         each_word = "{}(?P<words>.+?){}".format(*map(re.escape, grammar.each_word))
-        self._scored = re.compile(rf"(-?\d{{1,2}})(?:{re.escape(grammar.scored)}(.+)|{each_word})")
+        each_of_list = "{}(?P<list>.+?){}".format(*map(re.escape, grammar.each_of_list))
+        self._of_list = re.compile("{}(.+?){}".format(*map(re.escape, grammar.of_list)))
+        self._scored = re.compile(rf"(-?\d{{1,2}})(?:{re.escape(grammar.scored)}(.+)|{each_of_list}|{each_word})")
         self.is_loose = False
 
     def read(self, text: str) -> _Atom:
@@ -172,30 +182,16 @@ class _RuleReader:
                 disjuncts.append([])
             disjuncts[-1].append(expression)
         alls = [self._once(parts) for parts in disjuncts]
-        wholes = self._listed(self._once([parts[0] if len(parts) == 1 else All(parts) for parts in alls]))
-        return wholes[0] if len(wholes) == 1 else Some(wholes)
+        wholes = self._once([parts[0] if len(parts) == 1 else All(parts) for parts in alls])
+        listed = join_values(wholes)
+        self.is_loose |= listed != wholes
+        return listed[0] if len(listed) == 1 else Some(listed)
 
     def _once(self, items: Sequence[T]) -> tuple[T, ...]:
         """Each item once, in order."""
         once = tuple(dict.fromkeys(items))
         self.is_loose |= len(once) < len(items)
         return once
-
-    def _listed(self, parts: Sequence[Expression]) -> tuple[Expression, ...]:
-        """``A is x or A is y`` as ``A is x or y``, and words likewise."""
-        places: dict[tuple[Relation, str], int] = {}
-        joined: list[Expression] = []
-        for part in parts:
-            if isinstance(part, Atom) and part.relation in ("is", "mentions"):
-                place = places.setdefault((part.relation, part.name), len(joined))
-                if place < len(joined):
-                    before = joined[place]
-                    assert isinstance(before, Atom)
-                    joined[place] = replace(before, values=self._once((*before.values, *part.values)))
-                    self.is_loose = True
-                    continue
-            joined.append(part)
-        return tuple(joined)
 
     def _best_cuts(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> list[_Cut]:
         """The cuts into atoms of which there are most; two of them at most."""
@@ -271,17 +267,23 @@ class _RuleReader:
         for piece in text.split(self._grammar.part):
             if not (scored := self._scored.fullmatch(piece)):
                 return OutOfReach(f"{piece!r} does not say what has points")
-            part = self._mention(scored["words"]) if scored["words"] else self.read(scored[2])
+            each = scored["list"].join(self._grammar.of_list) if scored["list"] else scored["words"]
+            part = self._mention(each) if each else self.read(scored[2])
             if isinstance(part, OutOfReach):
                 return part
             if isinstance(part, Some | Points):
                 return OutOfReach(f"{piece!r} gives points for more than conditions that hold together")
-            each = part.values if scored["words"] and isinstance(part, Atom) else ()
-            parts += [(int(scored[1]), Atom("mentions", "", (word,))) for word in each] or [(int(scored[1]), part)]
+            single = [replace(part, values=(word,)) for word in part.values] if each and isinstance(part, Atom) else [part]
+            parts += [(int(scored[1]), one) for one in single]
         return Points(least, tuple(parts))
 
     def _mention(self, listed: str) -> _Atom:
-        known, words = self._vocabulary, [fold_text(word) for word in self._separator.split(listed)]
+        known, named = self._vocabulary, self._of_list.fullmatch(listed)
+        if named:
+            of_list = known.lists.get(named[1])
+            missing = OutOfReach(f"no word list is called {named[1]!r}", "word")
+            return Atom("mentions", named[1], of_list) if of_list else missing
+        words = [fold_text(word) for word in self._separator.split(listed)]
         for word in words:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
                 lacks = f"no ticket mentions {word!r}"
@@ -339,13 +341,10 @@ class _RuleReader:
 
     def _rank(self, field: str, is_above: bool, is_denied: bool, value: str) -> _Atom:
         """A comparison by rank as a list of values: "is at least med" as "is med or high"."""
-        scale = self._vocabulary.scales[field]
-        place = next((rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None)
-        if place is None:
+        held = self._vocabulary.list_beyond(field, value, is_above, is_denied)
+        if held is None:
             nearest = partial(self._vocabulary.nearest_value, field, value)
             return OutOfReach(f"no ticket has {field!r} as {value!r}", "value", field, nearest=nearest)
-        higher, lower = scale[place + (is_above and not is_denied) :], scale[: place + (is_above and is_denied)]
-        held = higher if is_above != is_denied else lower
         if not held:
             return OutOfReach(f"no ticket can have {field!r} {'above' if is_above else 'below'} {value!r}")
         self.is_loose = True

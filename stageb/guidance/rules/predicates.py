@@ -180,6 +180,18 @@ class Ruling(NamedTuple):
     leads: tuple[tuple[Verdict, int], ...] = ()  # unless a rule without points decides: how far above each label's least
 
 
+def measure_margin(ruling: Ruling, headline: str) -> int:
+    """How many points lie between a verdict and the next best one; 0 where a rule without points gave it, or none. Where no
+    rule decides but the ``headline``, so many points are missing from the rule that is nearest."""
+    leads = dict(ruling.leads)
+    if ruling.verdict is None or not leads:
+        return 0
+    if ruling.rule == headline:
+        return -max(leads.values())
+    own = leads.pop(ruling.verdict)
+    return own - max(0, *leads.values()) if leads else own
+
+
 def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]) -> Callable[[Reading], Ruling]:
     """What gives the verdict on a ticket: that of the first rule that holds, and where none does, the first of ``labels``.
     Where these are pass and fail, in either order, rules that pass stand before those that fail, whatever their numbers. Of

@@ -27,7 +27,7 @@ from stageb.engines.protocol import Prompt, is_configured
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.evidence_forms import Condition
-from stageb.guidance.rules.wordings import EN, INSTRUCT, ZH
+from stageb.guidance.rules.wordings import CHINESE, EN, ENGLISH, INSTRUCT, ZH, Grammar
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
 from stageb.tiny import NAME
@@ -121,6 +121,11 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
         template = replace(template, **INSTRUCT[prompt.language])
     begun = begins_answers(prompt, model, model.is_local)
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
+
+
+def choose_grammar(words: Words) -> Grammar:
+    """The grammar of the language of ``words``, whatever verdict words a user gave it."""
+    return CHINESE if words.both == ZH.both else ENGLISH
 
 
 def _find_any(words: Sequence[str]) -> re.Pattern[str]:

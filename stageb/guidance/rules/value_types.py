@@ -112,7 +112,7 @@ _PAIR = re.compile(
 )  # single spaces: else hostile ones take long
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
-_BEGINS_CJK = re.compile(f"[{_CJK}]").match
+begins_cjk = re.compile(f"[{_CJK}]").match
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
 
@@ -255,7 +255,7 @@ def _follow(words: Sequence[tuple[str, ...]], start: int, wanted: Sequence[str])
 def find_stems(word: str) -> Iterator[str]:
     """The stems by which a folded word is mentioned and counted, the longest first: ``vibration`` as ``vibra*``; none of a
     number, or of a script without spaces."""
-    if word[0].isalpha() and not _BEGINS_CJK(word):
+    if word[0].isalpha() and not begins_cjk(word):
         yield from (word[:size] + ANY for size in range(min(MOST_STEM, len(word) - 1), LEAST_STEM - 1, -1))
 
 
@@ -298,7 +298,7 @@ def _words(text: str) -> Iterator[str]:
 @lru_cache(maxsize=1 << 16)  # a language has fewer words than texts have
 def _find_forms(word: str) -> tuple[str, ...]:
     """A folded word as it is and without each ending that it has; none of a script without spaces."""
-    if _BEGINS_CJK(word):
+    if begins_cjk(word):
         return ()
     ends = (end for end in ENDINGS if word.endswith(end) and len(word) - len(end) >= LEAST_STEM)
     return word, *(word.removesuffix(end) for end in ends)

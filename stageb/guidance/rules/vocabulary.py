@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import (
@@ -39,6 +39,7 @@ class Vocabulary:
     pieces: frozenset[str]  # of free text, and the fields' names and values, folded: in which phrases are looked for
     is_tabular: bool  # whether half of the tickets or more have fields
     scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of words, by the names that a guidance gives them
 
     @classmethod
     def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:
@@ -122,6 +123,15 @@ class Vocabulary:
         values = self.values.get(field, frozenset())
         is_open = field in self.units or len(values) > MOST_KINDS or "" in values or any(map(is_text, values))
         return frozenset() if is_open else values
+
+    def list_beyond(self, field: str, value: str, is_above: bool, is_denied: bool) -> tuple[str, ...] | None:
+        """The values of an ordered field that are above ``value``, or below, or are not; None where it has no such one."""
+        scale = self.scales[field]
+        place = next((rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None)
+        if place is None:
+            return None
+        higher, lower = scale[place + (is_above and not is_denied) :], scale[: place + (is_above and is_denied)]
+        return higher if is_above != is_denied else lower
 
     def nearest_name(self, name: str) -> str:
         """The most similar field; empty where none is similar."""

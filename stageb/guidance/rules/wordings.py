@@ -256,6 +256,9 @@ class Grammar:
     scored: str  # between points and their condition
     each_word: tuple[str, str]  # between points and words of which each has them, and behind these
     others: str  # behind what a ticket has most points for, with {total} and {count}
+    word_list: tuple[str, str]  # before the name of a word list, and between that and its words
+    of_list: tuple[str, str]  # around it where one of its words is mentioned
+    each_of_list: tuple[str, str]  # the same between points and the list of which each word has them, and behind it
 
 
 ENGLISH = Grammar(
@@ -295,6 +298,9 @@ ENGLISH = Grammar(
     scored=" if ",
     each_word=(" for each of ", " that a summary mentions"),
     others="{total} for {count} more",
+    word_list=('"', '" words: '),
+    of_list=('a "', '" word'),
+    each_of_list=(' for each "', '" word that a summary mentions'),
 )
 CHINESE = Grammar(
     if_=("：若", "："),
@@ -326,4 +332,7 @@ CHINESE = Grammar(
     scored="分若",
     each_word=("分，每提到以下一项：", ""),
     others="其余{count}项共{total}分",
+    word_list=("“", "”类词："),
+    of_list=("“", "”类词"),
+    each_of_list=("分，每提到一个“", "”类词"),
 )

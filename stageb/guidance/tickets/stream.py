@@ -6,7 +6,7 @@ Memory does not grow with their number: no pass holds more than a round.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,8 @@ class TicketStream(Generic[Item]):
     """Where a table's cells belong."""
     labelled: bool = True
     """Whether a table needs a column of labels."""
+    places: Container[str] | None = None
+    """FILE:LINE of those that are taken; None: all."""
 
     def digest(self) -> str:
         """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""
@@ -97,7 +99,7 @@ class TicketStream(Generic[Item]):
         for file in self.files:
             try:
                 for entry in read_entries(file, self.columns, self.labelled):
-                    if not entry.is_skipped:
+                    if not entry.is_skipped and (self.places is None or f"{file}:{entry.line}" in self.places):
                         yield file, entry
             except FaultError as fault:
                 bad.append(BadLine(file, fault.line, fault.what, fault.remedy))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from stageb.guidance.words.automation import Automation
+from stageb.guidance.words.budgets import FOLDS as FOLDS
+from stageb.guidance.words.budgets import NOTHING as NOTHING
+from stageb.guidance.words.budgets import Budget as Budget
 from stageb.guidance.words.calibration import PASS_FAIL as PASS_FAIL
 from stageb.guidance.words.calibration import UNCALIBRATED as UNCALIBRATED
 from stageb.guidance.words.calibration import Calibration as Calibration
@@ -22,7 +26,6 @@ HEADLINE_KEY = "G0"
 FIXED = "fixed"  # in a rule's metadata: that learning neither changes nor removes it
 BACKGROUND = "background"  # in a rule's metadata: that it is no rule, but what the model should know before it reads them
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
-FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
 JudgeName = Literal["", "rules", "model", "weighed"]
 """What gives a mission's verdicts: rules as code, and the model where these give none; the model; both, weighed. Empty: what
@@ -97,6 +100,9 @@ class Ticket:
         return f"{self.group_id}::{self.label}" if self.label else self.group_id
 
 
+MOST_TICKETS, MOST_COST = 10**9, 1e12  # of an estimate; each is far above what can be
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """What learnt rules come to on train tickets, each judged by what the others taught, beside the rules without them."""
@@ -106,6 +112,17 @@ class Estimate:
     acc: float  # with them
     cost_before: float  # of a ticket, at the prices, without these rules
     cost: float  # with them
+
+    @staticmethod
+    def parse(figures: Any) -> Estimate | None:
+        """The estimate that a file tells of; None where these are no such figures: what no run comes to, no line shows."""
+        most = {"tickets": MOST_TICKETS, "acc_before": 1, "acc": 1, "cost_before": MOST_COST, "cost": MOST_COST}
+        if not isinstance(figures, dict) or not most.keys() <= figures.keys():
+            return None
+        told = {name: figures[name] for name in most}
+        if not all(type(each) in (int, float) and 0 <= each <= most[name] for name, each in told.items()):
+            return None
+        return Estimate(**told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,44 +157,13 @@ class Rule:
     @property
     def estimate(self) -> Estimate | None:
         """What it and the rules learnt with it come to; None where that is not known, as of a proven one."""
-        figures = self.metadata.get(ESTIMATE)
-        names = Estimate.__slots__
-        if not isinstance(figures, dict) or not all(isinstance(figures.get(name), int | float) for name in names):
-            return None
-        return Estimate(**{name: figures[name] for name in names})
+        return Estimate.parse(self.metadata.get(ESTIMATE))
 
     @property
     def sources(self) -> list[str]:
         """The keys of the tickets that the rule was learnt from. Metadata that a user wrote may hold anything."""
         keys = self.metadata.get("sources")
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """An error budget of one mission, left or spent: probabilities of accepting an edit that is no better."""
-
-    edits: tuple[float, ...] = (0.0,) * FOLDS  # by the fold that taught the edits
-
-    @property
-    def chance(self) -> float:
-        """All probabilities together."""
-        return sum(self.edits)
-
-    def plus(self, other: Budget) -> Budget:
-        """The sum of both, fold by fold."""
-        return Budget(tuple(map(float.__add__, self.edits, other.edits)))
-
-    def less(self, spent: Budget) -> Budget:
-        """What is left after ``spent``, fold by fold, never below 0."""
-        return Budget(tuple(max(0.0, mine - its) for mine, its in zip(self.edits, spent.edits, strict=True)))
-
-    def most(self, other: Budget) -> Budget:
-        """The larger of both, fold by fold."""
-        return Budget(tuple(map(max, self.edits, other.edits)))
-
-
-NOTHING = Budget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +176,18 @@ class Demonstration:
     rule: str = ""  # the key of the rule that decides it, G0 where none holds; empty: nothing but the label is told
     text: str = ""  # of that rule when the ticket was chosen: shown only while the guidance has it
     points: str = ""  # what the ticket has points for, where the rule gives some: told in the place of its text
+
+    @classmethod
+    def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Demonstration | None:
+        """What a guidance.json of these ``labels`` holds, its summaries as an object; None for anything else."""
+        names = {each.name: each.default for each in fields(cls)}
+        needed = {name for name, default in names.items() if default is MISSING}
+        if not isinstance(plain, dict) or not needed <= set(plain) <= set(names) or plain["verdict"] not in labels:
+            return None
+        summaries, texts = plain["per_image"], [text for name, text in plain.items() if name != "per_image"]
+        if not isinstance(summaries, dict) or not all(isinstance(text, str) for text in (*texts, *summaries.values())):
+            return None
+        return cls(**{**plain, "per_image": tuple(summaries.items())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +210,8 @@ class Guidance:
     #   that pass)
     named: tuple[tuple[str, str], ...] = ()  # field and value, or no field and a word, by which its rules are read as code
     #   where the tickets that taught it are not known
+    automation: Automation | None = None  # what is promised of tickets decided alone, if anything is; of other rules it
+    #   tells nothing (``judging.automation.holds``)
 
     def is_decided(self, ruling: Verdict | None, leads: Leads) -> bool:
         """Whether its judge takes what the rules as code say of a ticket, and asks no model."""

@@ -241,13 +241,10 @@ def test_who_predicts_gets_reasons_unless_they_want_none(
     assert use("predict", *given, f"--output={outputs['none']}", "--sampler.reasons=none") == 0
     whole, bare = ([json.loads(line) for line in outputs[name].open()] for name in ("all", "none"))
     assert all(row["reason"] for row in whole)
-    assert [{**row, "reason": ""} for row in whole] == bare
+    assert [{**row, "reason": "", "rule": ""} for row in whole] == bare  # rules are named in reasons
     capsys.readouterr()
     assert use("predict", *given, f"--output={outputs['wrong']}", "--sampler.reasons=wrong") == 2
     assert "all or none: no answer is known to be wrong here" in " ".join(capsys.readouterr().err.split())
-    doubting = [*given, f"--output={outputs['wrong']}", "--sampler.reasons=none", "--min_rule_accuracy=0.9"]
-    assert use("predict", *doubting) == 2
-    assert "min_rule_accuracy goes by the rules that reasons name" in " ".join(capsys.readouterr().err.split())
 
 
 def test_rules_are_known_by_what_code_says_where_val_gave_no_reasons(runs: Mapping[str, Path]) -> None:

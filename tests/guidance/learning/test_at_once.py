@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,14 @@ import pytest
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.config import LoopConfig, SplitConfig
+from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.learning.at_once import _Teacher
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.steps import Bundle, Tools
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Case
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig, prices_of
 from stageb.guidance.words.types import Ticket
@@ -204,3 +206,27 @@ def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price()
     prices = _Teacher(start, Bundle(0, 0, cases), splits.tested, (), tools)._material.prices
     weights = weigh_labels(splits, prices_of(config.price))
     assert splits.drawn and prices == pytest.approx((20 * weights["fail"], 20 * weights["pass"]))
+
+
+def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
+    """Copies of every ticket tell no more than one of it: the gain has no more standard errors than of one."""
+    config = LoopConfig(tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), runner=RunnerConfig(judge="both"))
+    config = replace(config, reflection=ReflectionConfig(scope="all"))
+    draw, start = random.Random(3), make_neutral("m", WORDS["en"])
+    said = [("torn" if draw.random() < 0.5 else "new", draw.random() < 0.2) for _ in range(120)]
+    labels = ["fail" if (state == "torn") != is_turned else "pass" for state, is_turned in said]
+    texts = [(("image_1", f"state: {state}; n: {n}"),) for n, (state, _) in enumerate(said)]
+    gains = []
+    for times in (1, 2, 3):
+        rows = [(n, time) for time in range(times) for n in range(len(said))]
+        given = join_equal([Ticket("m", f"g{n}-{time}", labels[n], texts[n]) for n, time in rows])
+        splits = split_tickets(given, config)["m"]
+        groups = whole_groups(splits.tested, given)
+        assert {len(group) for group in groups} == {times}
+        tools = Tools(config, given, splits, Pool(groups, 64), Vocabulary.of(given), lambda some: [9] * len(some), 16)
+        positions = [i for group in groups for i in group]
+        cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
+        found = _Teacher(start, Bundle(0, 0, cases), positions, groups, tools).learn(groups)
+        assert found is not None
+        gains.append(found.whole.gain)
+    assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)

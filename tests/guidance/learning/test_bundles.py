@@ -327,6 +327,17 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
     assert later == [first if number % FOLDS else [] for number in range(3, 9)]
 
 
+def test_what_failed_beside_a_former_guidance_is_forgotten_with_it_and_kept_without() -> None:
+    world = made_up(Random("barred"), batch_size=5)
+    tools = world.tools()
+    mission = replace(MissionState(NEUTRAL, left=LEFT), failed=(("1234", 0),), idle_bundles=2)
+    learnt = replace(NEUTRAL, step=1, rules=(*NEUTRAL.rules, Rule("G1", "Fail if a is b.")), next_number=2)
+    for winner, failed, idle in ((None, (("1234", 0), ("5678", 1)), 3), (Edit((), 1, learnt), (), 0)):
+        result = GateResult(Decision((), 0.0, winner), LEFT, failed=(("5678", 1),))
+        after = apply_result(mission, result, tools)
+        assert (after.failed, after.idle_bundles, after.guidance.step) == (failed, idle, int(bool(winner)))
+
+
 def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() -> None:
     """One that stopped early has judged few tickets of the next fold, one that went on has judged most of them."""
     world = made_up(Random("stopped"), evidence_tickets=10, batch_size=1)

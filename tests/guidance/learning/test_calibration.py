@@ -2,8 +2,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
-from stageb.guidance.learning.calibration import LEAST_SLOPE, fit_calibration, measure_calibration_error
-from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Verdict
+import pytest
+
+from stageb.guidance.learning.calibration import LEAST_SLOPE, calibrate, fit_calibration, measure_calibration_error
+from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Rule, Ticket, Verdict
 
 
 def fit(
@@ -93,3 +95,17 @@ def test_the_calibration_error_is_how_far_shares_are_from_probabilities() -> Non
     passes = [place % 4 > 0 for place in range(400)]
     assert measure_calibration_error([(math.log(3), 0.0)] * 400, name(passes)) < 0.03
     assert math.isclose(measure_calibration_error([(40.0, 0.0)] * 400, name(passes)), 0.25, abs_tol=1e-6)
+
+
+def test_a_guidance_that_is_calibrated_again_weighs_what_the_model_says_by_both() -> None:
+    """What is judged under a calibration comes out of it; the next one stands behind, and neither takes its place."""
+    first = Calibration(0.5, -2.0)
+    tickets = [Ticket("m", f"g{n}", "pass" if n % 3 else "fail", (("image_1", "a"),)) for n in range(60)]
+    raw = {n: (2.0 if n % 3 else -1.0) + 3 * (n % 7 == 0) for n in range(60)}
+    judged = {n: Judgement(0.5, 0, scores=first.weigh((each, 0.0))) for n, each in raw.items()}
+    guidance = Guidance("m", 1, (Rule("G0", "the headline"),), 1, calibration=first)
+    found, merits = calibrate(guidance, judged, tickets, 1.0)
+    for n, each in raw.items():
+        (log_odds, _) = found.calibration.weigh((each, 0.0))
+        chance = 1 / (1 + math.exp(-log_odds))
+        assert merits[n] == pytest.approx(chance if tickets[n].label == "pass" else 1 - chance, abs=1e-4)

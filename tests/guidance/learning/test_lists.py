@@ -10,7 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.learning import whole as wholes
+from stageb.guidance.learning.forms import learn_lists
 from stageb.guidance.learning.lists import Demands, cover
+from stageb.guidance.learning.material import Material, Whole, find_gain, find_undecided, judge_whole
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
 from stageb.guidance.learning.terms import (
     Line,
@@ -23,7 +25,7 @@ from stageb.guidance.learning.terms import (
     guard,
     hold_any,
 )
-from stageb.guidance.learning.whole import FOLDS, Material, Whole, find_undecided, judge_whole
+from stageb.guidance.learning.whole import FOLDS
 from stageb.guidance.learning.writing import write_whole
 from stageb.guidance.rules.evidence_forms import Condition, Forms
 from stageb.guidance.rules.prompts import WORDS
@@ -270,7 +272,7 @@ def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: V
     for missed, alarm in ((1.0, 1.0), (20.0, 1.0), (1.0, 20.0)):
         of = material(readings, fails, (missed, alarm))
         mended, broken = (missed, alarm) if verdict == "fail" else (alarm, missed)
-        learnt = wholes._learn_lists(verdict, True, Demands(), of.masks, None)(of, (1 << 400) - 1)
+        learnt = learn_lists(verdict, True, Demands(), of.masks, None)(of, (1 << 400) - 1)
         assert ((worn,) in [line for whole in learnt for line in whole.lines]) == (mended > 2 * broken)
 
 
@@ -335,3 +337,38 @@ def test_one_value_of_a_hundred_is_not_denied() -> None:
     readings = [read_summaries((f"speed: {n % 100}; state: {'new' if n % 3 else 'worn'}",)) for n in range(1000)]
     denied = {term.condition.name for term in find_terms(readings, Forms()) if term.is_denied}
     assert denied <= {"state"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_missed_failures_are_dearer_a_card_fails_more(seed: int) -> None:
+    """Seven of ten fail on one side, three of ten on the other: at ten to one both should, at one to ten neither."""
+    readings, draw = table(200, seed), Random(seed)
+    masks, everything = find_terms(readings, Forms()), (1 << 200) - 1
+    fails = mask(
+        [place for place, each in enumerate(readings) if draw.random() < (0.7 if each.pairs["a"] == "one" else 0.3)]
+    )
+    failing = []
+    for prices in ((1.0, 10.0), EQUAL, (10.0, 1.0)):
+        first = grow_cards(masks, fails, everything & ~fails, prices)[0]
+        failing.append(judge_compared({"fail": first}, masks, everything)["fail"].bit_count())
+    assert failing[0] < failing[1] < failing[2]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_of_so_many_conditions_all_may_be_used(size: int) -> None:
+    """Two lines of two conditions each; with fewer, what fewer say, and never more."""
+    readings = table(400)
+    study = material(readings, mask([place for place, each in enumerate(readings) if fails_by_rule(each)]))
+    found = [learn_whole(study, folds(400), each) for each in (size, 4)]
+    sizes = [each.size if each else 0 for each in found]
+    assert sizes[0] <= size and sizes[1] == 4
+    assert wrong(found[1], study, (1 << 400) - 1) == 0 or size < 4
+    assert sizes[0] == size or size in (1, 3)  # what is between two lines tells no more than the first
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.integers(1, 50))
+def test_a_gain_has_as_many_standard_errors_in_any_currency(one: int, other: int, fails: int, price: int) -> None:
+    groups = [0b11, 0b111000]
+    of = [Material(Masks({}), {}, fails, 0, frozenset(), (each, 3.0 * each), groups=groups) for each in (1.0, float(price))]
+    plain, dear = (find_gain(one, other, each, 255) for each in of)
+    assert dear == pytest.approx(plain)

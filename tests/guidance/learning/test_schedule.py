@@ -29,6 +29,7 @@ from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS, missions_of, split_tickets
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import NOWHERE, Place, Round, Split, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(epochs=2))
@@ -250,3 +251,31 @@ def test_epochs_draw_orders_of_their_own() -> None:
     first, second = (batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train")
     assert first != second
     assert sorted(first) == sorted(second)
+
+
+def test_of_what_is_drawn_by_price_rounds_roll_out_no_other_ticket_and_count_no_other() -> None:
+    """Before learning and in every epoch, val as train; test is whole. The forecast, the rest of it and the time left go by
+    the same."""
+    config = replace(CONFIG, price=PriceConfig(missed_failure=20.0), split=SplitConfig(0.6, 0.3, 0.1))
+    given = [replace(ticket, label="pass" if n % 25 else "fail") for n, ticket in enumerate(numbered(1500))]
+    splits = split_tickets(given, config)["m"]
+    schedule = GuidanceSchedule({"m": splits}, config, 32)
+    rounds = [
+        *schedule.before(),
+        *(each for epoch in schedule.epochs for each in (*schedule.train(epoch), *schedule.val(epoch))),
+    ]
+    rounds += schedule.after()
+    assert set(splits.judged) < set(splits.val) and set(splits.studied) < set(splits.train)
+    for epoch in (0, *schedule.epochs):
+        of = {
+            split: [i for each in rounds if (each.epoch, each.split) == (epoch, split) for i in each.tickets]
+            for split in SPLITS
+        }
+        assert sorted(of["val"]) == sorted(splits.judged)
+        assert sorted(of["train"]) == (sorted(splits.studied) if epoch else [])
+        assert sorted(of["test"]) == (sorted(splits.test) if epoch in (0, config.runner.epochs) else [])
+    samples = config.sampler.samples_per_decode * len(config.sampler.grid)
+    assert schedule.forecast().rollouts == samples * sum(len(each.tickets) for each in rounds)
+    assert schedule.forecast_rest() == samples * (len(splits.judged) + len(splits.test))
+    assert sum(schedule.to_come(NOWHERE).values()) == sum(len(each.tickets) for each in rounds)
+    assert len(rounds) == schedule.count()

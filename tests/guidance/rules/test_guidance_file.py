@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guidance.made import guidances
@@ -17,7 +18,7 @@ from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, load_seed, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.rules_file import parse
-from stageb.guidance.words.types import NOTHING, UNCALIBRATED, Budget, Calibration, Guidance, Operation, Rule
+from stageb.guidance.words.types import NOTHING, UNCALIBRATED, Budget, Calibration, Estimate, Guidance, Operation, Rule
 from stageb.untrusted import strict_json
 
 JSON = st.recursive(
@@ -248,3 +249,13 @@ def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_d
     changed = replace(base, rules=(base.rules[0], Rule("G1", "Fail if a is c.")))
     kept = keep_origins(base, changed)
     assert (kept.step, kept.calibration) == (4, UNCALIBRATED)
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Estimate)])
+@pytest.mark.parametrize("figure", [10**4000, 1e300, -1, True, "1", None, float("nan")])
+def test_an_estimate_that_no_run_comes_to_is_none(name: str, figure: Any) -> None:
+    """A file of guidance may come from others: of what it tells, lines for people are made."""
+    estimate: dict[str, Any] = {"tickets": 237, "acc_before": 0.7, "acc": 0.9, "cost_before": 0.3, "cost": 0.1}
+    rule = Rule("G1", "Fail if Seal is worn.", {"provisional": True, "estimate": estimate})
+    assert rule.estimate == Estimate(237, 0.7, 0.9, 0.3, 0.1)
+    assert replace(rule, metadata={"provisional": True, "estimate": {**estimate, name: figure}}).estimate is None

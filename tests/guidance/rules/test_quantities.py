@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
+from stageb.guidance.rules.predicates import is_one_of
 from stageb.guidance.rules.value_types import (
     OPERATORS,
     Computed,
@@ -19,6 +20,7 @@ from stageb.guidance.rules.value_types import (
     fold_value,
     parse_quantity,
     read_content,
+    read_summaries,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Ticket
@@ -68,6 +70,15 @@ def test_json_becomes_counts_by_path_summed_over_images_and_what_is_not_there_is
     shown, content = read_images(sort_summaries([("1", images["2"])]), {})
     ticket = Ticket("m", "g", "pass", (("image_1", shown[0].text),), content=content)
     assert Vocabulary.of([ticket]).values["seen_plug"] == {"0", "2"}
+
+
+def test_what_was_not_counted_is_0_and_no_other_value() -> None:
+    """Of a field of words that a ticket lacks nobody knows what it would say, beside counts too."""
+    counted = read_ticket({"per_image": {"1": json.dumps({"seen": PLUGS})}})
+    plain = read_summaries(("part: hose",))
+    for values, known in ((("0",), True), (("1", "2"), False), (("0", "worn"), None), (("worn",), None)):
+        assert is_one_of("nowhere", *values)(counted) is known
+        assert is_one_of("nowhere", *values)(plain) is None
 
 
 def test_images_that_disagree_on_a_value_leave_it_open_and_irrelevant_ones_count_nothing() -> None:

@@ -10,9 +10,11 @@ import pytest
 
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import PromptConfig
+from stageb.guidance.rules.demonstrations import BY_LABEL, BY_RULES, demonstrate
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import BY_LABEL, BY_RULES, demonstrate, find_touched, make_explainer, read_rules
-from stageb.guidance.rules.prompts import WORDS, Case, demonstration_text, name_labels, rollout_prompt, words_of
+from stageb.guidance.rules.judge import find_touched, make_explainer, read_rules, write_rule
+from stageb.guidance.rules.parse import RuleCode, parse_rule
+from stageb.guidance.rules.prompts import WORDS, Case, Words, demonstration_text, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 
@@ -53,6 +55,19 @@ def test_what_no_changed_rule_holds_for_before_or_after_is_not_touched(
     before: Sequence[str], after: Sequence[str], expected: Sequence[int]
 ) -> None:
     assert touched(guidance(*before), guidance(*after)) == list(expected)
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_headline_says_what_happens_to_tickets_that_no_rule_speaks_of(words: Words, fails: bool) -> None:
+    said = Rule("G0", words.failing_headline if fails else words.neutral_headline)
+    other = parse_rule("Fail if state is torn.", TOUCHED_VOCABULARY, EN)
+    assert isinstance(other, RuleCode)
+    rules = (said, Rule("G1", write_rule(replace(other, verdict="pass" if fails else "fail"), words)))
+    judge = read_rules(Guidance("m", 0, rules, 2), TOUCHED_VOCABULARY, words).compile()
+    torn, *_, new = (judge(reading(ticket)) for ticket in TICKETS[:3])
+    assert (torn.verdict, torn.rule) == ("pass" if fails else "fail", "G1")
+    assert (new.verdict, new.rule) == ("fail" if fails else "pass", "G0")
 
 
 SCARCE = "Fail if it has 4 points or more: 3 if state is torn; 2 if part is hose; -1 if part is seal."

@@ -176,3 +176,9 @@ def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert wanted in capsys.readouterr().out.replace("\n", " ")
     assert main(arguments) == 0
     assert wanted in " ".join(capsys.readouterr().err.split())
+
+
+@given(st.floats(0.001, 99), st.sampled_from([0.0, 0.0001, 0.001, 0.01, 0.1]))
+def test_numbers_below_0_are_told_apart_as_those_above(number: float, further: float) -> None:
+    one, other = (f"{each:.6f}" for each in (number, number + further))
+    assert (normalize_text(f"-{one}") == normalize_text(f"-{other}")) == (normalize_text(one) == normalize_text(other))

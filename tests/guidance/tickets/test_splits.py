@@ -18,12 +18,14 @@ from stageb.guidance.tickets.splits import (
     FURTHER_BY_CODE,
     SPLITS,
     bundle_size,
+    find_default,
     missions_of,
     note_tickets,
+    rank_labels,
     split_tickets,
     weigh_labels,
 )
-from stageb.guidance.words.costs import PriceConfig, prices_of
+from stageb.guidance.words.costs import EQUAL, PriceConfig, prices_of
 from stageb.guidance.words.types import Split, Ticket
 from stageb.seeds import stream
 
@@ -222,3 +224,21 @@ def test_the_end_of_a_run_tells_of_no_split_that_it_had_not() -> None:
     )
     bare = describe_splits({"train"})
     assert "none are chosen" in bare and "no figure is of sealed tickets" in bare
+
+
+@given(st.lists(st.tuples(st.sampled_from(["low", "mid", "high"]), st.sampled_from(SPLITS)), min_size=1, max_size=60))
+def test_labels_and_the_verdict_that_begins_are_of_train_alone(drawn: list[tuple[str, Split]]) -> None:
+    """Test is sealed: how many of its tickets have a label plays no part."""
+    own = [
+        replace(ticket, label=label, split=split) for ticket, (label, split) in zip(numbered(len(drawn)), drawn, strict=True)
+    ]
+    splits = split_tickets(own, CONFIG)["m"]
+    labels = rank_labels(own, splits)
+    count = Counter(label for label, split in drawn if split == "train")
+    assert set(labels) == {label for label, _ in drawn}
+    assert [count[label] for label in labels] == [
+        max(count.values(), default=0),
+        *sorted(count[label] for label in labels[1:]),
+    ]
+    default = find_default(own, splits, labels, EQUAL)
+    assert count[default] == max(count.values(), default=0)

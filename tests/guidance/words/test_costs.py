@@ -1,4 +1,17 @@
-from stageb.guidance.words.costs import EQUAL, PriceConfig, describe_classes, measure_classes, prices_of, warn_of_constant
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.words.costs import (
+    EQUAL,
+    Confusion,
+    PriceConfig,
+    describe_classes,
+    effective_counts,
+    measure_classes,
+    prices_of,
+    warn_of_constant,
+)
 
 ALWAYS_PASS = {"pass": {"pass": 965, "fail": 0, "none": 0}, "fail": {"pass": 35, "fail": 0, "none": 0}}
 CATCHES = {"pass": {"pass": 905, "fail": 60, "none": 0}, "fail": {"pass": 9, "fail": 25, "none": 1}}
@@ -46,3 +59,27 @@ def test_figures_are_said_in_words() -> None:
     assert sampled == f"estimated for all 1,000 from the 200 that were judged: {said}"
     assert "Cost" not in describe_classes(measure_classes(CATCHES, EQUAL))
     assert describe_classes(measure_classes(NOTHING, EQUAL)) == "no tickets"
+
+
+COUNTS = st.fixed_dictionaries({"pass": st.integers(0, 30), "fail": st.integers(0, 30), "none": st.integers(0, 5)})
+CONFUSION = st.fixed_dictionaries({"pass": COUNTS, "fail": COUNTS})
+
+
+@given(CONFUSION, st.integers(1, 50), st.integers(1, 50))
+def test_a_sample_tells_as_much_as_so_many_of_the_whole(confusion: Confusion, one: int, other: int) -> None:
+    """Standing each for as many as the others, tickets count as they are, and for more of one label, as fewer do; the share
+    of right ones is that of the whole."""
+    of = {label: sum(row.values()) for label, row in confusion.items()}
+    if not all(of.values()):
+        return
+    n = sum(of.values())
+    right, size = effective_counts(confusion, {"pass": one, "fail": one})
+    assert right == pytest.approx(sum(confusion[label][label] for label in of) * size / n)
+    shares = {label: confusion[label][label] / of[label] for label in of}
+    scale = {"pass": one, "fail": other}
+    right, size = effective_counts(confusion, scale)
+    whole = {label: scale[label] * of[label] / sum(scale[each] * of[each] for each in of) for label in of}
+    share = sum(whole[label] * shares[label] for label in of)
+    variance = sum(whole[label] ** 2 * shares[label] * (1 - shares[label]) / of[label] for label in of)
+    assert right == pytest.approx(share * size)
+    assert size == pytest.approx(share * (1 - share) / variance if variance else n)

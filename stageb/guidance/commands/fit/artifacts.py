@@ -11,7 +11,7 @@ from stageb.guidance.learning.gate.decide import Decision, Trial
 from stageb.guidance.learning.gate.sequential import Test
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import EditEntry, EvidenceEntry, GateEntry, ProposalEntry, RaceEntry
-from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.state import TOLD_TO_STOP, MissionState
 from stageb.guidance.rules.guidance_file import to_json
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, name_labels, rollout_prompt
 from stageb.guidance.words.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
@@ -161,7 +161,7 @@ def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
         "wrong": sum(not case.right for case in bundle.judged),
         "judged": bundle.asked,
         "eligible": not bundle.why_not,
-        "why_not": bundle.why_not,
+        "why_not": bundle.why_not or (TOLD_TO_STOP if reflection.is_stopped and not reflection.proposals else ""),
         "evidence": [
             describe_evidence(shown)
             for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()

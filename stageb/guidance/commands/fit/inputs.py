@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -37,6 +38,7 @@ from stageb.store import commits
 from stageb.store.commits import flatten
 from stageb.store.journal import safe_name
 from stageb.tiny import NAME
+from stageb.untrusted import strict_yaml
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -68,6 +70,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
     words = words_of(config.prompt, config.model)
     seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
+    seeds = {mission: replace(seed, automation=None) for mission, seed in seeds.items()}  # promised of other rules
     missions = missions_of(tickets)
     folders = Counter(map(safe_name, missions))
     shared = [name for name in missions if folders[safe_name(name)] > 1]
@@ -280,4 +283,18 @@ def check_folder(config: LoopConfig, inputs: Inputs, fresh: bool) -> None:
     """Raise ``InputError`` where the run's folder cannot be made, or is taken; what only the ranks can tell comes later."""
     ignored = (*NOT_SHAPING, "tickets") if config.sampler.use_images else NOT_SHAPING  # images count once they were read
     known = {key: value for key, value in flatten(shape(config, inputs)).items() if not key.startswith(ignored)}
-    commits.check_folder(config.output.folder, known, fresh, LIMITS)
+    commits.check_folder(config.output.folder, known, fresh, LIMITS, _tell_others(config))
+
+
+def _tell_others(config: LoopConfig) -> dict[str, str]:
+    """What to say where the run in the folder was learnt from other tickets, or began with other guidance."""
+    now, before = ", ".join(config.files), "others"
+    with suppress(OSError, ValueError, strict_yaml.YamlError):
+        given, _ = strict_yaml.read((config.output.folder / "config.yaml").read_text("utf-8"))
+        files = given.get("tickets") if isinstance(given, dict) else None
+        before = ", ".join(map(str, files)) if isinstance(files, list) else str(files)
+    changed = f"what they say has changed since it learnt from them ({now})"
+    return {
+        "tickets": changed if before == now else f"learnt from {before}; these are {now}",
+        "first_guidance": "a run of these tickets would begin with another guidance",
+    }

@@ -29,6 +29,7 @@ from stageb.guidance.tickets.splits import SPLITS, describe_labels
 from stageb.guidance.tickets.tickets import describe_left_out
 from stageb.guidance.words.costs import EQUAL, prices_of
 from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
+from stageb.runs.figures import clock
 from stageb.runs.progress import console
 from stageb.store.journal import safe_name
 
@@ -253,6 +254,15 @@ class FitProgress:
     def show_activity(self, text: str) -> None:
         """Show the present activity between rounds."""
         self._bar.update(self._task, doing=text)
+
+    def show_learning(self, mission: str, doing: str) -> None:
+        """Show what code is learning from, and how long it has: a line now and then where there is no bar."""
+        now = time.monotonic()
+        text = f"{mission}: {doing}, {clock(now - self._last)} so far"
+        self.show_activity(text)
+        if self._bar.disable and now - self._last_line >= self._config.runner.log_every_s:
+            self._last_line = now
+            self.say(text)
 
     def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
         """Print the outcome of a bundle in one line, and the rules that changed."""

@@ -30,6 +30,7 @@ from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import (
     STOP,
+    LearningStopped,
     MissionState,
     State,
     Tally,
@@ -194,8 +195,16 @@ class FitRun(RecordedRun):
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
             known = self.ranks.config, tickets, splits, pool, vocabulary, count_tokens, look
-            self._tools[name] = Tools(*known, self.inputs.choose, weighs, self.inputs.guidance[name].labels)
+            labels, pause = self.inputs.guidance[name].labels, partial(self._pause, name)
+            self._tools[name] = Tools(*known, self.inputs.choose, weighs, labels, pause)
         return self._tools[name]
+
+    def _pause(self, name: str, doing: str) -> None:
+        """Between two small steps of a mission's learning by code: show what it is ``doing``. Raises ``LearningStopped``
+        where it was told to stop."""
+        self.progress.show_learning(name, doing)
+        if (self.journal.folder / STOP).exists():
+            raise LearningStopped
 
     def skip(self, state: State, batch: Round, why: str) -> State:
         """Skip a round that needs no rollout. Not committed by itself, since skipping it again costs nothing."""
@@ -288,10 +297,11 @@ class FitRun(RecordedRun):
         """Commit that everything up to ``done`` is over, with the new state of a mission; ``batch`` is the round, if any."""
         return self.commit(replace(state.with_mission(mission), done=done), mission.guidance.mission, batch)
 
-    def commit(self, state: State, name: str = "", batch: Round | None = None) -> State:
+    def commit(self, state: State, name: str = "", batch: Round | None = None, keep: str = "") -> State:
         """Commit ``state``, so that the run resumes from here; of its missions only those that changed. Notes how long the
-        step took, of which mission and what for: tickets of a round, or bundles reflected on. Returns the state, in which
-        missions learn no more that have reached their share of a budget."""
+        step took, of which mission and what for: tickets of a round, or bundles reflected on. Under the name ``keep``, or
+        that of a limit that was passed, the commit before stays. Returns the state, in which missions learn no more that
+        have reached their share of a budget."""
         now = time.monotonic()
         seconds = round(now - self._since, 3)
         self._count_seconds(name, seconds)
@@ -299,7 +309,7 @@ class FitRun(RecordedRun):
         changed = {
             name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.missions.get(name)
         }
-        self.journal.commit(to_plain(state), changed, keep=limit_passed(before, state, self.schedule))
+        self.journal.commit(to_plain(state), changed, keep=keep or limit_passed(before, state, self.schedule))
         self._committed = state
         if state.finished or self._is_over(state):  # whatever ended it: a stop must not stop what learns on later
             (self.journal.folder / STOP).unlink(missing_ok=True)

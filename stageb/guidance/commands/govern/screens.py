@@ -5,6 +5,7 @@ Texts of files and models are shown so that they move no terminal.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
 from stageb.guidance.exports.missions import CodedMission, code_mission
+from stageb.guidance.judging.automation import holds, name_guidance
 from stageb.guidance.learning.attempts import JUDGES, describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules import rules_file
@@ -150,9 +152,11 @@ def describe_rules(
         yield f"  shown with it: {count_of(len(named), 'train ticket')}: {', '.join(named)}"
     if guidance.judge:
         yield f"  judged by: {JUDGES[guidance.judge]}"
+    if guidance.automation and guidance.automation.guidance == name_guidance(guidance):
+        yield f"  {guidance.automation.describe()}"
     if guidance.calibration != UNCALIBRATED:
-        slope, offset, rules = guidance.calibration.slope, guidance.calibration.offset, guidance.calibration.rules
-        offsets = guidance.calibration.offsets
+        known = guidance.calibration
+        slope, offset, rules, offsets = known.slope, known.offset, known.rules, known.offsets
         if offsets:
             each = ", ".join(f"{offset:.3g} ({shown(label)})" for label, offset in offsets)
             yield f"  calibrated: log-probability of each label times {slope:.3g}, plus {each}"
@@ -162,7 +166,7 @@ def describe_rules(
             yield f"  rules as code: {rules:.3g} more for the label that they give a ticket"
         elif rules:
             yield f"  rules as code: {rules:.3g} more where they pass a ticket, {rules:.3g} less where they fail it"
-        if points := guidance.calibration.points:
+        if points := known.points:
             yield f"  points as code: {points:.3g} more for a label with each point above the least that its rule asks for"
 
 
@@ -321,7 +325,7 @@ def _describe_accuracy(row: Mapping[str, Any]) -> str:
 def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words, is_typed: bool) -> list[CodedMission]:
     """The rules of each mission as code; ``is_typed``: with columns of numbers. Raises ``InputError`` where neither tickets
     nor the guidance say what they name."""
-    columns = _parse_columns(args.columns) if args.columns else None
+    columns = parse_columns(args.columns) if args.columns else None
     tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
     if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
@@ -329,9 +333,24 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words, is_
     roles = list_roles(columns or find_columns(args.source))
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
     return [
-        replace(code_mission(each, rules[mission], roles, known[mission], is_typed), notes=describe_provisional(each.rules))
+        replace(
+            code_mission(each, rules[mission], roles, known[mission], is_typed),
+            notes=describe_provisional(each.rules),
+            automation=each.automation if each.automation and holds(each.automation, each, "rules", "") else None,
+        )
         for mission, each in guidance.items()
     ]
+
+
+def write_text(text: str, path: Path | None) -> None:
+    """To a file as a whole, or to standard output: as UTF-8, which code is read as, whatever a terminal shows. Raises
+    ``JournalError`` where the disk refuses."""
+    if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.write(text)
+        return
+    disk.write(path, text)
 
 
 def write_files(
@@ -340,7 +359,7 @@ def write_files(
     """An export to a file, to standard output where it is one text, or several files to a folder, each of which ``check``
     allows. Raises ``InputError`` where none is named for what needs one."""
     if isinstance(files, str) and output is None:
-        sys.stdout.write(files)
+        write_text(files, None)
         return
     if output is None:
         raise InputError(f"--format {form} is no single text: name where to write it, --output PATH")
@@ -358,8 +377,8 @@ class _TableKeys:
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
 
 
-def _parse_columns(text: str) -> ColumnsConfig:
-    """Raises ``InputError`` as ``predict`` does."""
+def parse_columns(text: str) -> ColumnsConfig:
+    """What an option says. Raises ``InputError`` as ``predict`` does."""
     draft = Draft(_TableKeys)
     draft.add_option("columns", text)
     draft.check()

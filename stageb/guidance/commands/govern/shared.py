@@ -68,6 +68,7 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
                 and not compare_marks(before, change.guidance)
                 and not compare_order(before, change.guidance)
                 and before.spent == spent
+                and before.automation == change.guidance.automation
                 and (change.new or before == change.guidance)
             ):
                 return before

@@ -102,6 +102,11 @@ class MissionSection:
         return list(attempts.describe_judge(self.mission.attempts.judge, self.mission.attempts))
 
     @property
+    def alone(self) -> str:
+        """What is decided alone; empty where nothing was promised."""
+        return self.mission.automation.describe() if self.mission.automation else ""
+
+    @property
     def provisional(self) -> list[str]:
         """Lines that tell the provisional rules, and what is hoped of them."""
         return attempts.describe_provisional([each.rule for each in self.rules])

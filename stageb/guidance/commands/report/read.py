@@ -20,17 +20,20 @@ from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
 from stageb.guidance.commands.use.record import compare_with_letter
 from stageb.guidance.commands.use.source import code_rules
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry, parse_row
 from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, find_author, mark_provisional
-from stageb.guidance.rules.guidance_file import from_json
+from stageb.guidance.rules.guidance_file import from_json, load_seed
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import read_same_tickets
+from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.costs import measure_interval, measure_ratio
 from stageb.guidance.words.types import PROVISIONAL, Guidance, Rule, Ticket
 from stageb.runs.folder import RunFolder, RunRow
 from stageb.store.journal import safe_name
+from stageb.store.trust import file_of
 
 # How a mission's tickets were judged: confusion, agreement, and the tickets that it gets most wrong.
 #
@@ -236,6 +239,7 @@ class MissionReport:
     sizes: tuple[SizeEntry, ...]  # what code learns at once in other sizes; empty where nothing is
     judged: TicketVerdicts  # how tickets were judged
     letter: Mapping[str, Any]  # what ``compare_with_letter`` says of the last val and test; empty where that is not known
+    automation: Automation | None  # what was promised since of the rules in force
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +325,18 @@ def _read_mission(
         sizes=next((row.sizes for row in reversed(reflections) if row.sizes), ()),
         judged=judged,
         letter=read_letter(files, final_guidance, judged, tickets, config),
+        automation=_read_automation(files, final_guidance),
     )
+
+
+def _read_automation(files: RunFolder, final: Guidance) -> Automation | None:
+    """What guidance.json promises of the rules in force; None where it holds others, or promises nothing."""
+    path = file_of(files.path, files.path / safe_name(final.mission) / "guidance.json")
+    kept = load_seed(path).get(final.mission) if path.exists() else None
+    if kept is None or kept.automation is None or kept.automation.guidance != name_guidance(kept):
+        return None
+    is_same = [rule.text for rule in kept.rules] == [rule.text for rule in final.rules]
+    return kept.automation if is_same else None
 
 
 def read_letter(

@@ -19,14 +19,18 @@ from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.guess import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
+from stageb.guidance.judging.automation import Judged, find_bounds, name_guidance
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import make_explainer, read_rules
-from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tables import list_roles
+from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.texts import labels_fault
+from stageb.guidance.words.types import HEADLINE_KEY
+from stageb.seeds import stream, uniform
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -103,6 +107,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         rulings = self._judge(self._read_rows(rows))
         rightly = (each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict)
         self._decided, self._right = Counter(rulings), Counter(rightly)
+        self._pilot = [_weigh_ruling(ruling, verdict) for ruling, verdict in zip(rulings, verdicts, strict=True)]
+        self.automation_: Automation | None  # of these rules, once ``automate`` has looked
+        if hasattr(self, "automation_"):
+            del self.automation_
         self._prior = np.array([np.mean(classes == each) for each in self.classes_])
         return self
 
@@ -127,6 +135,45 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             found = self.classes_.tolist()[self._weigh(ruling).argmax()]
             made.append({"class": found, "rule": ruling.rule, "text": explain(ruling, reading)})
         return in_kind(made, X)
+
+    def automate(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        *,
+        max_error: float = 0.02,
+        confidence: float = 0.95,
+        groups: Any = None,
+    ) -> GuidanceClassifier:
+        """Find which rows may be decided alone, so that with this ``confidence`` at most a share ``max_error`` of these is
+        classified wrong: ``decides_alone`` tells which, ``automation_`` what was found, None where nothing can be promised.
+
+        The rows must be ones that ``fit`` has not seen. ``groups`` names what each belongs to: of a group one row is drawn,
+        by default of rows that say the same. Raises ``ValueError`` where a row has a class that ``fit`` had not."""
+        check_is_fitted(self)
+        rows, classes = self._read(X, reset=False), column_or_1d(y)
+        check_consistent_length(rows, classes, *([] if groups is None else [groups]))
+        if unknown := [each for each in classes.tolist() if each not in self._labels]:
+            raise ValueError(f"y: fit had no {unknown[0]!r}; it had {self.classes_.tolist()}")
+        named = [str(tuple(row.items())) for row in rows] if groups is None else list(map(str, groups))
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(named):
+            places.setdefault(name, []).append(place)
+        drawn = [of[int(len(of) * uniform(stream(self.seed, "automate", name), 0))] for name, of in places.items()]
+        rulings = self._judge(self._read_rows([rows[place] for place in drawn]))
+        verdicts = [self._labels[classes.tolist()[place]] for place in drawn]
+        tested = [_weigh_ruling(*each) for each in zip(rulings, verdicts, strict=True)]
+        bound = find_bounds(self._pilot, tested, {"": max_error}, confidence)[""].bound
+        name = name_guidance(self.guidance_)
+        self.automation_ = Automation(confidence, name, "rules", "", len(tested), (bound,)) if bound else None
+        return self
+
+    def decides_alone(self, X: Any) -> Any:  # noqa: N803
+        """Whether each row is decided alone, under the bound that ``automate`` found."""
+        check_is_fitted(self, "automation_")
+        judged = [_weigh_ruling(each, "") for each in self._judge(self._read_new(X))]
+        found = self.automation_
+        return np.array([found is not None and found.decides(of.verdict, of.decider, of.margin) for of in judged])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_prior")
@@ -243,6 +290,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return np.where(given, right, (1 - right) * others / others.sum())
 
 
+def _weigh_ruling(ruling: Ruling, label: str) -> Judged:
+    return Judged(ruling.rule, measure_margin(ruling, HEADLINE_KEY), ruling.verdict, ruling.verdict == label)
+
+
 class _Hushed:
     """A stream that one thread writes nothing to."""
 
@@ -263,12 +314,12 @@ class _Hushed:
 def _hush() -> Iterator[None]:
     """Nothing that this thread says is shown; what others say is."""
     hushed = {name: _Hushed(getattr(sys, name)) for name in ("stdout", "stderr")}
-    for name, stream in hushed.items():
-        setattr(sys, name, stream)
+    for name, silent in hushed.items():
+        setattr(sys, name, silent)
     try:
         yield
     finally:
-        for name, stream in hushed.items():
-            stream.thread = -1  # who has taken hold of it meanwhile is heard
-            if getattr(sys, name) is stream:
-                setattr(sys, name, stream.stream)
+        for name, silent in hushed.items():
+            silent.thread = -1  # who has taken hold of it meanwhile is heard
+            if getattr(sys, name) is silent:
+                setattr(sys, name, silent.stream)

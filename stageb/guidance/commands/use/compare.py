@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from math import floor, sqrt
+from math import sqrt
 from typing import Any
 
 from stageb.guidance.learning.gate.exact import mcnemar_p
@@ -64,43 +64,6 @@ def count_verdicts(
             count.provisional += row["provisional"]
             count.taught += f"{row['group_id']}::{row['label']}" in taught.get(mission, ())
     return counts
-
-
-def measure_coverage(sure: Iterable[tuple[float | None, PredictionRow]], prices: Prices) -> list[dict[str, Any]]:
-    """What each threshold leaves to no review, the highest first: the share of the tickets (``covered``), how many of these
-    are right, and what their errors ``cost`` a ticket of all. ``sure`` says how sure a verdict is; None: it needs review
-    whatever the threshold."""
-    levels: dict[float, list[float]] = {}  # threshold -> tickets, right, cost
-    total = 0
-    for at, row in sure:
-        total += 1
-        if at is not None:
-            of = levels.setdefault(floor(100 * at + 1e-9) / 100, [0, 0, 0.0])
-            of[:] = of[0] + 1, of[1] + is_right(row), of[2] + (not is_right(row)) * prices.get(row["label"], 1.0)
-    found, n, right, cost = list[dict[str, Any]](), 0.0, 0.0, 0.0
-    for threshold, (more, more_right, more_cost) in sorted(levels.items(), reverse=True):
-        n, right, cost = n + more, right + more_right, cost + more_cost
-        found.append(
-            {
-                "threshold": threshold,
-                "covered": measure_ratio(n, total),
-                "n": int(n),
-                "acc": measure_ratio(right, n),
-                "acc_interval": measure_interval(right, n),
-                "cost": measure_ratio(cost, total),
-            }
-        )
-    return found
-
-
-def choose_threshold(
-    coverage: Sequence[Mapping[str, Any]], accuracy: float | None, review_price: float | None
-) -> Mapping[str, Any] | None:
-    """The row with the most tickets that are right as often as is wanted; or of the least cost, if a review costs so much.
-    None where there is no such row."""
-    if review_price is not None:
-        return min(coverage, key=lambda row: row["cost"] + (1 - row["covered"]) * review_price, default=None)
-    return next((row for row in reversed(coverage) if accuracy is not None and row["acc"] >= accuracy), None)
 
 
 def is_right(row: PredictionRow) -> bool:

@@ -14,7 +14,7 @@ from stageb.engines.config import ModelConfig
 from stageb.guidance.config import FORMER_MODEL, Language, ManualReviewConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
-from stageb.settings import PRICE, SHARE, Check, Section, at_least, setting
+from stageb.settings import SHARE, Check, Section, at_least, setting
 
 By = Literal["learnt", "model", "rules", "both"]
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
@@ -25,6 +25,7 @@ class UseConfig(Section, at=""):
     """What both commands take."""
 
     former_keys: ClassVar[Mapping[str, str]] = FORMER_MODEL
+    needs_labels: ClassVar[bool] = False  # whether every ticket needs one, and comes once alone
     guidance: str = setting("", Check(bool, "name a run's folder, such as out/run, or a guidance.json"))
     """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (except its reasons), selection and
     manual_review default to the run's."""
@@ -52,19 +53,18 @@ class UseConfig(Section, at=""):
     selection: str = "majority"
     """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
-    min_rule_accuracy: float | None = setting(None, SHARE.or_null())
-    """Send a verdict to review if its rule was right for less than this share of the held-out tickets that it decided in its
-    run (val, or test where there is none), or decided fewer than five; null: never for that reason."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def check(self) -> None:
-        named = bool(self.tickets) and all(self.tickets)
-        self.require(named, "tickets", "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+        self.check_tickets()
         self.columns.check_files([*self.tickets, *(self.vocabulary or ())])
         reasons = self.sampler.reasons
         require(reasons != "wrong", "sampler.reasons", reasons, "all or none: no answer is known to be wrong here")
-        named = reasons == "all" or self.min_rule_accuracy is None
-        require(named, "sampler.reasons", reasons, "all, since min_rule_accuracy goes by the rules that reasons name")
+
+    def check_tickets(self) -> None:
+        """Raise ``ConfigError`` where no ticket file is named."""
+        named = bool(self.tickets) and all(self.tickets)
+        self.require(named, "tickets", "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
     former_keys: ClassVar[Mapping[str, str]] = {**FORMER_MODEL, **FORMER_PRICES}
+    needs_labels: ClassVar[bool] = True
     tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or tables, with labels."""
     output: str = setting("evaluation", Check(bool, "name a folder"))
@@ -97,24 +98,46 @@ class EvaluateConfig(UseConfig):
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
     price: PriceConfig = field(default_factory=PriceConfig)
     """What errors cost. With a run's folder, its prices are the default."""
-    wanted_accuracy: float | None = setting(None, SHARE.or_null())
-    """Name the threshold for review under which so many of the verdicts that need none are right, and most need none."""
-    review_price: float | None = setting(None, PRICE.or_null())
-    """Name the threshold for review that costs least, if a person's look at a ticket costs so much; errors cost what price
-    says."""
 
     def check(self) -> None:
         super().check()
         named = self.by.split(",")
         known = all(each in get_args(By) for each in named) and len({*named}) == len(named)
         self.require(known, "by", "name learnt, model, rules or both, each once at most, with commas between")
-        both = self.wanted_accuracy is not None and self.review_price is not None
-        self.require(not both, "review_price", "give either wanted_accuracy or review_price: each names a threshold")
 
     @property
     def modes(self) -> list[By]:
         """What ``by`` names."""
         return [mode for name in self.by.split(",") for mode in get_args(By) if mode == name]
+
+
+LIMIT = Check(lambda value: 0 < value < 1, "above 0 and below 1")
+LIMITS = Check(
+    lambda given: all(0 < each <= 1 for each in given.values()) if isinstance(given, dict) else 0 < given < 1,
+    "a share above 0 and below 1, or one for each verdict, such as {pass: 0.01, fail: 0.1} (1: without a bound)",
+)
+
+
+@dataclass(frozen=True)
+class AutomateConfig(UseConfig):
+    """Finding which tickets may be decided alone."""
+
+    needs_labels: ClassVar[bool] = True
+    tickets: list[str] = field(default_factory=list)
+    """Ticket files with labels, JSON Lines or tables, of tickets that neither taught nor chose the rules; none: those that
+    the run held out as test."""
+    output: str = setting("automation.jsonl", Check(lambda path: bool(path) and not path.endswith("/"), "name a file"))
+    """The file to write: how these tickets were judged, a line each."""
+    by: By = "learnt"
+    """Who judges, as for predict, which must judge in the same way then."""
+    max_error: float | dict[str, float] = setting(0.02, LIMITS)
+    """Share of the tickets decided alone that may be wrong, at most; or by verdict, of those that get this verdict: others
+    are for a person, and 1 sets no bound."""
+    confidence: float = setting(0.95, LIMIT)
+    """The probability with which the bounds of a mission hold, all of them together."""
+
+    def check_tickets(self) -> None:
+        self.require(all(self.tickets), "tickets", "name ticket files, or none: then the test tickets of the run")
 
 
 def tickets_per_round(config: UseConfig) -> int:

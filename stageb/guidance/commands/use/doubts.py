@@ -1,4 +1,4 @@
-"""Why a person should see a verdict: rules name fields that the ticket lacks, or the ticket is one that rules got wrong."""
+"""Why a person should see a verdict: rules name fields that the ticket lacks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stageb.errors import InputError, write_option
-from stageb.guidance.commands.use.record import FEWEST, UNKNOWN, RuleRecord, explain_doubt, name_doubtful, name_unknown
-from stageb.guidance.judging.answers import find_cited_rule
+from stageb.guidance.commands.use.record import RuleRecord, name_doubtful
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import atoms
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.value_types import fold_value
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -107,38 +105,13 @@ class Doubts:
     """By mission, what there is to doubt; plain data, for a commit."""
 
     fields: Mapping[str, NamedFields]
-    rules: Mapping[str, RuleRecord]
     unusual: Mapping[str, NamedFields] = field(default_factory=dict)  # that more tickets lack than of those that taught
 
-    def explain(self, ticket: Ticket, row: Mapping[str, Any], min_rule_accuracy: float | None) -> str:
-        """Why a person should see the verdict of a row of predictions; empty where nothing speaks for it."""
-        of = ticket.mission
-        missing = explain_missing({**self.fields.get(of, {}), **self.unusual.get(of, {})}, ticket)
-        if missing or min_rule_accuracy is None or row["verdict"] is None:
-            return missing
-        return explain_doubt(self.rules.get(ticket.mission, {}), row["reason"], min_rule_accuracy)
-
-    def measure(self, row: Mapping[str, Any]) -> float | None:
-        """How sure a verdict is: how often its rule was right where that is known of the mission's rules, or else how
-        probable the model holds it, or how many of its answers agree. None where a person should see it anyway, as where
-        nothing is known of its rule."""
-        if row["verdict"] is None or row["review"]:
-            return None
-        if record := self.rules.get(row["mission"]):
-            reason = row["reason"].partition(":")[0] if row["by"] == "rules" else row["reason"]
-            tickets, share, *_ = record.get(find_cited_rule(reason), UNKNOWN)
-            return share if tickets >= FEWEST else None
-        probability, agreement = row["probability"], row["agreement"]
-        return float(agreement if probability is None else probability)
-
-    def explain_ruling(self, ticket: Ticket, ruling: Ruling, min_rule_accuracy: float | None) -> str:
-        """Why a person should see a verdict that rules gave as code; empty where nothing speaks for it."""
-        if ruling.verdict is None:
-            return ""
-        missing = explain_missing(self.unusual.get(ticket.mission, {}), ticket, by_code=True)
-        if missing or min_rule_accuracy is None:
-            return missing
-        return explain_doubt(self.rules.get(ticket.mission, {}), ruling.rule, min_rule_accuracy)
+    def explain(self, ticket: Ticket, by_code: bool) -> str:
+        """Why a person should see the verdict on a ticket; empty where nothing speaks for it. Code leaves a ticket undecided
+        itself that lacks what its verdict hangs on."""
+        named = {} if by_code else self.fields.get(ticket.mission, {})
+        return explain_missing({**named, **self.unusual.get(ticket.mission, {})}, ticket, by_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +147,7 @@ class Survey:
     """What tickets lack, counted as they are looked over."""
 
     doubts: Doubts  # without what is unusual
+    records: Mapping[str, RuleRecord]  # by mission: how often rules were right
     named: Mapping[str, NamedFields]  # by mission: all fields that rules name
     shares: Mapping[
         str, Mapping[str, float]
@@ -236,7 +210,7 @@ class Survey:
         share = self.shares.get(mission, {}).get(name)
         return f" (of the tickets learnt from {share:.0%} lacked it)" if share else ""
 
-    def describe(self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, prices: Prices) -> Iterator[str]:
+    def describe(self, prices: Prices) -> Iterator[str]:
         """What a person should know before tickets are judged, where errors cost ``prices``."""
         unless = " unless another rule decides them" if self.by_code else ""
         unusual = self.conclude().unusual
@@ -258,11 +232,8 @@ class Survey:
         for mission, known in self.columns.items():
             if new := [name for name in self.there.get(mission, ()) if name not in known]:
                 yield f"{mission}: no ticket of training had {_list_few(new)}: no rule speaks of that"
-        for mission, record in self.doubts.rules.items():
-            if min_rule_accuracy is None:
-                yield from name_doubtful(mission, record, prices)
-            else:
-                yield from name_unknown(guidance[mission], record)
+        for mission, record in self.records.items():
+            yield from name_doubtful(mission, record, prices)
 
 
 def send_to_review(row: Mapping[str, Any], doubt: str) -> dict[str, Any]:

@@ -17,14 +17,7 @@ from stageb.cli.parsing import from_keywords
 from stageb.errors import ConfigError, shown
 from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.black_box import MOST, BlackBox, measure_on
-from stageb.guidance.commands.use.compare import (
-    ALL,
-    PairedComparison,
-    choose_threshold,
-    count_verdicts,
-    is_right,
-    measure_coverage,
-)
+from stageb.guidance.commands.use.compare import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.commands.use.config import By, EvaluateConfig, tickets_per_round
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.predict import judge_all, judge_by_rules, look_ahead
@@ -163,10 +156,8 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
         "compare": config.compare,
         "tickets": config.tickets,
         "price": asdict(config.price),
-        "wanted_accuracy": config.wanted_accuracy,
         "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
         "by": {by: figures[by] for by in config.modes},
-        "review": _measure_review(config, first),
         "letter": _read_letter(config, tickets, sides),
         "black_box": {mission: asdict(box) for mission, box in _measure_black_boxes(config, tickets).items()},
     }
@@ -183,19 +174,6 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
         text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
         disk.replace(folder / EVALUATION, disk.encode(text))
     return evaluation
-
-
-def _measure_review(config: EvaluateConfig, side: JudgedRounds) -> dict[str, Any]:
-    """By mission: the key that sets the threshold for review, what each value of it leaves, and the one that is wanted."""
-    doubts, prices = side.doubts, prices_of(config.price)
-    found: dict[str, Any] = {}
-    for mission in {row["mission"]: None for row in read_rows(side.rounds.path)}:
-        mine = ((doubts.measure(row), row) for row in read_rows(side.rounds.path) if row["mission"] == mission)
-        coverage = measure_coverage(mine, prices)
-        key = "min_rule_accuracy" if doubts.rules.get(mission) else "manual_review.min_verdict_agreement"
-        chosen = choose_threshold(coverage, config.wanted_accuracy, config.review_price)
-        found[mission] = {"key": key, "coverage": coverage, "chosen": chosen}
-    return found
 
 
 def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:

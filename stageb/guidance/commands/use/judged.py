@@ -7,13 +7,13 @@ only get the tickets that the model is asked for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import ConfigError, shown, write_option
+from stageb.errors import shown, write_option
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig
 from stageb.guidance.commands.use.doubts import (
     Doubts,
@@ -39,18 +39,20 @@ from stageb.guidance.commands.use.source import (
 )
 from stageb.guidance.commands.use.summary import Counts
 from stageb.guidance.judging.answers import check_readable, find_cited_rule
+from stageb.guidance.judging.automation import find_decider, holds
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, select
-from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
-from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.automation import PERSON, STAGEB, Automation
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.texts import TAKEN, one_line
-from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import HEADLINE_KEY, Answers, Guidance, Ticket, Verdict
 from stageb.runs.progress import console
-from stageb.store.commits import COMMIT, flatten
+from stageb.store import disk
+from stageb.store.commits import flatten
 
 if TYPE_CHECKING:  # torch
     from stageb.guidance.commands.use.ranks import TicketAnswers
@@ -63,11 +65,12 @@ NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoev
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = (
-    "by", "guidance", "compare", "price.", "wanted_accuracy", "review_price", "tickets", "vocabulary", "output",
+    "by", "guidance", "compare", "price.", "max_error", "confidence", "tickets", "vocabulary", "output",
     "max_unreadable", "fabric.", *HOW_ASKED,
 )  # fmt: skip
 # Keys that say how the model is asked and its answers are taken; where rules judge alone, they change no row either.
 OF_MODEL = ("model.", "sampler.", "selection", "manual_review.", "probability", "prompt.prefill", "round_size", "seed")
+BY_CHANCE = ("round_size", "seed")  # of these, what an answer depends on by chance alone
 
 
 class JudgedRounds:
@@ -82,19 +85,16 @@ class JudgedRounds:
         missions: Collection[str],
         source: str,
     ) -> None:
-        """``missions`` are those that tickets may be of; ``source`` names the guidance.
-
-        Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for.
-        """
-        wanted = config.min_rule_accuracy
-        if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
-            remedy = "name a run's folder as guidance: what it held out tells how often each rule was right"
-            raise ConfigError("min_rule_accuracy", wanted, remedy)
+        """``missions`` are those that tickets may be of; ``source`` names the guidance."""
         self.rounds, self.by, self.guidance = rounds, by, guidance
         self._config, self._missions, self._source = config, missions, source
         self._code: CodeJudge | None = None  # None: nobody asks what the rules say as code
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
+        self._automations: dict[str, Automation] = {}  # by mission, those that hold for how tickets are judged here
+        for mission, each in guidance.items():
+            if each.automation and holds(each.automation, each, by, self.asked):
+                self._automations[mission] = each.automation
 
     @property
     def rules(self) -> Mapping[str, CodedRules] | None:
@@ -113,6 +113,13 @@ class JudgedRounds:
         return list_inputs(self._config)
 
     @property
+    def asked(self) -> str:
+        """A short name for how a model is asked."""
+        plain = flatten(asdict(self._config))
+        shaping = {key: value for key, value in plain.items() if key.startswith(OF_MODEL)}
+        return disk.digest(repr([each for each in shaping.items() if not each[0].startswith((*HOW_ASKED, *BY_CHANCE))]), 8)
+
+    @property
     def fingerprint(self) -> dict[str, Any]:
         """What rows depend on, flat: keys and the guidance, but not the bytes of the tickets or what is derived from
         them."""
@@ -120,12 +127,13 @@ class JudgedRounds:
         others = NOT_SHAPING + (OF_MODEL if self.by == "rules" else ())
         plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(others)}
         plain |= {"by": self.by, "ticket files": config.tickets}
+        plain |= {f"decided alone of {mission}": repr(each.to_plain()) for mission, each in self._automations.items()}
         return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self.guidance).items()}
 
     def make_check(self) -> Callable[[TicketLine], None]:
         """What raises ``FaultError`` for a ticket that cannot be judged."""
         labels = {mission: self.guidance[mission].labels for mission in self._missions}
-        return make_check(labels, self._config.columns, once=isinstance(self._config, EvaluateConfig))
+        return make_check(labels, self._config.columns, once=self._config.needs_labels)
 
     def begin(self, fresh: bool) -> None:
         """Check all tickets, unless an earlier call did, and resume from the last commit."""
@@ -142,7 +150,7 @@ class JudgedRounds:
             found.check()
             config = self._config
             prices = prices_of(config.price) if isinstance(config, EvaluateConfig) else find_prices(self._source)
-            for said in found.describe(self.guidance, config.min_rule_accuracy, prices):
+            for said in (*found.describe(prices), *self._describe_automations()):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.conclude())}
 
@@ -180,15 +188,24 @@ class JudgedRounds:
             step = self.guidance[line.ticket.mission].step
             if ruling is None:
                 row = make_row(line, *next(answered), step, agreement, rule)
-                doubt, key = doubts.explain(line.ticket, row, config.min_rule_accuracy), find_cited_rule(row["reason"])
+                doubt = doubts.explain(line.ticket, by_code=False)
             else:
                 why = self._code.explain(ruling, line.ticket) if self._code and ruling is not NO_TEXT else BLANK
                 row = make_ruled_row(line, ruling, why, step)
-                doubt, key = doubts.explain_ruling(line.ticket, ruling, config.min_rule_accuracy), ruling.rule
-            decided_by = self.guidance[line.ticket.mission].rule(key)
+                doubt = doubts.explain(line.ticket, by_code=True) if ruling.verdict else ""
+            decided_by = self.guidance[line.ticket.mission].rule(row["rule"])
             row["provisional"] = decided_by is not None and decided_by.is_provisional
-            made.append(send_to_review(row, doubt))
+            made.append(name_who_decides(send_to_review(row, doubt), self._automations.get(line.ticket.mission)))
         self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made, labels_of(self.guidance))})
+
+    def _describe_automations(self) -> Iterator[str]:
+        """What is decided alone, or why what was promised does not hold here."""
+        for mission, guidance in self.guidance.items():
+            if guidance.automation:
+                said = guidance.automation.describe()
+                if mission not in self._automations:
+                    said = f"nothing is promised of how tickets are judged here; promised was: {said} (stageb automate)"
+                yield f"{mission}: {said}"
 
     def _take_round(self) -> None:
         """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
@@ -231,7 +248,8 @@ class JudgedRounds:
                 columns[mission] = vocabulary.values.keys()
         are_tables = any(map(is_table, self._config.tickets))
         return Survey(
-            Doubts(fields, records),
+            Doubts(fields),
+            records,
             every,
             shares,
             Counter(),
@@ -285,6 +303,8 @@ def make_row(
         "reason": selection.reason,
         "agreement": round(selection.vote_strength, 6),
         "probability": probability,
+        "rule": find_cited_rule(selection.reason),
+        "margin": None,
         "review": bool(why),
         "why": why,
         "guidance_step": guidance_step,
@@ -301,10 +321,21 @@ def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: i
         "reason": said if is_decided else "",
         "agreement": float(is_decided),
         "probability": None,
+        "rule": ruling.rule,
+        "margin": measure_margin(ruling, HEADLINE_KEY),
         "review": not is_decided,
         "why": "" if is_decided else said,
         "guidance_step": guidance_step,
     }
+
+
+def name_who_decides(row: Mapping[str, Any], automation: Automation | None) -> dict[str, Any]:
+    """A row of predictions with who decides its ticket, ``STAGEB`` or ``PERSON``; None where nothing is promised."""
+    if automation is None:
+        return {**row, "decides": None}
+    if row["review"] or automation.decides(row["verdict"], *find_decider(row)):
+        return {**row, "decides": PERSON if row["review"] else STAGEB}
+    return {**send_to_review(row, "not decided alone"), "decides": PERSON}
 
 
 def _name(line: TicketLine) -> dict[str, Any]:

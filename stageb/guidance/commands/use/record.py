@@ -136,7 +136,6 @@ class RuleFigures(NamedTuple):
 
 RuleRecord = Mapping[str, RuleFigures]
 """By the rule that decided, empty where none spoke of the ticket."""
-UNKNOWN = RuleFigures(0, 0.0, "", 0, 0)
 
 
 def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, RuleFigures]:
@@ -181,20 +180,6 @@ def _count_main(rows: Sequence[RunRow]) -> tuple[str, int, int]:
     return verdict, given, sum(not row["label_match"] for row in rows if (row["verdict"] or "") == verdict)
 
 
-def explain_doubt(record: RuleRecord, reason: str, wanted: float) -> str:
-    """Why a person should see a verdict with this reason; empty where its rule was right often enough."""
-    key = find_cited_rule(reason)
-    tickets, share, *_ = record.get(key, UNKNOWN)
-    if tickets < FEWEST:
-        said = f"{tickets} held-out tickets, too few to know it"
-        return f"{key} decided {said}" if key else f"it names no rule, and none spoke of {said}"
-    if share >= wanted:
-        return ""
-    if key:
-        return f"{key} was right for {share:.0%} of {tickets:,} held-out tickets"
-    return f"it names no rule, and {share:.0%} of {tickets:,} held-out tickets that no rule speaks of were judged right"
-
-
 def find_limit(verdict: str, prices: Prices) -> float:
     """The share of right verdicts below which a rule that gives ``verdict`` is one to doubt: where the prices differ, the
     other verdict would cost less then."""
@@ -221,21 +206,8 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
                 )
         if prices["fail"] != prices["pass"]:
             said += f" (at these prices a {of.verdict} pays where {limit:.1%} or more are right)"
-        these = "its verdicts" if key else "such verdicts"
-        lines.append(f"{mission}: {said}; predict --min_rule_accuracy {limit:.2g} sends {these} to review")
+        lines.append(f"{mission}: {said}; stageb automate finds which verdicts need no person")
     return lines
-
-
-def name_unknown(guidance: Guidance, record: RuleRecord) -> list[str]:
-    """One line about the rules of which nothing held out tells how often they were right, if there are any."""
-    keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY and not rule.is_background]
-    unknown = [key for key in keys if record.get(key, UNKNOWN).tickets < FEWEST]
-    if not unknown:
-        return []
-    return [
-        f"{guidance.mission}: how often verdicts by {', '.join(unknown)} are right is not known (fewer than {FEWEST} "
-        "held-out tickets each); min_rule_accuracy sends all of these to review"
-    ]
 
 
 def _make_finder(

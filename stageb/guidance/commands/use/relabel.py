@@ -32,12 +32,14 @@ from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
 from stageb.store.journal import safe_name
-from stageb.store.output import check_target, encode_table, read_rows
+from stageb.store.output import check_target, encode_table, read_cell, read_rows
 from stageb.untrusted.strict_json import FaultError, short
+from stageb.untrusted.workbook import replace_cells
 
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
 HEADER = (*PLACE, RIGHT, "mission", "verdict", "why", "says")
 TOLD = {"file", "mission", "group_id", "label", "verdict", "reason", "agreement", "probability", "review", "why"}
+WORKBOOKS = (".xlsx", ".xlsm")
 EDIT = f"write the right label in column {RIGHT} of rows whose label is wrong; rows without one stay as they are"
 
 
@@ -85,7 +87,7 @@ def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     disk.write(args.output, encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)), "nothing else")
     print(shown(f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest rules first"))
     if rows:
-        suffix = ".csv" if is_sheet(rows[0][0]) else Path(rows[0][0]).suffix
+        suffix = _list_suffixes(rows[0][0])[0]
         print(f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output NEW{suffix}")
     return 0
 
@@ -135,7 +137,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
     """Write a ticket file anew, with the labels that a person corrected. Raises ``BadInputError`` where one cannot be."""
     path, output, columns = args.tickets, args.output, config.columns
     check_target(output, {**list_read_files(args.run), "tickets": [*config.files, path], "labels": [args.doubts]})
-    suffixes = [".tsv", ".csv"] if is_sheet(path) else [Path(path).suffix.lower()]
+    suffixes = _list_suffixes(path)
     if output.suffix.lower() not in suffixes:
         kinds = " or ".join(suffixes)
         raise InputError(shown(f"{output}: these tickets are written as a {kinds} file; give it a name that ends so"))
@@ -158,14 +160,49 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
             bad.append(BadLine(args.doubts, made.at, fault.what, fault.remedy))
     if bad:
         raise BadInputError("corrections", bad)
+    if output.suffix.lower() in WORKBOOKS:
+        write_workbook(path, columns, words, output)
+    else:
+        _write_text(path, columns, words, output)
+    print(shown(f"{output}: {path} with {len(words):,} labels corrected"))
+    return 0
+
+
+def _list_suffixes(path: str) -> list[str]:
+    """The kinds of file that a ticket file can be written as, first what is nearest to it."""
+    own = Path(path).suffix.lower()
+    return [*([own] if own in WORKBOOKS else []), ".csv", ".tsv"] if is_sheet(path) else [own]
+
+
+def write_workbook(path: str, columns: ColumnsConfig, words: Mapping[int, str], output: Path) -> None:
+    """Write a workbook anew with other words for the labels in some rows; all else stays. Raises ``BadInputError`` where not
+    just these rows would be read otherwise then."""
+    with _reporting(path):
+        rows = [raw for _, raw in table_lines(path, KIND, columns.sheet)]
+        place = Table(iter(enumerate(rows, 1)), columns, path, labelled=True).header.index(columns.label)
+        data = replace_cells(path, columns.sheet, {(line - 1, place): word for line, word in words.items()})
+        wanted = {number: raw for number, raw in enumerate(rows, 1) if number not in words}
+
+        def write(beside: Path) -> None:
+            beside.write_bytes(data)
+            found = dict(table_lines(str(beside), KIND, columns.sheet))
+            labels = {
+                line: next(csv.reader([found[line].decode()], "excel-tab"))[place] for line in words.keys() & found.keys()
+            }
+            if {number: raw for number, raw in found.items() if number not in words} != wanted or labels != words:
+                raise FaultError("its labels cannot be replaced alone (merged cells?)", "name a .csv file with --output")
+
+        disk.write(output, write, "nothing else")
+
+
+def _write_text(path: str, columns: ColumnsConfig, words: Mapping[int, str], output: Path) -> None:
+    """Write a ticket file anew as text."""
     data = b"".join(_write_lines(path, columns, words))
     if is_sheet(path) and output.suffix.lower() == ".csv":
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows(csv.reader(io.StringIO(data.decode(), newline=""), delimiter="\t"))
         data = text.getvalue().encode()
     disk.write(output, lambda beside: beside.write_bytes(data), "nothing else")
-    print(shown(f"{output}: {path} with {len(words):,} labels corrected"))
-    return 0
 
 
 def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
@@ -177,7 +214,7 @@ def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
         raise FaultError(fault.what, "give the table that stageb tickets doubts wrote", fault.line) from None
     found, others = dict[int, LabelCorrection](), dict[str, None]()
     for row in table.rows():
-        said = dict(zip(table.header, row.cells, strict=False))
+        said = dict(zip(table.header, map(read_cell, row.cells), strict=False))
         if not (right := said.get(RIGHT, "").strip()):
             continue
         if Path(said["file"]) != Path(tickets):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -149,7 +149,8 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
     plain = asdict(asked.config)
     plain["sampler"]["reasons"] = SamplerConfig.reasons  # a run need not read what people want to
-    plain["columns"] |= dict.fromkeys(("together", "split", "reason"))  # learning alone needs them
+    unused = ("split", "reason") if "max_error" in values else ("together", "split", "reason")  # learning alone needs these
+    plain["columns"] |= dict.fromkeys(unused)
     taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, LoopConfig, defaults(LoopConfig))
     if "price" in values:
         taken["price"] = asdict(asked.config.price)
@@ -183,15 +184,15 @@ class TicketLine:
     label: Verdict | None  # where the file tells
 
 
-def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
-    """The tickets that a config names. To evaluate, each needs a label."""
-    labelled = isinstance(config, EvaluateConfig)
+def stream_tickets(config: UseConfig, places: Container[str] | None = None) -> TicketStream[TicketLine]:
+    """The tickets that a config names, of the ``places`` alone where any are given."""
+    labelled = config.needs_labels
 
     def read(file: str, entry: Entry) -> TicketLine:
         ticket = attach_images(entry.ticket(labelled), file, config.sampler.use_images)
         return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN) if ticket.label else ticket, ticket.label or None)
 
-    return TicketStream(config.tickets, read, config.columns, labelled)
+    return TicketStream(config.tickets, read, config.columns, labelled, places)
 
 
 def list_inputs(config: UseConfig) -> dict[str, list[str]]:

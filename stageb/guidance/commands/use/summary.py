@@ -17,7 +17,6 @@ from stageb.guidance.words.texts import TAKEN
 from stageb.runs.figures import make_console, make_table, print_table
 
 MOST_COLUMNS = 6  # labels that have a column
-THRESHOLDS = 12  # shown, at most
 PLAIN = (["learnt"], ["model"])  # ways to judge that need no saying
 
 Counts = dict[str, dict[str, int]]
@@ -70,11 +69,6 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
             console.print(shown(line, 400))
         if list(evaluation["by"]) not in PLAIN and letter["rules"]:
             print_table(console, _tabulate_rules(mission, letter))
-    for mission, review in evaluation["review"].items():
-        if len(review["coverage"]) > 1:
-            print_table(console, _tabulate_review(mission, review))
-        for line in _describe_threshold(mission, review, evaluation):
-            console.print(line)
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
@@ -132,31 +126,6 @@ def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
         why += " (provisional)" if rule.get("provisional") else ""
         drawn.add_row(rule["rule"], *cells, Text(shown(rule["text"] + why, 160)))
     return drawn
-
-
-def _tabulate_review(mission: str, review: Mapping[str, Any]) -> Table:
-    """How many tickets each threshold leaves to no review, and how many of these are right; of many, some."""
-    title = f"{shown(mission, 60)}: what needs no review at each threshold (--{review['key']})"
-    drawn, rows = (
-        make_table(title, [], ["threshold", "no review", "right of these (95 % interval)", "cost a ticket"]),
-        review["coverage"],
-    )
-    places = sorted({round(n * (len(rows) - 1) / (THRESHOLDS - 1)) for n in range(THRESHOLDS)})
-    for row in (rows[place] for place in places):
-        low, high = row["acc_interval"]
-        right = f"{row['acc']:.1%} ({low:.1%}-{high:.1%})"
-        drawn.add_row(f"{row['threshold']:.2f}", f"{row['covered']:.0%}", right, f"{row['cost']:.3f}")
-    return drawn
-
-
-def _describe_threshold(mission: str, review: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Iterator[str]:
-    """The threshold that was asked for, as an option of ``predict``."""
-    wanted, row = evaluation["wanted_accuracy"], review["chosen"]
-    if row:
-        option = f"--{review['key']} {row['threshold']:.2f}"
-        yield f"{shown(mission, 60)}: {option}: {row['covered']:.0%} need no review, {row['acc']:.1%} of these are right"
-    elif wanted is not None:
-        yield f"{shown(mission, 60)}: no threshold leaves verdicts of which {wanted:.1%} are right"
 
 
 def _describe_difference(mission: str, paired: Mapping[str, Any], prices: Prices) -> Iterator[str]:

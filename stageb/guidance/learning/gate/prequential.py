@@ -21,6 +21,7 @@ from typing import TypeVar
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.betting import BettingTest, kelly_stake
 from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.learning.state import LearningStopped
 from stageb.guidance.tickets.groups import Group
 from stageb.guidance.words.types import Guidance
 
@@ -44,14 +45,15 @@ Memory = TypeVar("Memory")
 Learn = Callable[[Sequence[Group], Sequence[Group], Memory], Dialogue[tuple[Taught | None, Memory]]]
 """Groups in, the block behind them, and what earlier blocks have left to remember; what they teach, or None where that is
 nothing to bet on, and what to remember next. Of the block nothing may play a part in what is taught; it is there to be
-judged, for what is learnt later."""
+judged, for what is learnt later. Raises ``LearningStopped`` where learning was told to stop."""
 
 
 def prove_learning(
     learn: Learn[Memory], groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int], memory: Memory
-) -> Dialogue[tuple[BettingTest, Memory]]:
-    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last; and
-    what is remembered then. After a proof, further blocks are learnt from without a bet, where anything is remembered.
+) -> Dialogue[tuple[BettingTest, Memory, bool]]:
+    """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last, or
+    where learning is told to stop, which leaves the bound as it is; what is remembered then; and whether it was told to
+    stop. After a proof, further blocks are learnt from without a bet, where anything is remembered.
     ``ends`` are how many groups have taught before each block, and after the last.
 
     Where ``judge`` names a constant verdict, what is learnt must be right more often, at the prices of errors, than that
@@ -59,13 +61,18 @@ def prove_learning(
     returned. So the bound holds for either null hypothesis."""
     names = ("present", "constant") if judge.constant else ("present",)
     tests = {name: BettingTest(level, len(groups) - ends[0]) for name in names}
+    is_stopped = False
     for begin, end in pairwise(ends):
         is_proven = all(test.accepts for test in tests.values())
         if is_proven and memory is None:
             break
         block = groups[begin:end]
         positions = [i for group in block for i in group]
-        taught, memory = yield from learn(groups[:begin], block, memory)
+        try:
+            taught, memory = yield from learn(groups[:begin], block, memory)
+        except LearningStopped:
+            is_stopped = True
+            break
         if taught is None or is_proven:
             continue
         merits = taught.merits or dict(
@@ -76,7 +83,7 @@ def prove_learning(
         stake = kelly_stake(taught.won, taught.lost)
         tests = {name: test if test.accepts else _bet(test, gains[name], block, stake) for name, test in tests.items()}
     failing = [test for test in tests.values() if not test.accepts]
-    return min(failing, key=lambda test: test.standard_errors, default=tests["present"]), memory
+    return min(failing, key=lambda test: test.standard_errors, default=tests["present"]), memory, is_stopped
 
 
 def _bet(test: BettingTest, gains: Sequence[float], block: Sequence[Group], stake: float) -> BettingTest:

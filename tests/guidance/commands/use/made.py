@@ -9,6 +9,7 @@ from typing import Any
 from programs import small
 
 from stageb.guidance.config import LoopConfig
+from stageb.seeds import stream, uniform
 from stageb.untrusted.strict_yaml import dump
 
 HEADLINE = "A ticket passes unless a rule fails it."
@@ -54,3 +55,18 @@ def options(command: str, keys: dict[str, Any]) -> list[str]:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def write_parts(path: Path, parts: int, key: int, of_group: int = 0, good: float = 0.4, kinds: float = 0.3) -> str:
+    """Parts that fail above 95 degrees; of the odd ones below that, which rules fail, a share is ``good``. ``of_group`` so
+    many are of one machine; 0: none is named. ``kinds`` of all are odd."""
+    rows = [f"{'machine' if of_group else 'group_id'},Temp,Kind,label"]
+    for n in range(parts):
+        temperature, kind = 60 + int(uniform(stream(key, "t"), n) * 50000) / 1000, uniform(stream(key, "k"), n)
+        is_odd = kind < kinds
+        fails = temperature > 95 or (is_odd and uniform(stream(key, "odd"), n) >= good)
+        rows.append(
+            f"{key}-{n // (of_group or 1)},{temperature:.3f},{'odd' if is_odd else 'even'},{'fail' if fails else 'pass'}"
+        )
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)

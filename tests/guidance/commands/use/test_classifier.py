@@ -17,6 +17,7 @@ import pytest
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.judging.selection import majority
+from stageb.seeds import stream, uniform
 
 pytest.importorskip("sklearn", reason="the extra baselines is not installed")
 
@@ -276,3 +277,31 @@ def test_threads_that_fit_leave_the_standard_streams_as_they_were_and_hide_nothi
 @pytest.mark.slow
 def test_scikit_learn_finds_nothing_amiss() -> None:
     check_estimator(stageb.GuidanceClassifier(), expected_failed_checks=NOT_HERE, on_skip=None)
+
+
+def test_rows_are_decided_alone_under_a_bound_on_their_errors() -> None:
+    """Of odd rows, which a rule fails, four in ten are good."""
+
+    def make(rows: int, key: int) -> tuple[list[dict[str, str]], list[str]]:
+        made, checked = [], []
+        for n in range(rows):
+            heat, kind = 60 + 50 * uniform(stream(key, "heat"), n), uniform(stream(key, "kind"), n)
+            fails = heat > 95 or (kind < 0.3 and uniform(stream(key, "odd"), n) < 0.6)
+            made.append({"heat": f"{heat:.4f}", "kind": "odd" if kind < 0.3 else "even"})
+            checked.append("NG" if fails else "OK")
+        return made, checked
+
+    learnt = stageb.GuidanceClassifier().fit(*make(600, 1))
+    rows, checked = make(1200, 3)
+    with pytest.raises(NotFittedError):
+        learnt.decides_alone(rows)
+    assert not learnt.automate(*make(40, 2), max_error=0.02).decides_alone(rows).any()
+    learnt.automate(*make(600, 2), max_error=0.03)
+    alone = learnt.decides_alone(rows)
+    assert 0.5 < alone.mean() < 0.9
+    wrong = np.asarray(checked, dtype=object) != learnt.predict(rows)
+    assert wrong[alone].mean() <= 0.03 < wrong.mean()
+    groups = [n // 50 for n in range(600)]
+    assert learnt.automate(*make(600, 2), max_error=0.03, groups=groups).automation_ is None  # a dozen draws
+    with pytest.raises(ValueError, match="fit had no 'maybe'"):
+        learnt.automate(rows[:2], ["OK", "maybe"])

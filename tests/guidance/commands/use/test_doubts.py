@@ -13,13 +13,14 @@ from guidance.commands.use import made
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.commands.use.doubts import Doubts, explain_missing, find_named_fields, keep_common
-from stageb.guidance.commands.use.record import RuleFigures, explain_doubt, find_limit, name_doubtful, read_record
+from stageb.guidance.commands.use.doubts import explain_missing, find_named_fields, keep_common
+from stageb.guidance.commands.use.record import RuleFigures, find_limit, name_doubtful, read_record
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.store.journal import Journal
 
 TORN = {"valves": "Fail if state is torn."}
 
@@ -234,7 +235,7 @@ def test_values_and_columns_that_no_ticket_of_training_had_are_named(
 
 
 @pytest.mark.parametrize("val", [0.4, 0.0])
-def test_rules_that_were_often_wrong_on_val_or_else_test_are_named_and_their_verdicts_can_go_to_review(
+def test_rules_that_were_often_wrong_on_val_or_else_test_are_named(
     val: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A fourth of all torn parts is labelled pass: the rule is right for three of four that it decides."""
@@ -257,17 +258,48 @@ def test_rules_that_were_often_wrong_on_val_or_else_test_are_named_and_their_ver
     ]
     assert (key, decided > 20) == ("G1", True)
     assert 0.6 < share < 0.9
-    doubted = (
-        f"valves: G1 was right for {share:.0%} of the {decided} held-out tickets that it decided; "
-        "predict --min_rule_accuracy 0.9"
-    )
+    doubted = f"valves: G1 was right for {share:.0%} of the {decided} held-out tickets that it decided; stageb automate"
     assert doubted in capsys.readouterr().out
     assert predict(tmp_path, new, guidance=run) == 0
     assert doubted in capsys.readouterr().err
-    assert not any("was right" in row["why"] for row in made.rows(tmp_path / "p.jsonl"))
-    assert predict(tmp_path, new, guidance=run, min_rule_accuracy=0.95, output=str(tmp_path / "q.jsonl")) == 0
-    for row in made.rows(tmp_path / "q.jsonl"):
-        assert (f"G1 was right for {share:.0%} of {decided} held-out tickets" in row["why"]) == ("G1" in row["reason"])
+
+
+@pytest.mark.parametrize("has_val", [True, False])
+@pytest.mark.parametrize("stands_for", [1, 10])
+def test_the_record_is_of_what_was_held_out_last_under_this_guidance_each_for_those_it_stands_for(
+    tmp_path: Path, has_val: bool, stands_for: int
+) -> None:
+    """A failure stands for two. Of other splits, epochs and guidances the folder holds the opposite: val,
+    where there is one, else test; the last time that it was judged; a sample for all tickets of its label."""
+    held_out = "val" if has_val else "test"
+
+    def judge(split: str, epoch: int, step: int, *, is_right: bool) -> list[dict[str, Any]]:
+        """Four failures, and two others of a sample, all of them failed by one rule."""
+        labels = ["fail"] * 4 + ["pass"] * 2 if is_right else ["pass"] * 6
+        told = {"split": split, "epoch": epoch, "guidance_step": step, "verdict": "fail", "reason": "torn (G1)"}
+        return [
+            {**told, "ticket_key": f"g-{n}::{label}", "label": label, "label_match": label == "fail"}
+            for n, label in enumerate(labels)
+        ]
+
+    others = [("train", 2, 3), (held_out, 1, 3), (held_out, 2, 2), *([("test", 3, 3)] if has_val else [])]
+    rows = [row for other in others for row in judge(*other, is_right=False)]
+    rows[12:12] = judge(held_out, 2, 3, is_right=True)
+    classes = {"fail": {"n": 8}, "pass": {"n": 2 * stands_for}}
+    figures = [{"split": held_out, "epoch": 2, "guidance_step": 3, "classes": classes}]
+    wrong = {"fail": {"n": 99}, "pass": {"n": 1}}
+    figures = [
+        {**figures[0], "epoch": 1, "classes": wrong},
+        *figures,
+        {**figures[0], "guidance_step": 2, "classes": wrong},
+        *([{**figures[0], "split": "test", "epoch": 3, "classes": wrong}] if has_val else []),
+    ]
+    with Journal.open(tmp_path, "run", {}) as journal:
+        journal.append("valves/selections.jsonl", rows)
+        journal.append("valves/metrics.jsonl", figures)
+        journal.commit({"finished": True})
+    found = read_record(str(tmp_path / "run"), Guidance("valves", 3, (), 2))
+    assert found == {"G1": RuleFigures(6, round(8 / (8 + 2 * stands_for), 6), "fail", 6, 2)}
 
 
 def test_a_reason_that_was_cut_counts_for_the_rule_that_decides_as_code(
@@ -300,7 +332,7 @@ def test_tickets_that_no_rule_speaks_of_are_called_so() -> None:
     [line] = name_doubtful("valves", record)
     assert line == (
         "valves: 7 of 23 held-out tickets that passed because no rule fails them were failures; "
-        "predict --min_rule_accuracy 0.9 sends such verdicts to review"
+        "stageb automate finds which verdicts need no person"
     )
     [line] = name_doubtful("valves", {"": RuleFigures(24, 0.69, "fail", 24, 7)})
     assert "7 of 24 held-out tickets that failed because no rule passes them were good; " in line
@@ -313,21 +345,15 @@ def test_where_prices_differ_a_rule_is_doubted_where_the_other_verdict_would_cos
     [line] = name_doubtful("valves", record, dear)
     assert line == (
         "valves: 4 of 63 held-out tickets that passed because no rule fails them were failures (at these prices a pass pays "
-        "where 95.2% or more are right); predict --min_rule_accuracy 0.95 sends such verdicts to review"
+        "where 95.2% or more are right); stageb automate finds which verdicts need no person"
     )
     [line] = name_doubtful("valves", {"G1": RuleFigures(30, 0.04, "fail", 30, 29)}, dear)
-    assert line.endswith(
-        "(at these prices a fail pays where 4.8% or more are right); predict --min_rule_accuracy 0.048 sends "
-        "its verdicts to review"
-    )
+    assert "(at these prices a fail pays where 4.8% or more are right); stageb automate" in line
     assert [find_limit(verdict, {"pass": 1.0, "fail": 1.0}) for verdict in ("pass", "fail")] == [0.9, 0.9]
 
 
-def test_only_a_run_tells_how_often_its_rules_were_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tickets = small.write(tmp_path / "t.jsonl", "valves", groups=4)
-    assert predict(tmp_path, tickets, min_rule_accuracy=0.9) == 2
-    said = capsys.readouterr().err
-    assert "min_rule_accuracy: 0.9: name a run's folder as guidance" in said
+def test_only_a_run_tells_how_often_its_rules_were_right(tmp_path: Path) -> None:
+    made.guidance(tmp_path / "g.json", TORN)
     assert read_record(str(tmp_path / "g.json"), Guidance("valves", 3, (), 2)) == {}
 
 
@@ -340,21 +366,3 @@ def test_coverage_stands_beside_accuracy(tmp_path: Path, capsys: pytest.CaptureF
     }
     assert main(made.options("evaluate", given)) == 0
     assert "; 75% need no review, 100.0% of these are right" in capsys.readouterr().out
-
-
-def test_a_verdict_is_doubted_by_the_rule_that_its_reason_names() -> None:
-    record = {"G1": RuleFigures(119, 0.68, "fail", 119, 38), "G2": RuleFigures(3, 1.0, "fail", 3, 0)}
-    assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 held-out tickets"
-    assert explain_doubt(record, "torn (G1)", 0.6) == ""
-    assert explain_doubt(record, "torn (G2)", 0.6) == "G2 decided 3 held-out tickets, too few to know it"
-
-
-def test_nothing_measures_what_a_person_should_see_anyway() -> None:
-    doubts = Doubts({}, {"m": {"G1": RuleFigures(119, 0.68, "fail", 119, 38)}})
-    row = {"mission": "m", "verdict": "fail", "review": False, "by": "rules", "reason": "G1: torn", "probability": 0.9}
-    row["agreement"] = 1.0
-    assert doubts.measure(row) == 0.68
-    assert doubts.measure({**row, "mission": "other"}) == 0.9
-    for seen in ({"review": True}, {"verdict": None}):
-        assert doubts.measure({**row, **seen}) is None
-        assert doubts.measure({**row, "mission": "other", **seen}) is None

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
+from guidance.made_sheets import write_xlsx
 from programs import small
 
 from stageb.__main__ import main
+from stageb.errors import InputError
 from stageb.guidance.commands.use.fit import fit_here
+from stageb.guidance.commands.use.relabel import write_workbook
+from stageb.guidance.tickets.tables import table_lines
+from stageb.guidance.words.column_names import ColumnsConfig
 
 WRONG = (3, 31)  # rows whose labels are turned round
 WORDS = {"pass": "OK", "fail": "NG"}
@@ -84,6 +91,41 @@ def test_labels_that_people_correct_come_back_and_nothing_else_changes(
     )
     judged = [json.loads(line) for line in Path(f"{new}l").read_text().splitlines()]
     assert len(judged) == 80 and all(row["verdict"] == row["label"] for row in judged)
+
+
+def test_a_workbook_stays_one_and_nothing_but_the_labels_changes(
+    learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers, dates, formulas and other sheets stay, and what stands in a cell may look like XML."""
+    monkeypatch.chdir(tmp_path)
+    Path("out").symlink_to(learnt / "out")
+    lines = list(csv.reader((learnt / "my.csv").read_text().splitlines(keepends=True), delimiter=";"))
+    rows: list[list[Any]] = [[*line, date(2024, 5, 17), number / 7] for number, line in enumerate(lines)]
+    rows[0][-2:], rows[7][2] = ["day", "size"], '<c r="B9"><v>OK</v></c>'
+    write_xlsx(Path("my.xlsx"), rows, [["notes", "sum"], ["a", "=1+1"]], hidden=[2])
+    fails = [n for n, row in enumerate(rows) if row[1] == "NG"]
+    doubts: list[dict[str, Any]] = [
+        {"file": "my.xlsx", "line": str(n + 1), "group_id": rows[n][0], "label": "fail", "right_label": "OK"} for n in fails
+    ]
+    assert relabel("table", doubts, "my.xlsx", Path("new.xlsx")) == 0
+    old, new = ([raw.decode() for _, raw in table_lines(path, "tickets")] for path in ("my.xlsx", "new.xlsx"))
+    assert new == [line.replace("\tNG\t", "\tOK\t") for line in old] != old
+    parts, written = read_parts("my.xlsx"), read_parts("new.xlsx")
+    assert parts.keys() == written.keys()
+    assert {name for name, data in written.items() if data != parts[name]} == {"xl/worksheets/s1.xml"}
+
+
+def read_parts(path: str) -> dict[str, bytes]:
+    with ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_label_in_merged_cells_is_refused(tmp_path: Path) -> None:
+    write_xlsx(path := tmp_path / "my.xlsx", [["id", "label"], ["a", "pass"], ["b", ""]], merged=["B2:B3"])
+    columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["id"])
+    with pytest.raises(InputError, match="merged cells"):
+        write_workbook(str(path), columns, {2: "fail"}, tmp_path / "new.xlsx")
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def told(run: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
+from stageb.guidance.learning.state import LearningStopped
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import Group
@@ -58,6 +60,31 @@ def test_blocks_cover_all_groups_but_the_first_that_teach(groups: int) -> None:
     assert ends[-1] == groups
     assert ends == sorted(set(ends))
     assert ends[0] <= max(1, groups // 4)
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_test_that_is_told_to_stop_ends_where_it_stands(after: int) -> None:
+    """With the tickets that were bet on by then: wealth may be looked at whenever one likes."""
+    count, ends = 200, block_ends(200)
+
+    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
+        if len(groups) == ends[after]:
+            raise LearningStopped
+        yield from ()
+        return Taught(Guidance("m", 1, (*PRESENT.rules, Rule("G1", "learnt")), 2), 0.3, 0.1), None
+
+    def answer(question: JudgeTickets) -> list[list[Judgement]]:
+        return [
+            [Judgement(float(len(guidance.rules) > 1 and i % 20 == 0), 0) for i in positions]
+            for guidance, positions in question.asked
+        ]
+
+    tickets = [ticket(i) for i in range(count)]
+    groups = [(position,) for position in range(count)]
+    test, _, is_stopped = answer_all(
+        prove_learning(learn, groups, Judge(tickets, GateConfig(), PRESENT), LEVEL, ends, None), answer
+    )
+    assert is_stopped and test.seen == ends[after] - ends[0] and test.mean == pytest.approx(0.06 * bool(after))
 
 
 def test_what_helps_is_proven_and_learnt_from_ever_more() -> None:

@@ -1,0 +1,1 @@
+"""Watching whether what was promised of tickets decided alone still holds."""

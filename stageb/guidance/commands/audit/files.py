@@ -1,0 +1,203 @@
+"""The folder of an audit: what was promised, which tickets were drawn, and what people answered, in the order of reading.
+
+``audit.json`` holds the promise, written once. ``drawn.jsonl`` and ``answers.jsonl`` only grow. ``sheet-0001.csv`` is for
+people: it says what a ticket says, but not its verdict, since people agree with what they read.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.tickets.tables import find_verdict
+from stageb.guidance.words.automation import Automation
+from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.types import Ticket, Verdict
+from stageb.store import disk
+from stageb.store.output import encode_table
+from stageb.untrusted.strict_json import FaultError, loads, open_named, reading, short
+
+PROMISE, DRAWN, ANSWERS, PAGE = "audit.json", "drawn.jsonl", "answers.jsonl", "audit.html"
+RIGHT = "right_label"
+HEADER = ("id", "mission", "group_id", "says", RIGHT)
+REMEDY = "restore it, or begin another audit: name a new folder"
+KIND = "answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is watched of a mission."""
+
+    labels: tuple[Verdict, ...]
+    automation: Automation
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What was taken of one file of predictions."""
+
+    file: str
+    digest: str  # of its bytes
+    tickets: Sequence[Mapping[str, Any]]  # drawn for people: id, mission, verdict, rule
+    shares: Mapping[str, Mapping[str, Mapping[str, int]]]  # mission -> what is counted -> value -> tickets
+
+
+class AuditFolder:
+    """The files. Methods raise ``InputError`` where somebody else changed one, ``JournalError`` where the disk refuses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        """Whether an audit has begun there."""
+        return (self.path / PROMISE).exists()
+
+    def begin(self, promises: Mapping[str, Promise]) -> None:
+        """Write down what is watched."""
+        disk.make_named_folder(self.path, "another folder with --folder")
+        plain = {
+            mission: {"labels": list(each.labels), "automation": each.automation.to_plain()}
+            for mission, each in promises.items()
+        }
+        disk.write(self.path / PROMISE, json.dumps(plain, ensure_ascii=False, indent=2) + "\n", "nothing else")
+
+    def read_promises(self) -> dict[str, Promise]:
+        """By mission."""
+        path = self.path / PROMISE
+        found = disk.parse_object(path.read_bytes(), str(path), REMEDY)
+        promises = {}
+        for mission, plain in found.items():
+            labels = tuple(plain.get("labels", ())) if isinstance(plain, dict) else ()
+            automation = Automation.parse(plain.get("automation"), labels) if labels else None
+            if automation is None:
+                raise InputError(shown(f"{path}: mission {mission!r}: another program changed it; {REMEDY}"))
+            promises[mission] = Promise(labels, automation)
+        return promises
+
+    def read_drawn(self) -> list[Drawn]:
+        """In order."""
+        return [Drawn(**row) for row in self._read(DRAWN, {"file", "digest", "tickets", "shares"})]
+
+    def read_answers(self) -> list[dict[str, Any]]:
+        """Rows of an id and a label, in the order in which they were read."""
+        return self._read(ANSWERS, {"id", "label"})
+
+    def add_drawn(self, drawn: Drawn, says: Mapping[str, Ticket]) -> Path:
+        """Write a sheet for what was drawn, and then that it was; ``says`` are the tickets by id. Returns the sheet."""
+        sheet = self.path / f"sheet-{len(self.read_drawn()) + 1:04}.csv"
+        rows = [
+            {
+                "id": each["id"],
+                "mission": each["mission"],
+                "group_id": says[each["id"]].group_id,
+                "says": " | ".join(text for _, text in says[each["id"]].per_image),
+            }
+            for each in drawn.tickets
+        ]
+        disk.write(sheet, encode_table(HEADER, rows), "nothing else")
+        plain = {"file": drawn.file, "digest": drawn.digest, "tickets": list(drawn.tickets), "shares": drawn.shares}
+        self._append(DRAWN, [plain])
+        return sheet
+
+    def add_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep further answers."""
+        if rows:
+            self._append(ANSWERS, rows)
+
+    def list_sheets(self) -> list[Path]:
+        """Those that were written, in order."""
+        return sorted(self.path.glob("sheet-*.csv"))
+
+    def _read(self, name: str, keys: set[str]) -> list[dict[str, Any]]:
+        path = self.path / name
+        rows = disk.whole_rows(path, path.read_bytes(), REMEDY) if path.exists() else []
+        if any(row.keys() != keys for row in rows):
+            raise InputError(shown(f"{path}: another program changed it; {REMEDY}"))
+        return rows
+
+    def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        path = self.path / name
+        path.touch()
+        disk.write_at(path, disk.json_lines(rows), disk.end_of_rows(path))
+        disk.sync(path)
+
+
+def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:
+    """The answers of a sheet: place, id and word, of rows that have one. Raises ``BadInputError``."""
+    try:
+        with reading(KIND), open_named(str(path)) as opened:
+            text = opened.read().decode("utf-8-sig")
+    except (FaultError, UnicodeDecodeError) as error:
+        what = error.what if isinstance(error, FaultError) else "not UTF-8"
+        raise _refuse(str(path), 0, what, "save the sheet as CSV in UTF-8") from None
+    separator = max(",;\t", key=text.partition("\n")[0].count)  # as spreadsheets save it
+    table = csv.DictReader(text.splitlines(), delimiter=separator)
+    if not {"id", RIGHT} <= {*(table.fieldnames or ())}:
+        raise _refuse(str(path), 1, f"no columns id and {RIGHT}", "leave the sheet's first row as it was written")
+    for row in table:
+        word = (row[RIGHT] or "").strip()
+        if word:
+            yield f"{path}:{table.line_num}", str(row["id"]), word
+
+
+def read_export(path: Path) -> Iterator[tuple[str, str, str]]:
+    """The same of what Label Studio exports as JSON: the choice of each task that ``make_task`` made. Raises
+    ``BadInputError``."""
+    try:
+        with reading(KIND), open_named(str(path)) as opened:
+            tasks = loads(opened.read().decode("utf-8-sig"))
+        for number, task in enumerate(tasks, 1):
+            done = [each for each in task["annotations"] if not each.get("was_cancelled")]
+            choices = [
+                part["value"]["choices"][0] for each in done[-1:] for part in each["result"] if "choices" in part["value"]
+            ]
+            if choices:
+                yield f"{path}: task {number}", str(task["data"]["id"]), str(choices[0])
+    except (FaultError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise _refuse(str(path), 0, "no export of these tasks", "export them from Label Studio as JSON") from None
+
+
+def make_task(each: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:
+    """A task of Label Studio without a prediction, for the labelling interface of ``stageb tickets tasks``."""
+    text = "\n".join(said for _, said in ticket.per_image)
+    return {"data": {"id": each["id"], "mission": each["mission"], "group_id": ticket.group_id, "text": text}}
+
+
+def take_answers(
+    found: Iterable[tuple[str, str, str]],
+    missions: Mapping[str, str],
+    promises: Mapping[str, Promise],
+    columns: ColumnsConfig,
+    known: Mapping[str, str],
+) -> list[dict[str, str]]:
+    """Answers that are new, as rows; ``missions`` says of each id that was drawn which it is of, ``known`` what was answered
+    before. Raises ``BadInputError`` where one cannot be used, or is another than before."""
+    taken, bad = dict[str, str](), list[BadLine]()
+    for place, name, word in found:
+        file, _, line = place.rpartition(":")
+        at = (file, int(line)) if line.isdigit() else (place, 0)
+        if name not in missions:
+            bad.append(BadLine(*at, f"id {short(name)} was never drawn", "leave ids as they were written"))
+            continue
+        labels = promises[missions[name]].labels
+        label = next((each for each in (word, word.casefold(), find_verdict(word, columns)) if each in labels), None)
+        before = known.get(name) or taken.get(name)
+        if label is None:
+            bad.append(BadLine(*at, f"{RIGHT} {short(word)}", f"write one of {', '.join(labels)}"))
+        elif before not in (None, label):
+            bad.append(BadLine(*at, f"{short(name)} was {before} before", "answers stay, since tests have seen them"))
+        elif before is None:
+            taken[name] = label
+    if bad:
+        raise BadInputError("answers", bad)
+    return [{"id": name, "label": label} for name, label in taken.items()]
+
+
+def _refuse(path: str, line: int, what: str, remedy: str) -> BadInputError:
+    return BadInputError("places", [BadLine(path, line, what, remedy)])

@@ -1,0 +1,254 @@
+"""``stageb audit``: watch whether a bound on tickets decided alone still holds, by a sample that people look at.
+
+One call a day does all: it reads what people answered, draws from new files of predictions, tests, and says what drifts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from stageb.cli.parsing import WordParser
+from stageb.errors import InputError, shown
+from stageb.guidance.commands.audit import watch
+from stageb.guidance.commands.audit.files import (
+    PAGE,
+    RIGHT,
+    AuditFolder,
+    Drawn,
+    Promise,
+    make_task,
+    read_export,
+    read_sheet,
+    take_answers,
+)
+from stageb.guidance.commands.govern.screens import parse_columns
+from stageb.guidance.commands.use.source import find_columns
+from stageb.guidance.judging.automation import name_guidance
+from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.tickets.tickets import read_entries
+from stageb.guidance.words.automation import STAGEB, write_share
+from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.types import Ticket
+from stageb.seeds import stream, uniform
+from stageb.store import disk
+from stageb.store.output import read_rows
+from stageb.untrusted.strict_json import FaultError
+
+KINDS = 32  # values of a field, at most, whose shares are compared
+KEYS = {"file", "line", "mission", "group_id", "verdict", "rule", "decides"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``stageb audit ARGUMENTS``; 1 where a bound is broken. Raises ``InputError``."""
+    args = make_parser().parse_args(arguments)
+    if not 0 < args.share <= 1:
+        raise InputError(f"--share {args.share}: a share of the tickets decided alone, above 0, at most 1")
+    folder = AuditFolder(args.folder)
+    promised = find_promises(args.guidance) if args.guidance else None
+    if not folder.exists:
+        if promised is None:
+            raise InputError(shown(f"{args.folder}: no audit has begun there; name what is watched: --guidance SOURCE"))
+        folder.begin(promised)
+    promises, columns = folder.read_promises(), choose_columns(args)
+    if promised not in (None, promises):
+        raise InputError(shown(f"{args.folder}: watches what {args.guidance} promised before; name another --folder"))
+    drawn = folder.read_drawn()
+    collect_answers(folder, promises, drawn, columns, args.answers)
+    for name in args.predictions:
+        if (digest := digest_file(name)) in {each.digest for each in drawn}:
+            print(shown(f"{name}: was drawn from before"))
+            continue
+        new, says = draw(name, digest, args.share, promises, columns)
+        sheet = folder.add_drawn(new, says)
+        if args.tasks:
+            tasks = [make_task(each, says[each["id"]]) for each in new.tickets]
+            disk.write(sheet.with_suffix(".json"), json.dumps(tasks, ensure_ascii=False, indent=1) + "\n", "nothing else")
+        print(shown(f"{sheet}: {len(new.tickets):,} tickets for people: write the right label of each in column {RIGHT}"))
+        drawn.append(new)
+    return conclude(folder, promises, drawn)
+
+
+def digest_file(name: str) -> str:
+    """A short name for the bytes of a file. Raises ``InputError`` where it cannot be read."""
+    try:
+        return disk.digest(Path(name).read_bytes())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(shown(f"{name}: {why}; name what predict wrote, as JSON Lines")) from None
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command."""
+    parser = WordParser(
+        prog="stageb audit",
+        description="Watch whether what stageb automate has promised still holds: draw tickets that were decided alone for "
+        "people, read their answers, and test as they come. Exit code: 0, or 1 where a bound is broken.",
+    )
+    parser.add_argument("predictions", nargs="*", metavar="OUT", help="new files that stageb predict wrote, JSON Lines")
+    parser.add_argument("--folder", type=Path, default=Path("audit"), help="of the audit's files (default: audit)")
+    parser.add_argument("--share", type=float, default=0.02, help="of the tickets decided alone, to draw (default: 0.02)")
+    parser.add_argument(
+        "--guidance", metavar="SOURCE", help="what is watched, a run's folder or a file: when an audit begins"
+    )
+    parser.add_argument("--tasks", action="store_true", help="write the sheet as tasks of Label Studio, too")
+    parser.add_argument("--answers", nargs="+", default=(), metavar="JSON", help="what Label Studio exported of such tasks")
+    parser.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of ticket files mean, as for predict")
+    return parser
+
+
+def find_promises(source: str) -> dict[str, Promise]:
+    """What is promised of each mission. Raises ``InputError`` where nothing is."""
+    found = {
+        mission: Promise(each.labels, each.automation)
+        for mission, each in read_guidance(source).items()
+        if each.automation and each.automation.guidance == name_guidance(each)
+    }
+    if not found:
+        raise InputError(shown(f"{source}: nothing is promised of its rules; begin with: stageb automate {source}"))
+    return found
+
+
+def choose_columns(args: argparse.Namespace) -> ColumnsConfig:
+    """What columns mean: as given, or as in the run."""
+    if args.columns:
+        return parse_columns(args.columns)
+    return find_columns(args.guidance) if args.guidance else ColumnsConfig()
+
+
+def collect_answers(
+    folder: AuditFolder,
+    promises: Mapping[str, Promise],
+    drawn: Sequence[Drawn],
+    columns: ColumnsConfig,
+    exports: Sequence[str],
+) -> None:
+    """Keep what people have answered since."""
+    missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
+    known = {row["id"]: row["label"] for row in folder.read_answers()}
+    found = chain(*(read_sheet(path) for path in folder.list_sheets()), *(read_export(Path(path)) for path in exports))
+    folder.add_answers(take_answers(found, missions, promises, columns, known))
+
+
+def draw(
+    name: str, digest: str, share: float, promises: Mapping[str, Promise], columns: ColumnsConfig
+) -> tuple[Drawn, dict[str, Ticket]]:
+    """Tickets of a file of predictions that were decided alone, each group with the same probability; and what these say.
+    Raises ``InputError`` where it holds none, or the ticket files are others."""
+    rows = list(read_rows(Path(name)))
+    if not rows or not all(row.keys() >= KEYS and type(row["line"]) is int for row in rows):
+        raise InputError(shown(f"{name}: no rows of predict; name what it wrote as JSON Lines"))
+    alone = [row for row in rows if row["decides"] == STAGEB and row["mission"] in promises]
+    if not alone:
+        raise InputError(shown(f"{name}: no ticket was decided alone there; predict says why"))
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in alone:
+        groups.setdefault((row["mission"], row["group_id"]), []).append(row)
+    tickets = _read_tickets(name, rows, columns)
+    picked, says = list[Mapping[str, Any]](), dict[str, Ticket]()
+    for (mission, group), together in groups.items():
+        key = stream("audit", digest, mission, group)
+        if uniform(key, 0) < share:
+            one, name_of = together[int(len(together) * uniform(key, 1))], f"{digest[:8]}-{len(picked) + 1}"
+            picked.append({"id": name_of, "mission": mission, "verdict": one["verdict"], "rule": one["rule"]})
+            says[name_of] = tickets[one["file"], one["line"]]
+    return Drawn(name, digest, picked, dict(count_shares(rows, tickets))), says
+
+
+def _read_tickets(name: str, rows: Sequence[Mapping[str, Any]], columns: ColumnsConfig) -> dict[tuple[str, int], Ticket]:
+    """The tickets of predictions by file and line. Raises ``InputError`` where one is another by now."""
+    found: dict[tuple[str, int], Ticket] = {}
+    for file in dict.fromkeys(row["file"] for row in rows):
+        try:
+            for entry in read_entries(file, columns, labelled=False):
+                found[file, entry.line] = entry.ticket(False)
+        except FaultError as fault:
+            raise InputError(shown(f"{file}: {fault.what}; call from where predict was, with its --columns", 400)) from None
+    for row in rows:
+        ticket = found.get((row["file"], row["line"]))
+        if ticket is None or ticket.group_id != row["group_id"]:
+            raise InputError(shown(f"{name}: {row['file']}:{row['line']} does not hold {row['group_id']!r} any more", 400))
+    return found
+
+
+def count_shares(
+    rows: Sequence[Mapping[str, Any]], tickets: Mapping[tuple[str, int], Ticket]
+) -> Iterator[tuple[str, dict[str, dict[str, int]]]]:
+    """By mission, how many tickets had each verdict, each rule that decided, and each value of a field that has few."""
+    for mission in dict.fromkeys(row["mission"] for row in rows):
+        mine = [row for row in rows if row["mission"] == mission]
+        counts: dict[str, Counter[str]] = {
+            "verdicts": Counter(row["verdict"] or "none" for row in mine),
+            "rules": Counter(row["rule"] or "none" for row in mine),
+        }
+        for row in mine:
+            for field, value in reading(tickets[row["file"], row["line"]]).pairs.items():
+                counts.setdefault(f"field {field}", Counter())[value] += 1
+        few = {what: of for what, of in counts.items() if len(of) <= KINDS or not what.startswith("field ")}
+        lacking = {what: len(mine) - of.total() for what, of in few.items() if of.total() < len(mine)}
+        yield mission, {what: dict(of) | ({"": lacking[what]} if what in lacking else {}) for what, of in few.items()}
+
+
+def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequence[Drawn]) -> int:
+    """Test every bound, say what was found, and write it as a page; 1 where one is broken."""
+    from stageb.guidance.commands.audit.page import AuditedBound, render_page  # brings matplotlib
+
+    by_id = {each["id"]: each for of in drawn for each in of.tickets}
+    answered = [(by_id[row["id"]], row["label"]) for row in folder.read_answers() if row["id"] in by_id]
+    audited, notes = [], list(describe_drift(drawn))
+    for mission, promise in promises.items():
+        for bound in promise.automation.bounds:
+            mine = [
+                (each["rule"], each["verdict"] != label)
+                for each, label in answered
+                if each["mission"] == mission and bound.verdict in ("", each["verdict"])
+            ]
+            if bound.max_error < 1:
+                errors = [is_wrong for _, is_wrong in mine]
+                wealth = tuple(watch.trace_wealth(errors, bound.max_error))
+                audited.append(AuditedBound(mission, bound, tuple(errors), wealth, watch.rank_rules(mine, bound.max_error)))
+    for each in audited:
+        print(shown(each.describe(), 400))
+    for said in notes:
+        print(shown(f"note: {said}", 400))
+    left = len(by_id) - len(answered)
+    if left:
+        print(f"{left:,} of {len(by_id):,} tickets drawn have no answer yet")
+    disk.write(folder.path / PAGE, render_page(audited, notes), "nothing else")
+    print(shown(f"Page: {folder.path / PAGE}"))
+    return int(any(each.is_broken for each in audited))
+
+
+def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
+    """What shares are others in the newest predictions than in all before; columns that came or went."""
+    if len(drawn) < 2:
+        return
+    *earlier, newest = drawn
+    for mission, shares in newest.shares.items():
+        before: dict[str, Counter[str]] = {}
+        for of in earlier:
+            for what, counts in of.shares.get(mission, {}).items():
+                before.setdefault(what, Counter()).update(counts)
+        for what in before.keys() - shares.keys() if before else ():
+            yield f"{mission}: no {what} as before in {newest.file}"
+        for what, counts in shares.items():
+            if what not in before:
+                if before:
+                    yield f"{mission}: {what} is new in {newest.file}"
+            elif watch.has_shifted(before[what], counts):
+                yield f"{mission}: {what} in {newest.file}: {_describe_shift(before[what], counts)}"
+
+
+def _describe_shift(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """The value whose share has moved most."""
+    first, second = sum(before.values()), sum(now.values())
+    shares = {name: (before.get(name, 0) / first, now.get(name, 0) / second) for name in before.keys() | now.keys()}
+    name = max(sorted(shares), key=lambda each: abs(shares[each][0] - shares[each][1]))
+    was, became = shares[name]
+    return f"{name or 'nothing'!r} in {write_share(became)} of the tickets, {write_share(was)} before"

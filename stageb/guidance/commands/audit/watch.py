@@ -1,0 +1,86 @@
+"""A test of a bound as people's answers come: it may look at any time, and end at any time.
+
+Null hypothesis: given all answers before, a ticket that is decided alone is judged wrong with a probability of at most
+``max_error``. Bets on errors (``learning/gate/betting.py``) then make a wealth that ever reaches 1 / ``LEVEL`` with a
+probability of at most ``LEVEL`` (Ville 1939).
+
+Errors may begin late, when a bettor of the first day has lost what it had. So another one begins after every ``AFRESH``
+answers, the k-th with 1 / (k (k + 1)) of the whole, which waits until then: the sum is a supermartingale as each of them is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import erfc, exp, log, sqrt
+
+from stageb.guidance.judging.automation import binomial_tail
+from stageb.guidance.learning.gate.betting import Wealth
+
+LEVEL = 0.05  # the probability of a false alarm, however long one watches
+AFRESH = 100
+DOUBLED = 0.1  # the favourite stake: that of errors twice as many as allowed
+SCALE = 10.0  # what a stake of 1 bets, where errors are rare
+TELLING = 0.001  # how improbable a shift of shares is by chance, that is told
+FEWEST = 30  # tickets on either side, below which shares tell nothing
+
+
+def trace_wealth(errors: Sequence[bool], max_error: float) -> Iterator[float]:
+    """The natural log of the wealth after each answer; ``errors``: whether it says that the verdict is wrong."""
+    bettors: list[tuple[float, Wealth]] = []
+    scale = min(SCALE, 1 / max_error)  # so that nobody can lose more than there is
+    for place, is_wrong in enumerate(errors):
+        if place % AFRESH == 0:
+            k = len(bettors) + 1
+            bettors.append((1 / (k * (k + 1)), Wealth(favourite=DOUBLED)))
+        gain = [scale * (is_wrong - max_error)]
+        bettors = [(weight, wealth.plus(gain)) for weight, wealth in bettors]
+        waiting = 1 / (len(bettors) + 1)
+        yield log(waiting + sum(weight * exp(min(700.0, wealth.log)) for weight, wealth in bettors))
+
+
+def is_alarm(log_wealth: float) -> bool:
+    """Whether so much wealth shows that the bound is broken."""
+    return log_wealth >= -log(LEVEL)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleErrors:
+    """What people said of the verdicts of a rule."""
+
+    rule: str
+    answered: int
+    wrong: int
+    p: float  # of so many errors or more, if no more than are allowed were to be expected
+
+
+def rank_rules(answers: Sequence[tuple[str, bool]], max_error: float) -> list[RuleErrors]:
+    """Rules by how much their errors, each an answer's rule and whether it was wrong, are beyond what is allowed."""
+    counts, wrong = Counter(rule for rule, _ in answers), Counter(rule for rule, is_wrong in answers if is_wrong)
+    found = [
+        RuleErrors(rule, count, wrong[rule], 1 - binomial_tail(wrong[rule] - 1, count, max_error) if wrong[rule] else 1.0)
+        for rule, count in counts.items()
+    ]
+    return sorted(found, key=lambda each: (each.p, -each.wrong, each.rule))
+
+
+def find_fault(ranked: Sequence[RuleErrors]) -> RuleErrors | None:
+    """The rule whose errors stand out from chance, at the level shared among all; None where none does."""
+    return next((each for each in ranked if each.p <= LEVEL / len(ranked)), None)
+
+
+def has_shifted(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
+    """Whether shares are others than before, by more than chance: the G-test of two samples, with the chi-squared tail of
+    Wilson & Hilferty (1931)."""
+    first, second = sum(before.values()), sum(now.values())
+    names = before.keys() | now.keys()
+    if min(first, second) < FEWEST or len(names) < 2:
+        return False
+    g, freedom = 0.0, len(names) - 1
+    for name in names:
+        share = (before.get(name, 0) + now.get(name, 0)) / (first + second)
+        for count, total in ((before.get(name, 0), first), (now.get(name, 0), second)):
+            g += 2 * count * log(count / (share * total)) if count else 0.0
+    normal = ((g / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / sqrt(2 / (9 * freedom))
+    return erfc(normal / sqrt(2)) / 2 < TELLING

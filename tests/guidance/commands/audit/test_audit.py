@@ -1,0 +1,187 @@
+"""Watching a bound on tickets that are decided alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+from guidance.commands.use import made
+
+from stageb.__main__ import main
+from stageb.guidance.commands.audit.watch import LEVEL, find_fault, has_shifted, is_alarm, rank_rules, trace_wealth
+from stageb.guidance.rules.guidance_file import load_seed
+
+RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
+COLUMNS = "--columns=mission_name=valves"
+
+
+def answer(errors: float, count: int, random: Random) -> list[bool]:
+    return [random.random() < errors for _ in range(count)]
+
+
+@pytest.mark.parametrize("max_error", [0.02, 0.1, 0.5])
+def test_false_alarms_are_as_rare_as_is_said_however_often_one_looks(max_error: float) -> None:
+    random, runs = Random(1), 200
+    alarms = sum(any(map(is_alarm, trace_wealth(answer(max_error, 500, random), max_error))) for _ in range(runs))
+    assert alarms <= LEVEL * runs + 3 * (runs * LEVEL * (1 - LEVEL)) ** 0.5
+
+
+def test_a_broken_bound_is_found_though_it_held_for_long() -> None:
+    random = Random(1)
+    for before in (0, 600):
+        delays = []
+        for _ in range(20):
+            trace = list(trace_wealth(answer(0.01, before, random) + answer(0.1, 800, random), 0.02))
+            assert not any(map(is_alarm, trace[:before]))
+            delays.append(next(place for place, wealth in enumerate(trace[before:]) if is_alarm(wealth)))
+        assert sorted(delays)[10] < 200
+
+
+def test_the_rule_at_fault_is_the_one_whose_errors_stand_out() -> None:
+    random = Random(2)
+    answers = [("G1", each) for each in answer(0.02, 300, random)] + [("G2", each) for each in answer(0.15, 60, random)]
+    fault = find_fault(rank_rules(answers, 0.02))
+    assert fault
+    assert fault.rule == "G2"
+    assert find_fault(rank_rules(answers[:300], 0.02)) is None
+    assert find_fault(rank_rules([], 0.02)) is None
+
+
+def test_shares_that_chance_explains_have_not_shifted() -> None:
+    random = Random(3)
+
+    def count(shares: dict[str, float], tickets: int) -> dict[str, int]:
+        drawn = random.choices([*shares], [*shares.values()], k=tickets)
+        return {name: drawn.count(name) for name in shares}
+
+    old, new = {"a": 0.5, "b": 0.4, "c": 0.1}, {"a": 0.4, "b": 0.4, "c": 0.2}
+    assert sum(has_shifted(count(old, 500), count(old, 300)) for _ in range(300)) <= 3
+    assert sum(has_shifted(count(old, 500), count(new, 300)) for _ in range(50)) > 25
+    assert has_shifted({"a": 400}, {"b": 400})
+    assert not has_shifted({"a": 400}, {"b": 9})  # too few to tell
+
+
+@pytest.fixture
+def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with rules of which all three decide alone, since of odd parts all were bad."""
+    monkeypatch.chdir(tmp_path)
+    Path("shared.json").write_text(json.dumps({"valves": {"step": 1, "experiences": RULES}}))
+    made.write_parts(Path("labelled.csv"), 900, 1, good=0.0)
+    given = ["shared.json", "--tickets=labelled.csv", "--max_error=0.02", "--by=rules", COLUMNS]
+    assert main(["automate", *given]) == 0
+    automation = load_seed("shared.json")["valves"].automation
+    assert automation
+    assert automation.deciders == {"G0", "G1", "G2"}
+    return tmp_path
+
+
+def predict(name: str, parts: int, key: int, good: float = 0.0, kinds: float = 0.3) -> str:
+    tickets = made.write_parts(Path(f"{name}.csv"), parts, key, good=good, kinds=kinds)
+    given = ["--guidance=shared.json", f"--tickets={tickets}", f"--output={name}.jsonl", "--by=rules", COLUMNS]
+    assert main(["predict", *given]) == 0
+    return f"{name}.jsonl"
+
+
+def fill(sheet: Path, tickets: Path, count: int | None = None) -> None:
+    """Write the right labels into a sheet, as people do."""
+    right = {row["group_id"]: row["label"] for row in csv.DictReader(tickets.open())}
+    rows = list(csv.DictReader(sheet.open(encoding="utf-8-sig")))
+    assert "verdict" not in rows[0]  # people are not told what to say
+    for row in islice(rows, count):
+        row["right_label"] = right[row["group_id"]].upper()
+    with sheet.open("w", newline="") as opened:
+        table = csv.DictWriter(opened, rows[0], delimiter=";")  # as some spreadsheets do
+        table.writeheader()
+        table.writerows(rows)
+
+
+def test_a_week_with_a_drift_on_the_fourth_day(promised: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the fourth day on more parts are odd, and of these half are good."""
+    for day in range(1, 6):
+        drifts = day > 3
+        out = predict(f"day{day}", 1000, day + 1, good=0.5 * drifts, kinds=0.5 if drifts else 0.3)
+        begins = ["--guidance=shared.json"] if day == 1 else []
+        assert main(["audit", out, "--share=0.2", COLUMNS, *begins]) == int(day > 4)
+        said = capsys.readouterr().out
+        assert ("field Kind in day4.jsonl: 'odd' in" in said) == (day == 4)
+        assert ("ALARM" in said) == (day > 4)
+        fill(Path(f"audit/sheet-{day:04}.csv"), Path(f"day{day}.csv"))
+    assert main(["audit", COLUMNS]) == 1
+    said = capsys.readouterr().out
+    assert "more than 2 % are wrong: G2, " in said
+    page = Path("audit/audit.html").read_text()
+    assert "ALARM since answer" in page
+    assert page.count("<svg") == 1
+    assert "script" not in page
+
+
+def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again(
+    promised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = predict("day", 500, 2)
+    assert main(["audit", out, "--share=0.1", COLUMNS, "--guidance=shared.json", "--tasks"]) == 0
+    sheet, tasks = Path("audit/sheet-0001.csv"), json.loads(Path("audit/sheet-0001.json").read_text())
+    drawn = len(tasks)
+    assert 25 < drawn < 80
+    fill(sheet, Path("day.csv"), count=10)
+    capsys.readouterr()
+    assert main(["audit", out, COLUMNS]) == 0
+    said = capsys.readouterr().out
+    assert "day.jsonl: was drawn from before" in said
+    assert "valves: 0 of 10 answers say that the verdict is wrong; nothing speaks against at most 2 %" in said
+    assert f"{drawn - 10} of {drawn} tickets drawn have no answer yet" in said
+    chosen = {"value": {"choices": ["pass"]}, "from_name": "verdict"}
+    done = [{**tasks[place], "annotations": [{"result": [chosen]}]} for place in range(10, 14)]
+    Path("export.json").write_text(json.dumps([*done, {**tasks[20], "annotations": []}]))
+    assert main(["audit", COLUMNS, "--answers", "export.json"]) == 0
+    assert " of 14 answers say" in capsys.readouterr().out
+    assert len(Path("audit/answers.jsonl").read_text().splitlines()) == 14
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (";PASS", ";maybe", 'right_label "maybe"; write one of pass, fail'),
+        (";PASS", ";FAIL", "was pass before; answers stay"),
+        ("-3;valves", "-9999;valves", "was never drawn"),
+        ("right_label", "label", "no columns id and right_label"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_named_with_their_line(
+    promised: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+) -> None:
+    assert main(["audit", predict("day", 300, 2), "--share=0.2", COLUMNS, "--guidance=shared.json"]) == 0
+    sheet = Path("audit/sheet-0001.csv")
+    fill(sheet, Path("day.csv"))
+    assert main(["audit", COLUMNS]) == 0
+    sheet.write_text(sheet.read_text().replace(old, new, 1))
+    capsys.readouterr()
+    assert main(["audit", COLUMNS]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert said in told
+    assert "audit/sheet-0001.csv:" in told
+
+
+def test_what_cannot_be_watched_is_refused(promised: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = predict("day", 50, 2)
+    made.guidance(Path("bare.json"), {"valves": RULES["G1"]})
+    for arguments, said in (
+        ([out], "no audit has begun there; name what is watched: --guidance SOURCE"),
+        ([out, "--guidance=bare.json"], "nothing is promised of its rules; begin with: stageb automate bare.json"),
+        ([out, "--guidance=shared.json", "--share=2"], "a share of the tickets decided alone"),
+        (["labelled.csv", "--guidance=shared.json"], "no rows of predict"),
+        (["gone.jsonl", "--guidance=shared.json"], "gone.jsonl: No such file"),
+    ):
+        assert main(["audit", *arguments, COLUMNS]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+    given = ["shared.json", "--tickets=labelled.csv", "--max_error=0.03", "--by=rules", COLUMNS, "--fresh"]
+    assert main(["automate", *given]) == 0
+    assert main(["audit", out, "--guidance=shared.json", COLUMNS]) == 2
+    assert "watches what shared.json promised before; name another --folder" in " ".join(capsys.readouterr().err.split())
+    Path("day.csv").write_text("group_id,Temp,Kind,label\nother,1,odd,pass\n")
+    assert main(["audit", out, COLUMNS]) == 2
+    assert "does not hold '2-0' any more" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,174 @@
+"""Bounds on the errors among verdicts that are decided alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from math import comb
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.judging.automation import (
+    Judged,
+    binomial_tail,
+    count_more,
+    count_needed,
+    find_bound,
+    find_bounds,
+    holds,
+    make_sequence,
+    name_guidance,
+    order_levels,
+)
+from stageb.guidance.rules.guidance_file import from_json, to_json
+from stageb.guidance.words.automation import MODEL, Automation, Bound
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule
+from stageb.seeds import stream, uniform
+
+Errors = dict[str, tuple[float, float]]
+"""By decider, the share of tickets that it decides, and of these the share that it decides wrongly."""
+
+
+def draw(errors: Errors, tickets: int, key: int) -> list[Judged]:
+    """Tickets whose verdicts are wrong so often."""
+    found = []
+    for n in range(tickets):
+        place = uniform(stream(key, "decider"), n)
+        for decider, (share, error) in errors.items():
+            if place < share:
+                verdict = "pass" if decider.startswith("P") else "fail"
+                found.append(Judged(decider, 0, verdict, uniform(stream(key, "error"), n) >= error))
+                break
+            place -= share
+    return found
+
+
+def find_error(bound: Bound | None, errors: Errors) -> float:
+    """How often verdicts under a bound are wrong, of all there could be."""
+    decided = [errors[decider] for decider in bound.least if decider in errors] if bound else []
+    return sum(share * error for share, error in decided) / sum(share for share, _ in decided) if decided else 0.0
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(1, 99))
+def test_the_tail_is_the_sum_of_its_terms(tickets: int, wrong: int, percent: int) -> None:
+    share = Fraction(percent, 100)
+    terms = [comb(tickets, k) * share**k * (1 - share) ** (tickets - k) for k in range(min(wrong, tickets) + 1)]
+    assert binomial_tail(wrong, tickets, percent / 100) == pytest.approx(float(sum(terms)), rel=1e-9)
+
+
+@given(st.integers(0, 12), st.sampled_from([0.01, 0.02, 0.1, 0.5]), st.sampled_from([0.05, 0.01]))
+def test_no_fewer_tickets_prove_a_bound(wrong: int, max_error: float, level: float) -> None:
+    needed = count_needed(wrong, max_error, level)
+    assert binomial_tail(wrong, needed, max_error) <= level < binomial_tail(wrong, needed - 1, max_error)
+
+
+MISLED: Errors = {"G1": (0.3, 0.14), "G2": (0.3, 0.02), "G3": (0.2, 0.3), "P4": (0.2, 0.0)}
+FLAT: Errors = {"G1": (0.5, 0.101), "G2": (0.5, 0.101)}
+RISING: Errors = {"G1": (0.4, 0.02), "G2": (0.3, 0.08), "G3": (0.3, 0.35)}
+
+
+@pytest.mark.parametrize("errors", [MISLED, FLAT, RISING], ids=["misled", "flat", "rising"])
+def test_bounds_are_broken_as_rarely_as_is_said_whatever_the_pilot_says(errors: Errors) -> None:
+    """The pilot of ``misled`` holds that the rules are right in the opposite order."""
+    told = dict(zip(errors, reversed(list(errors.values())), strict=True))
+    pilot, resamples = draw(told if errors is MISLED else errors, 400, 1), 200
+    found = [find_bound(pilot, draw(errors, 150, key), "", 0.1, 0.05).bound for key in range(2, 2 + resamples)]
+    broken = sum(find_error(bound, errors) > 0.1 for bound in found)
+    assert broken <= 0.05 * resamples + 3 * (resamples * 0.05 * 0.95) ** 0.5
+    if errors is RISING:  # the bound does not hold by deciding nothing
+        assert sum(bound is not None and "G1" in bound.least for bound in found) > 0.7 * resamples
+
+
+def test_bounds_of_several_verdicts_hold_together_and_others_are_for_a_person() -> None:
+    errors: Errors = {"G1": (0.4, 0.101), "P1": (0.4, 0.101), "G2": (0.2, 0.0)}
+    pilot = draw(errors, 500, 1)
+    broken = 0
+    for key in range(2, 152):
+        found = find_bounds(pilot, draw(errors, 300, key), {"pass": 0.1, "fail": 0.05}, 0.95)
+        broken += any(of.bound and find_error(of.bound, errors) > of.bound.max_error for of in found.values())
+    assert broken <= 0.05 * 150 + 3 * (150 * 0.05 * 0.95) ** 0.5
+    [only] = find_bounds(pilot, draw(errors, 300, 3), {"fail": 0.2}, 0.95).values()
+    assert only.bound
+    assert only.bound.covers("fail", "G2", 0)
+    assert not only.bound.covers("pass", "P1", 0)
+    [free] = find_bounds(pilot, draw({"G1": (1.0, 0.9)}, 20, 3), {"fail": 1}, 0.95).values()
+    assert free.bound
+    assert free.bound.least.keys() == {"G1", "G2"}  # without a bound all are decided, however wrong
+
+
+def test_more_margin_is_never_less_sure_and_each_set_holds_the_one_before() -> None:
+    rates = {0: 0.6, 1: 0.9, 2: 0.7, 3: 0.95, 4: 0.99}  # by chance 2 is worse than 1
+    pilot = [Judged("G1", margin, "fail", n < 100 * rate) for margin, rate in rates.items() for n in range(100)]
+    pilot += [Judged("G2", 0, "pass", n < 98) for n in range(100)]
+    levels = order_levels(pilot)
+    mine = [level for level in levels if level.decider == "G1"]
+    assert [level.margin for level in mine] == [4, 3, 1, 0]
+    assert sum(level.share for level in levels) == pytest.approx(1)
+    sets = make_sequence(levels, 100, 0)
+    for first, then in pairwise(sets):
+        assert all(then[decider] <= least for decider, least in first.items())
+    assert sets[-1] == {"G1": 0, "G2": 0}
+    large = make_sequence(levels, 500, 149)
+    assert len(large) < len(sets)  # what is too small to be proven does not end the sequence
+
+
+def test_what_is_missing_is_about_what_it_takes() -> None:
+    errors: Errors = {"G1": (0.5, 0.0), "G2": (0.5, 0.4)}
+    pilot = draw(errors, 400, 1)
+    few = draw(errors, 100, 2)
+    assert find_bound(pilot, few, "", 0.02, 0.05).bound is None
+    more = count_more(pilot, few, "", 0.02, 0.05)
+    assert more is not None
+    assert 180 <= more <= 320  # 149 of those that G1 decides, half of all, with some room
+    after = [find_bound(pilot, draw(errors, 100 + more, key), "", 0.02, 0.05).bound for key in range(20)]
+    assert sum(bound is not None for bound in after) > 15
+    hopeless: Errors = {"G1": (1.0, 0.4)}
+    assert count_more(draw(hopeless, 400, 1), draw(hopeless, 400, 2), "", 0.02, 0.05) is None
+
+
+RULES = Guidance("valves", 3, (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if torn.")), 2)
+BOUND = Bound("", 0.02, {"G1": 0, MODEL: 0.9}, 300, 200, 1)
+KEPT = Automation(0.95, name_guidance(RULES), "both", "ab12", 300, (BOUND,))
+
+
+def test_a_guidance_file_keeps_what_is_promised() -> None:
+    bounded = replace(RULES, automation=KEPT)
+    assert from_json(to_json(bounded), "g.json")["valves"] == bounded
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"confidence": 1.5}, {"confidence": "high"}, {"tickets": -1}, {"bounds": {}}, {"bounds": [1]}, {"by": None},
+        {"more": 1}, {"least": {"G1": "0"}}, {"least": {"G1": True}}, {"least": []}, {"verdict": "maybe"}, {"max_error": 0},
+        {"wrong": 201}, {"decided": 301}, {"tickets_": 0.5}, {"least": {"G1": float("inf")}},
+    ],
+)  # fmt: skip
+def test_what_stageb_automate_never_writes_is_refused(change: dict[str, Any]) -> None:
+    plain = KEPT.to_plain()
+    assert Automation.parse(plain, PASS_FAIL) == KEPT
+    inner = {key: value for key, value in change.items() if key in ("least", "verdict", "max_error", "wrong", "decided")}
+    bad = {**plain, **change} if not inner else {**plain, "bounds": [{**plain["bounds"][0], **inner}]}
+    assert Automation.parse(bad, PASS_FAIL) is None
+    assert Automation.parse({**plain, "bounds": plain["bounds"] * 2}, PASS_FAIL) is None
+
+
+def test_what_is_promised_holds_of_the_same_rules_judged_in_the_same_way() -> None:
+    assert holds(KEPT, RULES, "both", "ab12")
+    assert not holds(KEPT, RULES, "both", "cd34")
+    assert not holds(KEPT, RULES, "rules", "ab12")
+    by_rules = replace(KEPT, by="rules", bounds=(replace(BOUND, least={"G1": 0}),))
+    assert holds(by_rules, RULES, "rules", "")
+    assert holds(by_rules, RULES, "both", "cd34")  # the same verdicts by rules, with a model behind them
+    assert holds(by_rules, replace(RULES, step=9), "rules", "")
+    assert not holds(by_rules, RULES, "model", "")
+    for other in (
+        replace(RULES, rules=(RULES.rules[0], Rule("G1", "Fail if worn."))),
+        replace(RULES, judge="model"),
+        replace(RULES, labels=("fail", "pass")),
+    ):
+        assert not holds(by_rules, other, "rules", "")

@@ -1,0 +1,115 @@
+"""What texts teach: words that speak for each verdict, in lists that rules name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.__main__ import main
+from stageb.guidance.learning.terms import Term
+from stageb.guidance.learning.word_lists import find_lists
+from stageb.guidance.rules.evidence_forms import STOP_WORDS, Condition
+from stageb.guidance.rules.word_lists import read_word_list
+
+TOPICS = {
+    "pass": "clean quiet tight sealed even smooth bright steady level firm dry neat".split(),
+    "fail": "burnt noisy loose leaking uneven rough dim shaking tilted soft wet torn".split(),
+    "late": "late lost wrong missing empty unsigned illegible stained double foreign void expired".split(),
+}
+TOPICS |= {"clean": TOPICS["pass"], "worn": TOPICS["fail"]}
+FILLED = "the a pump valve line north crew shift report panel of and to with number two seen today site room".split()
+
+
+def write(path: Path, labels: list[str], count: int = 360) -> Path:
+    """Notes of ten words: three of their label's topic and at times one of another's, among words that all have."""
+    draw, lines = Random(7), []
+    for n in range(count):
+        label = labels[n % len(labels)]
+        other = draw.choice([each for each in labels if each != label])
+        words = draw.sample(TOPICS[label], 3) + draw.sample(TOPICS[other], draw.random() < 0.4) + draw.sample(FILLED, 6)
+        draw.shuffle(words)
+        lines.append({"mission": "notes", "group_id": f"g{n}", "label": label, "per_image": {"image_1": " ".join(words)}})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("labels", [["pass", "fail"], ["clean", "worn", "late"]])
+def test_words_of_texts_are_named_lists_that_all_judge_alike(
+    labels: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tickets, run = write(tmp_path / "notes.jsonl", labels), tmp_path / "out" / "run"
+    fit = ["fit", "--config", "tickets", "--config", "frugal", "--tickets", str(tickets), "--fabric.accelerator", "cpu"]
+    fit += ["--output.root", str(tmp_path / "out"), "--output.run_name", "run"]
+    assert main(fit) == 0
+    (learnt,) = json.loads((run / "notes" / "guidance.json").read_text()).values()
+    texts = [text for key, text in learnt["experiences"].items() if key != "G0"]
+    lists = [each for each in map(read_word_list, texts) if each]
+    rules = texts[len(lists) :]
+    assert len(lists) >= len(labels) and not any(map(read_word_list, rules))  # lists first, then rules
+    words = {word for each in lists for word in each.words}
+    topics = {word for label in labels for word in TOPICS[label]}
+    assert len(words & topics) > 0.8 * len(topics) and not words & STOP_WORDS
+    assert all(f'"{each.name}" word' in " ".join(rules) for each in lists)  # each is named, by a word of its own
+    assert all(each.name in each.words for each in lists) and len({each.name for each in lists}) == len(lists)
+    rows = [json.loads(line) for line in (run / "notes" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["acc"] for row in rows if row["split"] == "test"][-1] > 0.9
+    sizes = json.loads((run / "notes" / "reflection.jsonl").read_text().splitlines()[0])["sizes"]
+    assert all(entry["conditions"] <= (30 if len(labels) == 2 else 80) for entry in sizes if entry["most"] in (30, 80))
+
+    capsys.readouterr()
+    predict = ["predict", "--tickets", str(tickets), "--by", "rules"]
+    for guidance in (run, run / "notes" / "guidance.json"):  # with the tickets that taught it, and without
+        output = tmp_path / f"{guidance.name}.jsonl"
+        assert main([*predict, "--guidance", str(guidance), "--output", str(output)]) == 0
+    judged = [
+        [(row["verdict"], row["reason"]) for row in map(json.loads, path.read_text().splitlines())]
+        for path in (tmp_path / "run.jsonl", tmp_path / "guidance.json.jsonl")
+    ]
+    assert judged[0] == judged[1]
+    assert (
+        main(
+            [
+                "guidance",
+                "export",
+                str(run),
+                "--format",
+                "python",
+                "--tickets",
+                str(tickets),
+                "--output",
+                str(tmp_path / "rules.py"),
+            ]
+        )
+        == 0
+    )
+    module: dict[str, object] = {"__name__": "rules"}
+    exec(compile((tmp_path / "rules.py").read_text(), "rules.py", "exec"), module)
+    texts_of = [json.loads(line)["per_image"] for line in tickets.read_text().splitlines()]
+    exported = [module["judge"]({"per_image": each}, "notes").verdict for each in texts_of]  # type: ignore[operator]
+    assert exported == [verdict for verdict, _ in judged[0]]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(st.booleans(), min_size=6, max_size=6)), min_size=4, max_size=60),
+    st.integers(1, 6),
+)
+def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
+    rows: list[tuple[bool, list[bool]]], most: int
+) -> None:
+    names = ["leak", "lea*", "oil leak", "worn", "le", "dim"]
+    terms = [Term(Condition("mentions", "", name)) for name in names]
+    held = np.array([mentioned for _, mentioned in rows], np.float32).T
+    wanted = np.array([is_wanted for is_wanted, _ in rows], np.float64)
+    lists = find_lists(terms, held, wanted, {"leak", "worn", "dim"}, most)
+    listed = [place for each in lists for place in each]
+    assert len(lists) <= 2 and len({*listed}) == len(listed) <= most
+    assert {names[place] for place in listed} <= {"leak", "worn", "dim"}
+    for place in listed:
+        share = held[place] @ wanted / max(1.0, held[place].sum())
+        assert share > wanted.mean()
