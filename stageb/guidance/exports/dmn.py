@@ -31,7 +31,7 @@ from stageb.guidance.exports.decisions import (
 )
 from stageb.guidance.exports.markup import add, choose_only, free_name, write_document
 from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported
+from stageb.guidance.exports.protocol import Exported, list_undecided
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import Computed
 
@@ -52,7 +52,8 @@ class DmnExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The document. Raises ``InputError``, which names a rule that DMN cannot say."""
-        return Exported(write_document(_write_document(decide(choose_only(missions, _FORM), _FORM))))
+        mission = choose_only(missions, _FORM)
+        return Exported(write_document(_write_document(decide(mission, _FORM))), list_undecided(mission))
 
 
 def _write_document(decisions: Decisions) -> Element:

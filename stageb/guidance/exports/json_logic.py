@@ -23,7 +23,7 @@ from stageb.guidance.exports.decisions import (
     list_missing,
 )
 from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported
+from stageb.guidance.exports.protocol import Exported, list_undecided
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import Computed
 
@@ -43,7 +43,8 @@ class JsonLogicExporter:
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The expressions. Raises ``InputError``, which names a rule that JSON Logic cannot say."""
         written = {mission.name: _write_mission(decide(mission, _FORM)) for mission in missions}
-        return Exported(json.dumps({"version": 1, "missions": written}, indent=2) + "\n")
+        notes = [line for mission in missions for line in list_undecided(mission)]
+        return Exported(json.dumps({"version": 1, "missions": written}, indent=2) + "\n", notes)
 
 
 def _write_mission(decisions: Decisions) -> dict[str, Any]:

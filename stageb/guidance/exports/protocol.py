@@ -68,6 +68,11 @@ def list_unwritten(missions: Sequence[CodedMission]) -> list[str]:
     return [*_list_unwritten(missions)]
 
 
+def list_undecided(mission: CodedMission) -> list[str]:
+    """What a form lacks that does not say who decides, where some tickets are decided alone."""
+    return [f"{mission.name}: who decides is not written; --format python and sql have it"] if mission.automation else []
+
+
 def _list_unwritten(missions: Sequence[CodedMission]) -> Iterator[str]:
     for mission in missions:
         for key, why in mission.unreadable.items():

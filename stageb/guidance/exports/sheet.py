@@ -30,7 +30,7 @@ from stageb.guidance.exports.decisions import (
 )
 from stageb.guidance.exports.markup import choose_only
 from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported
+from stageb.guidance.exports.protocol import Exported, list_undecided
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import Computed
 
@@ -48,7 +48,8 @@ class SheetExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The workbook. Raises ``InputError``, which names a rule that formulas cannot say."""
-        return Exported(write_workbook(decide(choose_only(missions, _FORM), _FORM)))
+        mission = choose_only(missions, _FORM)
+        return Exported(write_workbook(decide(mission, _FORM)), list_undecided(mission))
 
 
 def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ()) -> bytes:

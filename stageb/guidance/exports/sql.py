@@ -75,7 +75,24 @@ def write_header(labels: Iterable[Verdict], dialect: Dialect) -> str:
 
 def write_query(mission: CodedMission, dialect: Dialect, is_one_of_many: bool = False, table: str = "tickets") -> str:
     """The query over a table of this name; ``is_one_of_many``: of its rows those of the mission alone."""
-    return _Query(limit_to_sql(mission), dialect, table).write(is_one_of_many)
+    return _add_decides(_Query(limit_to_sql(mission), dialect, table).write(is_one_of_many), mission, dialect)
+
+
+def _add_decides(query: str, mission: CodedMission, dialect: Dialect) -> str:
+    """The query with a column ``decides``, stageb or person, where tickets are decided alone by the rule alone."""
+    bounds, quote = mission.automation.bounds if mission.automation else (), dialect.quote
+    if any(margin > 0 for each in bounds for margin in each.least.values()):
+        return f"-- who decides hangs on points: stageb guidance export --format python\n{query}"
+    if not bounds:
+        return query
+    held = " OR ".join(
+        f"({f'verdict = {quote(each.verdict)} AND ' if each.verdict else ''}rule IN ({', '.join(map(quote, each.least))}))"
+        for each in bounds
+    )
+    lines = query.split("\n")
+    notes = next(place for place, line in enumerate(lines) if not line.startswith("--"))
+    said = f"SELECT ruled.*, CASE WHEN {held} THEN {quote(STAGEB)} ELSE {quote(PERSON)} END AS decides FROM ("
+    return "\n".join([*lines[:notes], said, *lines[notes:], ") AS ruled"])
 
 
 def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[tuple[str | None, str | None]]:
@@ -88,7 +105,7 @@ def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list
         opened.execute(f"CREATE TABLE tickets ({', '.join([quoted[0], *typed])})")
         marks = ", ".join("?" * len(quoted))
         opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
-        return [found[-2:] for found in opened.execute(write_query(mission, dialect))]
+        return [found[-2:] for found in opened.execute(write_query(replace(mission, automation=None), dialect))]
 
 
 def list_cells(mission: CodedMission, ticket: Ticket) -> dict[str, str]:
@@ -115,10 +132,8 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
         for ticket, (verdict, _) in zip(known, by_sql, strict=True)
         if verdict != (None if ticket.is_blank else judge(reading(ticket)).verdict)
     ]
-    first = (
-        f"{mission.name}: of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do; the first: "
-    )
-    return first + untold[0] if untold else ""
+    told = f"of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do"
+    return f"{mission.name}: {told}; the first: {untold[0]}" if untold else ""
 
 
 def limit_to_sql(mission: CodedMission) -> CodedMission:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import re
 import sys
@@ -34,7 +33,6 @@ from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process
 from stageb.runs.folder import is_finished
-from stageb.store import disk
 from stageb.store.output import check_target
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
@@ -200,7 +198,7 @@ def export(args: Any) -> int:
         raise InputError(f"--dialect {args.dialect}: of --format sql and dbt alone, and not of {args.format}")
     found = _read(args.source, args)
     if args.format == "text":
-        _write(rules_file.write(found.values()), args.output)
+        screens.write_text(rules_file.write(found.values()), args.output)
         return 0
     if args.format in list_exporters():
         exporter, words = make_exporter(args.format), _choose_words(args.source, args.language)
@@ -218,9 +216,9 @@ def export(args: Any) -> int:
     prompt = rollout_prompt(Ticket("", "", "pass", ()), guidance, words)
     if args.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
-        _write(json.dumps(turns, ensure_ascii=False, indent=2) + "\n", args.output)
+        screens.write_text(json.dumps(turns, ensure_ascii=False, indent=2) + "\n", args.output)
     else:
-        _write(f"{prompt.system}\n\n{TICKET}\n", args.output)
+        screens.write_text(f"{prompt.system}\n\n{TICKET}\n", args.output)
     return 0
 
 
@@ -380,17 +378,6 @@ def _choose_words(source: str, language: str | None = None) -> Words:
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
     return words_of(config.prompt, config.model)
-
-
-def _write(text: str, path: Path | None) -> None:
-    """To a file as a whole, or to standard output: as UTF-8, which code is read as, whatever a terminal shows. Raises
-    ``JournalError`` where the disk refuses."""
-    if path is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")
-        sys.stdout.write(text)
-        return
-    disk.write(path, text)
 
 
 def _print(lines: Iterable[str]) -> None:

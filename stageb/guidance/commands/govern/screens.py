@@ -5,6 +5,7 @@ Texts of files and models are shown so that they move no terminal.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -341,13 +342,24 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words, is_
     ]
 
 
+def write_text(text: str, path: Path | None) -> None:
+    """To a file as a whole, or to standard output: as UTF-8, which code is read as, whatever a terminal shows. Raises
+    ``JournalError`` where the disk refuses."""
+    if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.write(text)
+        return
+    disk.write(path, text)
+
+
 def write_files(
     files: str | bytes | Mapping[str, str], form: str, output: Path | None, check: Callable[[Path], object]
 ) -> None:
     """An export to a file, to standard output where it is one text, or several files to a folder, each of which ``check``
     allows. Raises ``InputError`` where none is named for what needs one."""
     if isinstance(files, str) and output is None:
-        sys.stdout.write(files)
+        write_text(files, None)
         return
     if output is None:
         raise InputError(f"--format {form} is no single text: name where to write it, --output PATH")
