@@ -364,7 +364,7 @@ def test_every_pair_that_can_go_together_does() -> None:
     assert not any(frozenset(pair) in apart for on in RUNS for pair in combinations(on, 2))
 
 
-@pytest.mark.parametrize("on", RUNS, ids=", ".join)
+@pytest.mark.parametrize("on", RUNS, ids=lambda on: ", ".join(sorted(on)))
 def test_what_each_feature_promises_holds_beside_the_others(
     on: Set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,26 +45,9 @@ class SqlExporter:
 
 def write_sql(missions: Sequence[CodedMission], dialect: Dialect = DIALECTS["sqlite"]) -> str:
     """A query for each mission over a table ``tickets`` that has a column for each field."""
-    statements = [_add_decides(write_query(each, dialect, len(missions) > 1), each, dialect) for each in missions]
+    statements = [write_query(mission, dialect, len(missions) > 1) for mission in missions]
     labels = dict.fromkeys(label for mission in missions for label in mission.coded.labels)
     return f"{write_header(labels, dialect)}\n" + "\n".join(f"{each};\n" for each in statements)
-
-
-def _add_decides(query: str, mission: CodedMission, dialect: Dialect) -> str:
-    """The query with a column ``decides``, stageb or person, where tickets are decided alone by the rule alone."""
-    bounds, quote = mission.automation.bounds if mission.automation else (), dialect.quote
-    if any(margin > 0 for each in bounds for margin in each.least.values()):
-        return f"-- who decides hangs on points: stageb guidance export --format python\n{query}"
-    if not bounds:
-        return query
-    held = " OR ".join(
-        f"({f'verdict = {quote(each.verdict)} AND ' if each.verdict else ''}rule IN ({', '.join(map(quote, each.least))}))"
-        for each in bounds
-    )
-    lines = query.rstrip().split("\n")
-    notes = next(place for place, line in enumerate(lines) if not line.startswith("--"))
-    said = f"SELECT ruled.*, CASE WHEN {held} THEN {quote(STAGEB)} ELSE {quote(PERSON)} END AS decides FROM ("
-    return "\n".join([*lines[:notes], said, *lines[notes:], ") AS ruled"])
 
 
 def write_header(labels: Iterable[Verdict], dialect: Dialect) -> str:
