@@ -346,9 +346,12 @@ def write_text(text: str, path: Path | None) -> None:
     """To a file as a whole, or to standard output: as UTF-8, which code is read as, whatever a terminal shows. Raises
     ``JournalError`` where the disk refuses."""
     if path is None:
+        sys.stdout.flush()
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")
-        sys.stdout.write(text)
+            sys.stdout.buffer.write(text.encode())  # to have it take another encoding, it would have to be sought in
+            sys.stdout.buffer.flush()
+        else:
+            sys.stdout.write(text)
         return
     disk.write(path, text)
 
