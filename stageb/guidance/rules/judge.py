@@ -259,17 +259,16 @@ def find_touched(before: Guidance, after: Guidance, vocabulary: Vocabulary, word
     Rules are told apart by key and text, since reasons name keys. One that code cannot read may touch every ticket, and so
     may one of which a ticket does not tell whether it holds.
     """
-    before_it, after_it = (
+
+    def list_silent(guidance: Guidance) -> list[tuple[str, str]]:
+        return [(rule.key, rule.text) for rule in guidance.rules if rule.is_background or rule.key == HEADLINE_KEY]
+
+    said, said_after = (
         {(rule.key, rule.text, rule.code) for rule in read_rules(each, vocabulary, words).each} for each in (before, after)
     )
-    codes = [code for _, _, code in before_it ^ after_it]
+    codes = [code for _, _, code in said ^ said_after]
     predicates = [compile_expression(code.expression) for code in codes if not isinstance(code, OutOfReach)]
-    silent, silent_after = (
-        [rule for rule in each.rules if rule.is_background or rule.key == HEADLINE_KEY] for each in (before, after)
-    )
-    if len(predicates) < len(codes) or [(rule.key, rule.text) for rule in silent] != [
-        (rule.key, rule.text) for rule in silent_after
-    ]:
+    if len(predicates) < len(codes) or list_silent(before) != list_silent(after):
         return lambda _: True
     return lambda ticket: any(holds(ticket) is not False for holds in predicates)
 

@@ -18,7 +18,11 @@ from stageb.guidance.rules.vocabulary import is_mentionable
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.types import HEADLINE_KEY, Rule
 
-MOST_NAMED = 40  # characters of a name
+_NAME = '[^\\s"“”][^"“”]{0,59}'  # a name, without quotation marks
+_FORMS = [
+    (grammar, re.compile(f"{grammar.word_list[0]}({_NAME}){grammar.word_list[1]}(.+)")) for grammar in (ENGLISH, CHINESE)
+]
+_COMMA = re.compile("[,、]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +35,11 @@ class WordList:
 
 def read_word_list(text: str) -> WordList | None:
     """The list that a line names; None where it is a rule, or names what tickets cannot mention."""
-    for grammar in (ENGLISH, CHINESE):
-        opening, between = grammar.word_list
-        name, found, listed = text.removeprefix(opening).partition(between)
-        if (
-            text.startswith(opening)
-            and found
-            and name.strip()
-            and len(name) <= MOST_NAMED
-            and not {*name} & {*opening, *between[:1]}
-        ):
-            words = tuple(
-                dict.fromkeys(
-                    fold_text(word.strip()) for word in re.split(_commas(grammar), listed.removesuffix(grammar.end))
-                )
-            )
-            return WordList(name, words) if all(map(is_mentionable, words)) else None
+    for grammar, form in _FORMS:
+        if found := form.fullmatch(text):
+            listed = _COMMA.split(found[2].removesuffix(grammar.end))
+            words = tuple(dict.fromkeys(fold_text(word.strip()) for word in listed))
+            return WordList(found[1], words) if all(map(is_mentionable, words)) else None
     return None
 
 
@@ -66,7 +59,3 @@ def find_word_lists(rules: Iterable[Rule]) -> dict[str, tuple[str, ...]]:
 def find_deciding(rules: Iterable[Rule]) -> list[Rule]:
     """Those that give a ticket its verdict: neither the headline, nor background, nor a word list."""
     return [rule for rule in rules if rule.key != HEADLINE_KEY and not rule.is_background and not read_word_list(rule.text)]
-
-
-def _commas(grammar: Grammar) -> str:
-    return f"{re.escape(grammar.comma.strip())}|{re.escape(CHINESE.comma)}"
