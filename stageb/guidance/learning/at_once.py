@@ -36,6 +36,7 @@ from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, know
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, learn_whole
+from stageb.guidance.learning.word_lists import is_word
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
@@ -172,6 +173,7 @@ class _Teacher:
         gaps = find_gaps(masks, readings)
         masks = masks.plus(find_guards(gaps, (1 << len(readings)) - 1))
         plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
+        whole_words = find_whole_words(readings)
         material = Material(
             masks,
             gaps,
@@ -184,7 +186,7 @@ class _Teacher:
             held=to_mask(self._find_held(fixed)) if has_labels(labels) else 0,
             keeps=bool(fixed),
             groups=[to_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
-            whole_words=find_whole_words(readings) & {t.condition.value for t in masks if t.condition.kind == "mentions"},
+            words=masks.keep(term for term in masks if is_word(term, whole_words)),
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", places)

@@ -88,7 +88,7 @@ def learn_lists(verdict: Verdict, replaces: bool, demands: Demands, masks: Masks
 
 
 def learn_cards(listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
-    masks = material.masks.unguarded
+    masks = material.masks.unguarded if longest else material.words
     cards = grow_cards(masks, material.fails & among, among & ~material.fails, material.prices, listing, longest)
     if listing:
         return [Whole("fail", True, card=card) for card in cards]
@@ -112,7 +112,7 @@ def _pass_by_points(card: Scorecard) -> Whole | None:
 
 
 def learn_compared(paired: int, listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
-    masks = material.masks.unguarded
+    masks = material.masks.unguarded if longest else material.words
     grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired, listing)
     each = [tuple(Whole(label, False, card=card) for label, card in cards.items()) for cards in grown]
     return [Whole("", bool(material.verdicts), lists=lists) for lists in each if lists]

@@ -31,7 +31,7 @@ class Material:
     held: int = 0  # tickets of such a mission that fixed rules speak of, before all that is learnt
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
     groups: Sequence[int] = ()  # of several tickets that say the same, or are kept together
-    whole_words: frozenset[str] = frozenset()  # that tickets mention, as they stand, and not without an ending
+    words: Masks = field(default_factory=lambda: Masks({}))  # of those that tickets mention as they stand
     pause: Callable[[], None] = lambda: None  # between small steps; what it raises ends learning
 
 

@@ -199,7 +199,8 @@ def _word_forms(
 ) -> Iterator[Form]:
     """Cards of word lists alone, short ones and longer ones, then the best of these with at most ``longest`` lines more;
     none without words."""
-    listings = [partial(find_lists, whole_words=material.whole_words, most=most) for most in LISTED if material.whole_words]
+    whole_words = {term.condition.value for term in material.words}
+    listings = [partial(find_lists, whole_words=whole_words, most=most) for most in LISTED if whole_words]
     alone = [partial(learn, listing, 0) for listing in listings]
     if alone:
         yield Form(enough, alone)

@@ -28,7 +28,7 @@ def find_lists(
 ) -> list[list[int]]:
     """The places of at most ``most`` of the ``whole_words`` that speak for the tickets ``wanted`` (1) against the others
     (0), in two lists, or in one, the most telling word first; ``rows`` tell which tickets mention each of the ``terms``."""
-    places = [place for place, term in enumerate(terms) if _is_listed(term, whole_words)]
+    places = [place for place, term in enumerate(terms) if is_word(term, whole_words)]
     count, all_wanted = len(wanted), float(wanted.sum())
     if not places or not 0 < all_wanted < count:
         return []
@@ -44,11 +44,12 @@ def find_lists(
     return [[places[place] for place in some] for some in (ranked[:cut], ranked[cut:]) if len(some) >= FEWEST]
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _is_listed(term: Term, whole_words: Set[str]) -> bool:
+def is_word(term: Term, whole_words: Set[str]) -> bool:
+    """Whether it is that a ticket mentions one of these."""
     return term.condition.kind == "mentions" and not term.is_denied and term.condition.value in whole_words
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
 
 
 def _find_cut(falling: Numbers) -> int:
