@@ -44,7 +44,8 @@ def test_words_of_texts_are_named_lists_that_all_judge_alike(
     labels: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tickets, run = write(tmp_path / "notes.jsonl", labels), tmp_path / "out" / "run"
-    fit = ["fit", "--config", "tickets", "--config", "frugal", "--tickets", str(tickets), "--fabric.accelerator", "cpu"]
+    fit = ["fit", "--config", "tickets", "--config", "frugal", "--tickets", str(tickets)]
+    fit += ["--fabric.accelerator", "cpu", "--fabric.devices", "1"]
     fit += ["--output.root", str(tmp_path / "out"), "--output.run_name", "run"]
     assert main(fit) == 0
     (learnt,) = json.loads((run / "notes" / "guidance.json").read_text()).values()
