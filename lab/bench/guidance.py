@@ -127,10 +127,8 @@ def _read(guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[RuleCode]:
 
 def _count(expression: Expression) -> int:
     """The conditions in it: each comparison, word, word list, and item of a count or a card is one."""
-    named = {atom.name for atom in atoms(expression) if isinstance(atom, Atom) and atom.relation == "mentions"} - {""}
-    words = (
-        len(atom.values) if isinstance(atom, Atom) and atom.relation == "mentions" else 1
-        for atom in atoms(expression)
-        if not (isinstance(atom, Atom) and atom.relation == "mentions" and atom.name)
-    )
-    return len(named) + sum(words)
+    each = [*atoms(expression)]
+    mentioned = [atom for atom in each if isinstance(atom, Atom) and atom.relation == "mentions"]
+    lists = {atom.name for atom in mentioned if atom.name}
+    words = sum(len(atom.values) for atom in mentioned if not atom.name)
+    return len(lists) + words + len(each) - len(mentioned)

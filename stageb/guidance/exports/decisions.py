@@ -7,13 +7,14 @@ it may, where a ticket does not tell. The first case that is so decides; one wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import Exported, list_undecided
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
 from stageb.guidance.rules.judge import CodedRule
@@ -83,7 +84,7 @@ class Either:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class PointSum:
     """Those that are so have so many points together: as many as ``least``, or fewer."""
 
     parts: tuple[tuple[int, Formula], ...]
@@ -91,11 +92,11 @@ class Score:
     least: int
 
 
-Formula: TypeAlias = Compare | OneOf | Same | Given | Every | Either | Score
+Formula: TypeAlias = Compare | OneOf | Same | Given | Every | Either | PointSum
 ALWAYS, NEVER = Every(()), Either(())
 
 
-class Case(NamedTuple):
+class DecisionCase(NamedTuple):
     """What is decided where a formula is the first that is true."""
 
     when: Formula
@@ -111,7 +112,7 @@ class Decisions:
     mission: CodedMission
     kinds: dict[str, Kind]  # of the columns
     values: dict[str, tuple[str, ...]]  # of texts, those that known tickets have or rules name
-    cases: tuple[Case, ...]
+    cases: tuple[DecisionCase, ...]
 
     @property
     def is_counted(self) -> bool:
@@ -123,6 +124,15 @@ _DECIMAL = re.compile("-?[0-9]+([.][0-9]+)?")  # of which other spellings have t
 NO_WORDS = "it reads words of free text, and this form sees columns alone"
 BY_NO_RULE = "no rule speaks of it"
 EMPTY = "the row is empty"
+
+
+def export_only(missions: Sequence[CodedMission], form: str, write: Callable[[Decisions], str | bytes]) -> Exported:
+    """The one mission in a form that holds no other. Raises ``InputError`` where there are several, and as ``decide``."""
+    if len(missions) > 1:
+        names = ", ".join(repr(mission.name) for mission in missions)
+        raise InputError(shown(f"{form} holds one mission: choose one by --mission: {names}", 400))
+    (mission,) = missions
+    return Exported(write(decide(mission, form)), list_undecided(mission))
 
 
 def decide(mission: CodedMission, form: str) -> Decisions:
@@ -227,11 +237,11 @@ class _Formulas:
 
     # Cases
 
-    def list_cases(self, rules: Sequence[CodedRule]) -> Iterator[Case]:
+    def list_cases(self, rules: Sequence[CodedRule]) -> Iterator[DecisionCase]:
         """All, the one for tickets that no rule speaks of last."""
         labels = self._mission.coded.labels
         if self._mission.columns_all and self._mission.coded.compile()(Reading({}, frozenset())).verdict is not None:
-            yield Case(every(Given(name, False) for name in self._mission.columns_all), None, "", EMPTY)
+            yield DecisionCase(every(Given(name, False) for name in self._mission.columns_all), None, "", EMPTY)
         if not has_labels(labels):
             rules = sorted(rules, key=lambda rule: _code(rule)[0] == "fail")
         doubted: list[tuple[Verdict, Formula, str]] = []  # rules that may hold where a ticket does not tell
@@ -243,18 +253,20 @@ class _Formulas:
                 if is_compared:
                     yield from self._doubt(formula, _code(rule)[0], doubted)
                 if formula != NEVER:
-                    yield Case(formula, _code(rule)[0], rule.key, rule.text)
+                    yield DecisionCase(formula, _code(rule)[0], rule.key, rule.text)
                 if not isinstance(_code(rule)[1], Points):
                     doubted.append((_code(rule)[0], self.may(_code(rule)[1]), rule.key))
         yield from self._doubt(ALWAYS, labels[0], doubted)
-        yield Case(ALWAYS, labels[0], HEADLINE_KEY, BY_NO_RULE)
+        yield DecisionCase(ALWAYS, labels[0], HEADLINE_KEY, BY_NO_RULE)
 
-    def _doubt(self, holds: Formula, verdict: Verdict, doubted: Sequence[tuple[Verdict, Formula, str]]) -> Iterator[Case]:
+    def _doubt(
+        self, holds: Formula, verdict: Verdict, doubted: Sequence[tuple[Verdict, Formula, str]]
+    ) -> Iterator[DecisionCase]:
         """The case for a person: rules before it of another verdict may hold."""
         others = [(formula, key) for label, formula, key in doubted if label != verdict and formula != NEVER]
         if others and holds != NEVER:
             keys = ", ".join(dict.fromkeys(key for _, key in others))
-            yield Case(
+            yield DecisionCase(
                 every([either(formula for formula, _ in others), holds]), None, "", f"the row does not tell whether {keys}"
             )
 
@@ -267,7 +279,7 @@ class _Formulas:
         for other in (_code(each)[1] for each in group if each is not rule):
             assert isinstance(other, Points)
             parts = (*self._score(card), *((-points, formula) for points, formula in self._score(other)))
-            beaten.append(Score(parts, True, card.least - other.least))
+            beaten.append(PointSum(parts, True, card.least - other.least))
         return every([self.hold(card), *beaten])
 
     def _score(self, card: Points) -> tuple[tuple[int, Formula], ...]:
@@ -282,7 +294,7 @@ class _Formulas:
         if isinstance(expression, Atom | Arithmetic):
             return self._compare(expression, truth)
         if isinstance(expression, Points):
-            return Score(self._score(expression), truth, expression.least)
+            return PointSum(self._score(expression), truth, expression.least)
         parts = [self.hold(part, truth) for part in expression.parts]
         if isinstance(expression, AtLeast):
             return _count(parts, expression.count if truth else len(parts) - expression.count + 1)
@@ -378,4 +390,4 @@ def either(parts: Iterator[Formula] | Sequence[Formula]) -> Formula:
 def _count(parts: Sequence[Formula], least: int) -> Formula:
     if least == 1:
         return either(parts)
-    return every(parts) if least == len(parts) else Score(tuple((1, part) for part in parts), True, least)
+    return every(parts) if least == len(parts) else PointSum(tuple((1, part) for part in parts), True, least)

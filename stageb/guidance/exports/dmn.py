@@ -16,22 +16,22 @@ from xml.etree.ElementTree import Element
 
 from stageb.guidance.exports.decisions import (
     ALWAYS,
-    Case,
     Compare,
+    DecisionCase,
     Decisions,
     Either,
     Every,
     Formula,
     Given,
     OneOf,
+    PointSum,
     Same,
-    Score,
-    decide,
+    export_only,
     list_missing,
 )
-from stageb.guidance.exports.markup import add, choose_only, free_name, write_document
+from stageb.guidance.exports.markup import add, free_name, write_document
 from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_undecided
+from stageb.guidance.exports.protocol import Exported
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import Computed
 
@@ -52,8 +52,7 @@ class DmnExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The document. Raises ``InputError``, which names a rule that DMN cannot say."""
-        mission = choose_only(missions, _FORM)
-        return Exported(write_document(_write_document(decide(mission, _FORM))), list_undecided(mission))
+        return export_only(missions, _FORM, lambda decisions: write_document(_write_document(decisions)))
 
 
 def _write_document(decisions: Decisions) -> Element:
@@ -107,7 +106,7 @@ class _Feel:
 
     # Rows
 
-    def list_rows(self, case: Case) -> Iterator[_Tests]:
+    def list_rows(self, case: DecisionCase) -> Iterator[_Tests]:
         """What each row of a case asks for; of the cases in their order, since what earlier rows decide needs none."""
         ways = _list_ways(case.when)
         ways = ways and [way for way in ways if not self._is_idle(way)]
@@ -172,7 +171,7 @@ class _Feel:
         elif isinstance(formula, OneOf):
             listed = ", ".join(map(_quote, formula.values))
             return self._label(self._fold(formula.field), formula.field), listed if formula.is_in else f"not({listed}, null)"
-        if isinstance(formula, Score):
+        if isinstance(formula, PointSum):
             sign = ">=" if formula.is_reached else "<"
             return self._label(self._sum(formula), "points"), f"{sign} {formula.least}"
         return self._label(self.write(formula), self._describe(formula)), "true"
@@ -203,7 +202,7 @@ class _Feel:
             one, other = (self._cell(name) for name in (formula.one, formula.other))
             given = " and ".join(f"{self.names[name]} != null" for name in (formula.one, formula.other))
             return f"({given} and {one} {'=' if formula.is_same else '!='} {other})"
-        if isinstance(formula, Score):
+        if isinstance(formula, PointSum):
             return f"{self._sum(formula)} {'>=' if formula.is_reached else '<'} {formula.least}"
         if not formula.parts:
             return "true" if formula == ALWAYS else "false"
@@ -219,7 +218,7 @@ class _Feel:
         parts = parts if formula.is_in else [f"{self.names[formula.field]} != null", *parts]
         return f"({join.join(parts)})" if parts else "false"
 
-    def _sum(self, formula: Score) -> str:
+    def _sum(self, formula: PointSum) -> str:
         return " + ".join(f"(if {self.write(part)} then {points} else 0)" for points, part in formula.parts)
 
     def _number(self, of: float | str | Computed) -> str:

@@ -17,8 +17,8 @@ from stageb.guidance.exports.decisions import (
     Formula,
     Given,
     OneOf,
+    PointSum,
     Same,
-    Score,
     decide,
     list_missing,
 )
@@ -77,7 +77,7 @@ def _write(formula: Formula, decisions: Decisions) -> Any:
     if isinstance(formula, Same):
         compared = [{"var": formula.one}, {"var": formula.other}]
         return _guard(formula, {"===" if formula.is_same else "!==": compared}, decisions)
-    if isinstance(formula, Score):
+    if isinstance(formula, PointSum):
         scored = [{"if": [_write(part, decisions), points, 0]} for points, part in formula.parts]
         return {">=" if formula.is_reached else "<": [{"+": scored}, formula.least]}
     parts = [_write(part, decisions) for part in formula.parts]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
-
-from stageb.errors import InputError, shown
-from stageb.guidance.exports.missions import CodedMission
 
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -34,11 +31,3 @@ def write_document(root: Element) -> str:
 
 def _clean(text: str) -> str:
     return _NO_XML.sub("\ufffd", text)
-
-
-def choose_only(missions: Sequence[CodedMission], form: str) -> CodedMission:
-    """The one mission. Raises ``InputError`` where there are several."""
-    if len(missions) > 1:
-        names = ", ".join(repr(mission.name) for mission in missions)
-        raise InputError(shown(f"{form} holds one mission: choose one by --mission: {names}", 400))
-    return missions[0]

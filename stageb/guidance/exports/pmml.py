@@ -15,15 +15,15 @@ from stageb.guidance.exports.decisions import (
     Formula,
     Given,
     OneOf,
+    PointSum,
     Same,
-    Score,
-    decide,
+    export_only,
     list_missing,
     name_person,
 )
-from stageb.guidance.exports.markup import add, choose_only, free_name, write_document
+from stageb.guidance.exports.markup import add, free_name, write_document
 from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_undecided
+from stageb.guidance.exports.protocol import Exported
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import Computed
 
@@ -39,8 +39,7 @@ class PmmlExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The document. Raises ``InputError``, which names a rule that PMML cannot say."""
-        mission = choose_only(missions, _FORM)
-        return Exported(write_document(_write_document(decide(mission, _FORM))), list_undecided(mission))
+        return export_only(missions, _FORM, lambda decisions: write_document(_write_document(decisions)))
 
 
 def _write_document(decisions: Decisions) -> Element:
@@ -124,7 +123,7 @@ def _write(formula: Formula, decisions: Decisions) -> Element:
         cells = [name if decisions.kinds[name] == "flag" else _name_folded(name, decisions) for name in names]
         given = [_call("isNotMissing", _field(name)) for name in names]
         return _join("and", [*given, _call("equal" if formula.is_same else "notEqual", *map(_field, cells), is_strict=True)])
-    if isinstance(formula, Score):
+    if isinstance(formula, PointSum):
         scored = [_call("if", _write(part, decisions), _constant(points), _constant(0)) for points, part in formula.parts]
         return _call("greaterOrEqual" if formula.is_reached else "lessThan", _call("sum", *scored), _constant(formula.least))
     return _join("and" if isinstance(formula, Every) else "or", [_write(part, decisions) for part in formula.parts])

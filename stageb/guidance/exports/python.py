@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported, list_unwritten
@@ -109,17 +109,19 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
             yield f"        {code}{'  # provisional: not proven to help' * rule.is_provisional}"
         yield "    ),"
     yield "}"
-    yield "LABELS: dict[str, tuple[str, ...]] = {  # the first is that of tickets no rule speaks of"
-    yield from (f"    {mission.name!r}: {mission.coded.labels!r}," for mission in missions)
-    yield "}"
-    yield "COLUMNS: dict[str, Columns] = {"
-    yield from (f"    {mission.name!r}: {mission.columns!r}," for mission in missions)
-    yield "}"
-    yield "ALONE: dict[str, dict[str, dict[str, float]]] = {  # verdict, rule, least margin; nothing: a person decides"
-    yield from (f"    {mission.name!r}: {_list_alone(mission)!r}," for mission in missions)
-    yield "}"
-    yield "UNREADABLE: dict[str, dict[str, str]] = {"
-    yield from (f"    {mission.name!r}: {mission.unreadable!r}," for mission in missions)
+    labels = {mission.name: mission.coded.labels for mission in missions}
+    alone = {mission.name: _list_alone(mission) for mission in missions}
+    yield from _write_table("LABELS: dict[str, tuple[str, ...]]", labels, "the first is that of tickets no rule speaks of")
+    yield from _write_table("COLUMNS: dict[str, Columns]", {mission.name: mission.columns for mission in missions})
+    what = "verdict, rule, least margin; nothing: a person decides"
+    yield from _write_table("ALONE: dict[str, dict[str, dict[str, float]]]", alone, what)
+    yield from _write_table("UNREADABLE: dict[str, dict[str, str]]", {of.name: of.unreadable for of in missions})
+
+
+def _write_table(name: str, by_mission: Mapping[str, object], what: str = "") -> Iterator[str]:
+    """A dictionary of this name and type."""
+    yield f"{name} = {{" + (f"  # {what}" if what else "")
+    yield from (f"    {mission!r}: {value!r}," for mission, value in by_mission.items())
     yield "}"
 
 

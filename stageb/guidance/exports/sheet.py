@@ -15,22 +15,21 @@ from xlsxwriter.utility import xl_col_to_name  # type: ignore[import-untyped]
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.decisions import (
-    Case,
     Compare,
+    DecisionCase,
     Decisions,
     Every,
     Formula,
     Given,
     OneOf,
+    PointSum,
     Same,
-    Score,
-    decide,
+    export_only,
     list_missing,
     name_person,
 )
-from stageb.guidance.exports.markup import choose_only
 from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_undecided
+from stageb.guidance.exports.protocol import Exported
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import Computed
 
@@ -48,8 +47,7 @@ class SheetExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The workbook. Raises ``InputError``, which names a rule that formulas cannot say."""
-        mission = choose_only(missions, _FORM)
-        return Exported(write_workbook(decide(mission, _FORM)), list_undecided(mission))
+        return export_only(missions, _FORM, write_workbook)
 
 
 def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ()) -> bytes:
@@ -125,7 +123,7 @@ class _Formulas:
                 found.append((f"LEN({cell})>{MOST_CHARS}", f"{name} is too long"))
         return found
 
-    def write_test(self, case: Case) -> str:
+    def write_test(self, case: DecisionCase) -> str:
         """The formula of a case. Raises ``InputError`` where it is too long."""
         written = self._write(case.when)
         if len(written) > LONGEST:
@@ -156,7 +154,7 @@ class _Formulas:
         if isinstance(formula, Same):
             one, other = (self._folded.get(name, self._cells[name]) for name in (formula.one, formula.other))
             return self._guard(formula, f"{one}{'=' if formula.is_same else '<>'}{other}")
-        if isinstance(formula, Score):
+        if isinstance(formula, PointSum):
             total = "+".join(f"IF({self._write(part)},{points},0)" for points, part in formula.parts)
             return f"({total}){'>=' if formula.is_reached else '<'}{formula.least}"
         return self._join("AND" if isinstance(formula, Every) else "OR", [self._write(part) for part in formula.parts])

@@ -201,11 +201,23 @@ def _word_forms(
     none without words."""
     whole_words = {term.condition.value for term in material.words}
     listings = [partial(find_lists, whole_words=whole_words, most=most) for most in LISTED if whole_words]
-    alone = [partial(learn, listing, 0) for listing in listings]
+    alone = [_remember(partial(learn, listing, 0)) for listing in listings]
     if alone:
         yield Form(enough, alone)
     if best := min(_try_kinds(alone, material, folds), default=None, key=lambda each: each[:3]):
         yield Form(enough, [partial(learn, listings[best.place], longest)])
+
+
+def _remember(kind: Kind) -> Kind:
+    """The kind, which learns from the tickets of each mask once."""
+    learnt: dict[int, list[Whole]] = {}
+
+    def learn(material: Material, among: int) -> list[Whole]:
+        if among not in learnt:
+            learnt[among] = kind(material, among)
+        return learnt[among]
+
+    return learn
 
 
 def _try_kinds(kinds: Sequence[Kind], material: Material, folds: Sequence[int]) -> list[_Found]:

@@ -8,6 +8,7 @@ there are some, ``labels`` of its own. A person may leave out all but the experi
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -20,20 +21,18 @@ from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words, name_labels, render_guidance
 from stageb.guidance.words.automation import Automation
+from stageb.guidance.words.budgets import FOLDS, NOTHING, Budget
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.texts import are_named, labels_fault
 from stageb.guidance.words.types import (
     BACKGROUND,
     ESTIMATE,
     FIXED,
-    FOLDS,
     HEADLINE_KEY,
     NAME_LENGTH,
-    NOTHING,
     PASS_FAIL,
     PROVISIONAL,
     UNCALIBRATED,
-    Budget,
     Calibration,
     Demonstration,
     Guidance,
@@ -76,6 +75,12 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             **({"labels": list(guidance.labels)} if guidance.labels != PASS_FAIL else {}),
         }
     }
+
+
+def format_file(missions: Iterable[Guidance]) -> str:
+    """The text of a guidance.json of these missions."""
+    content = {name: body for each in missions for name, body in to_json(each).items()}
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
 
 
 def from_json(

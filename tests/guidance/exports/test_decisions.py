@@ -9,7 +9,7 @@ import pytest
 from guidance.exports.kinds import Cells
 from guidance.exports.typed import TYPED_KINDS, compare
 
-from stageb.guidance.exports.decisions import Compare, Decisions, Every, Formula, Given, OneOf, Same, Score
+from stageb.guidance.exports.decisions import Compare, Decisions, Every, Formula, Given, OneOf, PointSum, Same
 from stageb.guidance.rules.value_types import OPERATORS, Computed, clean_value, fold_value
 
 TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
@@ -43,7 +43,7 @@ def is_so(formula: Formula, row: Cells, is_counted: bool) -> bool:
         return one is not None and other is not None and (one == other) == formula.is_same
     if isinstance(formula, Given):
         return (row.get(formula.field) not in (None, "")) == formula.is_given
-    if isinstance(formula, Score):
+    if isinstance(formula, PointSum):
         total = sum(points for points, part in formula.parts if is_so(part, row, is_counted))
         return (total >= formula.least) == formula.is_reached
     found = [is_so(part, row, is_counted) for part in formula.parts]

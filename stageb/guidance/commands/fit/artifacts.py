@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from stageb.guidance.learning.gate.sequential import Test
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import EditEntry, EvidenceEntry, GateEntry, ProposalEntry, RaceEntry
 from stageb.guidance.learning.state import TOLD_TO_STOP, MissionState
-from stageb.guidance.rules.guidance_file import to_json
+from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, name_labels, rollout_prompt
 from stageb.guidance.words.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
 from stageb.store.journal import Journal, safe_name
@@ -93,7 +92,7 @@ def write_metrics(journal: Journal, batch: Round, guidance_step: int, figures: R
 def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None:
     """guidance.json and the step's snapshot; snapshots older than the newest ``retention`` go."""
     place = safe_name(guidance.mission)
-    journal.replace(f"{place}/snapshots/guidance-{guidance.step:06d}.json", _format_guidance(guidance))
+    journal.replace(f"{place}/snapshots/guidance-{guidance.step:06d}.json", format_file([guidance]))
     write_current(journal, guidance)
     if guidance.step >= retention:
         journal.remove(f"{place}/snapshots/guidance-{guidance.step - retention:06d}.json")
@@ -101,17 +100,13 @@ def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None
 
 def write_current(journal: Journal, guidance: Guidance) -> None:
     """guidance.json alone: a step that is gone back to has its snapshot, as it was learnt."""
-    journal.replace(f"{safe_name(guidance.mission)}/guidance.json", _format_guidance(guidance))
+    journal.replace(f"{safe_name(guidance.mission)}/guidance.json", format_file([guidance]))
 
 
 def restore_current(journal: Journal, guidance: Guidance) -> None:
     """guidance.json of a finished run, where it was removed; one that a person changed since stays as it is."""
     if not (journal.folder / safe_name(guidance.mission) / "guidance.json").exists():
         write_current(journal, guidance)
-
-
-def _format_guidance(guidance: Guidance) -> str:
-    return json.dumps(to_json(guidance), ensure_ascii=False, indent=2) + "\n"
 
 
 def write_refused(journal: Journal, mission: str, reflection_id: str, proposals: Iterable[Proposal]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from stageb.guidance.commands.report.read import replay
 from stageb.guidance.commands.use.source import list_read_files
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry
 from stageb.guidance.rules.edits import apply, mark_provisional
-from stageb.guidance.rules.guidance_file import from_json, read_guidance, split_step, to_json
+from stageb.guidance.rules.guidance_file import format_file, from_json, read_guidance, split_step
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.types import UNCALIBRATED, Guidance
 from stageb.runs.folder import RunFolder
@@ -51,8 +50,7 @@ def resize(args: Any) -> int:
     taken = [sizes.take(sizes.find(args.conditions)) for sizes in found]
     if args.output:
         check_target(args.output, list_read_files(args.source))
-        content = {name: one for guidance in taken for name, one in to_json(guidance).items()}
-        disk.write(args.output, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        disk.write(args.output, format_file(taken))
     else:
         for line in (line for guidance in taken for line in describe_rules(guidance, args.source, False, (), WORDS["en"])):
             print(line)

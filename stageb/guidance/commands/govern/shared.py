@@ -7,7 +7,6 @@ meanwhile, what would change now is shown, and asked about, anew.
 from __future__ import annotations
 
 import getpass
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from pathlib import Path
 from stageb.errors import InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules
-from stageb.guidance.rules.guidance_file import carry_seen, load_seed, read_past, to_json
+from stageb.guidance.rules.guidance_file import carry_seen, format_file, load_seed, read_past, to_json
 from stageb.guidance.words.types import Guidance
 from stageb.store import disk
 from stageb.store.output import check_plain
@@ -97,8 +96,7 @@ def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guida
     *found, after = _number_versions(path, before, change)
     for guidance in found:
         _note(path, "found there", "", guidance)
-    content = {name: body for each in {**_load(path), after.mission: after}.values() for name, body in to_json(each).items()}
-    data = disk.encode(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    data = disk.encode(format_file({**_load(path), after.mission: after}.values()))
     mode = path.stat().st_mode if path.exists() else None
     noted: list[int] = []  # where the row of what comes begins
 

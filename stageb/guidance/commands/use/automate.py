@@ -11,7 +11,6 @@ which verdicts to try first. Elsewhere it is a part of the labelled tickets, dra
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +44,7 @@ from stageb.guidance.judging.automation import (
     name_guidance,
     name_judge,
 )
-from stageb.guidance.rules.guidance_file import find_guidance_files, load_seed, split_step, to_json
+from stageb.guidance.rules.guidance_file import find_guidance_files, format_file, load_seed, split_step
 from stageb.guidance.rules.predicates import measure_margin
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import join_equal, name_content
@@ -276,8 +275,7 @@ def _keep(path: Path, config: AutomateConfig, guidance: Mapping[str, Guidance], 
             raise InputError(shown(f"{file}: its rules have changed meanwhile; nothing was kept: run the command again"))
         bounded = {name: replace(each, automation=kept.get(name, each.automation)) for name, each in content.items()}
         if path.is_dir():
-            plain = {name: body for each in bounded.values() for name, body in to_json(each).items()}
-            disk.write(file, json.dumps(plain, ensure_ascii=False, indent=2) + "\n")
+            disk.write(file, format_file(bounded.values()))
             continue
         for name in kept:
             source = shown(", ".join(config.tickets), 200)
