@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from stageb.guidance.exports.markup import free_name
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported
 from stageb.guidance.exports.sql import (
@@ -46,8 +47,7 @@ class DbtExporter:
 
 def _name_model(mission: str, taken: dict[str, str]) -> str:
     plain = "judged_" + (re.sub("[^a-z0-9]+", "_", mission.lower()).strip("_") or "tickets")
-    several = (plain if n == 1 else f"{plain}_{n}" for n in range(1, len(taken) + 2))
-    return next(each for each in several if f"{each}.sql" not in taken)
+    return free_name(plain, {path.removesuffix(".sql") for path in taken})
 
 
 def _escape(text: str) -> str:
