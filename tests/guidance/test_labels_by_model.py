@@ -140,11 +140,11 @@ def test_a_proposed_rule_names_a_label_of_the_mission() -> None:
 
 
 def test_demonstrations_show_every_label_in_turn() -> None:
-    cases = [case(f"seal: s{n}", LABELS[min(2, n // 10)]) for n in range(22)]
+    cases = [case(f"seal: s{n}", LABELS[min(2, n // 29)]) for n in range(60)]
     vocabulary = Vocabulary.of(each.ticket for each in cases)
     shown = demonstrate(guidance(), cases, vocabulary, name_labels(INSTRUCT, LABELS), lambda _: 1, 100).shown
     said = [each.verdict for each in shown]
-    assert said[:6] == ["medium", "high", "low"] * 2 and len(said) == 16 and said.count("medium") == 2
+    assert said[:6] == ["medium", "high", "low"] * 2 and len(said) == 32 and said.count("medium") == 2
 
 
 def test_labels_that_are_not_judged_wrong_are_most_of_those_judged_right() -> None:

@@ -313,6 +313,23 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
     assert before < 0.6 and after > 0.8
 
 
+def test_without_rules_all_train_tickets_teach_how_to_read_the_model(tmp_path: Path) -> None:
+    """Code can tell nothing of colours; the model half sees what is torn, as every ticket says in its own words."""
+    chance, path = random.Random(0), tmp_path / "tickets.jsonl"
+    with path.open("w") as file:
+        for n in range(160):
+            is_torn = n % 2 == 0
+            text = f"{''.join(chance.choice('bcdfg') for _ in range(9))}{'torn' if is_torn else 'fine'}{chance.random()}"
+            row = {"mission": "valves", "group_id": f"g{n}", "label": "fail" if is_torn == (n % 9 > 0) else "pass"}
+            file.write(json.dumps({**row, "per_image": {"image_1": text}}) + "\n")
+    assert main(small.arguments(path, tmp_path, keys={**KEYS, "gate.race_size": 8})) == 0
+    ((guidance, *_),) = (json.loads((tmp_path / "run" / "valves" / "guidance.json").read_text()).values(),)
+    assert list(guidance["experiences"]) == ["G0"] and guidance["calibration"]
+    assert len(guidance["demonstrations"]) > 8  # as many as there are race tickets
+    before, *_, after = [row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"]
+    assert before < 0.6 and after > before + 0.05
+
+
 def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_path: Path) -> None:
     given = json.loads((run / "valves" / "guidance.json").read_text())
 

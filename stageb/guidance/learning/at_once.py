@@ -6,10 +6,10 @@ is missing, rules that seem better on tickets which did not teach them are kept 
 they would take the place of present ones.
 
 A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects, if it does: with
-demonstrations, and beside what they say as code (``stacking.py``). The guidance before has seen race tickets alone, so these
-teach first, and no bet is on them. Since that guidance may be worse than one verdict for all tickets, rules must beat the
-best of these, too. Where the two together show no gain, but the rules alone are likely to be better than that, and the
-model is more than a point behind them, the rules decide.
+demonstrations, and beside what they say as code (``stacking.py``). What they must beat is the present guidance with
+demonstrations and a calibration by the same tickets, which is also what stays without them where no tests follow. Since that
+may be worse than one verdict for all tickets, rules must beat the best of these, too. Where the two together show no gain,
+but the rules alone are likely to be better than that, and the model is more than a point behind them, the rules decide.
 """
 
 from __future__ import annotations
@@ -54,17 +54,20 @@ from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgem
 
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
+KEPT = ("accepted", "provisional")  # what stays
 
 
 def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
     """What all train tickets teach, as one proposal, and what became of it; no proposal where they teach nothing."""
     judge, raced = make_judge(mission, tools), whole_groups(tools.splits.raced, tools.tickets)
-    stacker = Stacker(tools, judge, tools.splits.raced[:CALIBRATED_ON]) if needs_preparing(tools.config) else None
+    stackers = None
+    if needs_preparing(tools.config):
+        stackers = _Stackers(*[Stacker(tools, judge, tools.splits.raced[:CALIBRATED_ON])] * 2)
     groups = [*raced, *tools.pool.groups]
     # Failures first: where they are few, masks of them are short.
     positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
     verdicts = known_verdicts(mission, tools)
-    if stacker:
+    if stackers:
         is_right = _judge_by_code(mission.guidance, positions, tools)
     else:
         (merits,), verdicts = yield from ask_once(judge.merits([(mission.guidance, positions)]), verdicts)
@@ -73,47 +76,33 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     bundle = Bundle(mission.bundles, 0, cases)
     teacher = _Teacher(mission.guidance, bundle, positions, groups, tools)
     found, is_stopped = teacher.learn_all()
-    if found is None:
-        return bundle, Reflection(is_stopped=is_stopped), GateResult(Decision((), 0.0), mission.left, verdicts)
-    whole, edit, by_size = found
-    reflection = Reflection(proposals=edit.proposals, sizes=teacher.list_sizes(by_size))
+    left, reflection, trial = mission.left, Reflection(is_stopped=is_stopped), None
+    if found:
+        reflection = replace(reflection, proposals=found.edit.proposals, sizes=teacher.list_sizes(found.by_size))
+    # Tickets that calibrate the present guidance are no longer fit to test further edits of it.
     is_all = tools.config.reflection.scope == "all"
-    left, share = mission.left, 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
-    if tools.choose:
-        deciding = decide_by(tools.choose, [edit], make_gate(mission, (), tools, None), sum(left.edits))
+    prepares = stackers is not None and is_all and not (bundle.why_not or is_stopped)
+    if found and tools.choose:
+        deciding = decide_by(tools.choose, [found.edit], make_gate(mission, (), tools, None), sum(left.edits))
         decision, verdicts = yield from ask_once(deciding, verdicts)
-    else:
-        proving = teacher.prove(raced, judge, next_level(sum(left.edits), share), stacker)
-        (test, stacker, is_stopped), verdicts = yield from ask_once(proving, verdicts)
-        if stacker and is_stopped:  # nobody knows yet how far to trust the rules beside the model
-            return bundle, Reflection(is_stopped=True), GateResult(Decision((), 0.0), left, verdicts)
-        reflection = replace(reflection, is_stopped=is_stopped)
-        if stacker:
-            by_folds = {i: not whole.wrong >> place & 1 for place, i in enumerate(positions)}
-            preparing = stacker.prepare(edit.guidance, positions, by_folds=by_folds)
-            (guidance, stacker), verdicts = yield from ask_once(preparing, verdicts)
-            edit = replace(edit, guidance=guidance or edit.guidance)
-        elif tools.config.runner.judge == "both":
-            edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
-        estimate = _estimate(whole, cases)
-        is_likely = (test.standard_errors if stacker else whole.gain) > LIKELY
-        if stacker and not (test.accepts or is_likely):
-            relying, verdicts = yield from ask_once(teacher.rely_on_rules(whole, edit, judge), verdicts)
-            edit, is_likely = relying or edit, bool(relying)
-        outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
-        excess, verdicts = yield from ask_once(judge.exceeds_limits(edit.guidance, positions), verdicts)
+        return bundle, reflection, GateResult(decision, left, verdicts)
+    if not (found or prepares):
+        return bundle, reflection, GateResult(Decision((), 0.0), left, verdicts)
+    share = 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
+    proving = teacher.prove(raced, judge, next_level(sum(left.edits), share), stackers)
+    (test, stackers, is_stopped), verdicts = yield from ask_once(proving, verdicts)
+    if stackers and is_stopped:  # nobody knows yet how far to trust the rules beside the model
+        return bundle, Reflection(is_stopped=True), GateResult(Decision((), 0.0), left, verdicts)
+    if found:
+        trial, verdicts = yield from ask_once(teacher.conclude(found, test, judge, stackers), verdicts)
         if not test.accepts:
             left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
-            has_rules = speaking_rules(mission.guidance.rules, tools.words)
-            if tools.config.gating.provisional == "keep" and is_likely and not (whole.replaces and has_rules):
-                marked = mark_provisional(edit.guidance, bundle.name, estimate)
-                edit, outcome = replace(edit, guidance=marked), "provisional"
-        outcome = "over a limit" if excess and outcome in ("accepted", "provisional") else outcome
-        errors = stacker.calibration_errors if stacker else None
-        shares = stacker.measure_judges() if stacker else {}
-        trial = Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors, judges=shares)
-        decision = Decision((trial,), sum(left.edits), edit if outcome in ("accepted", "provisional") else None)
-    return bundle, reflection, GateResult(decision, left, verdicts)
+    winner = trial.edit if trial and trial.outcome in KEPT else None
+    prepared = None
+    if stackers and prepares and winner is None:
+        (prepared, _), verdicts = yield from ask_once(stackers.present.prepare(mission.guidance, positions), verdicts)
+    decision = Decision((trial,) if trial else (), sum(left.edits), winner)
+    return bundle, replace(reflection, is_stopped=is_stopped), GateResult(decision, left, verdicts, prepared=prepared)
 
 
 def learn_by_code(mission: MissionState, tools: Tools) -> tuple[Bundle, Reflection, GateResult]:
@@ -129,6 +118,13 @@ def learn_by_code(mission: MissionState, tools: Tools) -> tuple[Bundle, Reflecti
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+class _Stackers(NamedTuple):
+    """What prepares guidances for a model that judges: those with what is learnt, and the present one."""
+
+    edited: Stacker
+    present: Stacker
 
 
 class _Learnt(NamedTuple):
@@ -198,34 +194,37 @@ class _Teacher:
         return (place for place, ruling in enumerate(rulings) if ruling.rule != HEADLINE_KEY)
 
     def prove(
-        self, raced: Sequence[Group], judge: Judge, level: float, stacker: Stacker | None
-    ) -> Dialogue[tuple[BettingTest, Stacker | None, bool]]:
+        self, raced: Sequence[Group], judge: Judge, level: float, stackers: _Stackers | None
+    ) -> Dialogue[tuple[BettingTest, _Stackers | None, bool]]:
         """The test of what all groups teach, race tickets first where a model judges: they only teach. See
         ``prove_learning``."""
         tools, tested, ends = self.tools, self.groups, block_ends(len(self.groups))
-        if stacker:  # code starts from the best constant verdict, a model may be worse
+        if stackers:  # code starts from the best constant verdict, a model may be worse
             constant = find_default(tools.tickets, tools.splits, self.present.labels, prices_of(tools.config.price))
             judge = replace(judge, constant=constant)
-        if stacker and raced:
+        if stackers and raced:
             tested = [*raced, *tools.pool.groups_outside(None)]
             ends = [len(raced) * 2 // 3, *block_ends(len(tested), len(raced))]
-        return (yield from prove_learning(self.teach, tested, judge, level, ends, stacker))
+        return (yield from prove_learning(self.teach, tested, judge, level, ends, stackers))
 
     def teach(
-        self, groups: Sequence[Group], block: Sequence[Group], stacker: Stacker | None
-    ) -> Dialogue[tuple[Taught | None, Stacker | None]]:
-        """What ``groups`` teach, with what is hoped of it. The ``stacker`` of a model that judges prepares that, and has the
-        ``block`` judged."""
+        self, groups: Sequence[Group], block: Sequence[Group], stackers: _Stackers | None
+    ) -> Dialogue[tuple[Taught | None, _Stackers | None]]:
+        """What ``groups`` teach, with what is hoped of it. Where a model judges, ``stackers`` prepare that and the present
+        guidance, and have the ``block`` judged under both."""
         found = self.learn(groups)
+        if stackers is None:
+            return (Taught(found.edit.guidance, found.whole.won, found.whole.lost) if found else None), None
+        taught, judged = ([i for group in some for i in group] for some in (groups, block))
+        _, present = yield from stackers.present.prepare(self.present, taught, judged)
         if found is None:
-            return None, stacker
-        (whole, edit, _), known, rights = found, dict[int, float](), dict[int, bool]()
-        guidance: Guidance | None = edit.guidance
-        if stacker:
-            taught, judged = ([i for group in some for i in group] for some in (groups, block))
-            guidance, stacker = yield from stacker.prepare(edit.guidance, taught, judged)
-            known, rights = stacker.merits(judged), stacker.rights(judged)
-        return (Taught(guidance, whole.won, whole.lost, known, rights) if guidance else None), stacker
+            return None, stackers._replace(present=present)
+        guidance, edited = yield from stackers.edited.prepare(found.edit.guidance, taught, judged)
+        stackers, before = _Stackers(edited, present), present.merits(judged)
+        if guidance is None or not before:  # too little is known yet to calibrate either
+            return None, stackers
+        known, rights = edited.merits(judged), edited.rights(judged)
+        return Taught(guidance, found.whole.won, found.whole.lost, known, rights, before), stackers
 
     def list_sizes(self, learnt: Mapping[int, Whole]) -> tuple[SizeEntry, ...]:
         """What all groups teach in each size, with what is hoped of it, and the same one once."""
@@ -277,20 +276,42 @@ class _Teacher:
         material = replace(self._material, pause=partial(self.tools.pause, f"learning rules from {count} by code"))
         return {size: each for some in together for size, each in learn_whole(material, folds, some).items()}
 
-    def rely_on_rules(self, whole: Whole, edit: Edit, judge: Judge) -> Dialogue[Edit | None]:
+    def conclude(self, learnt: _Learnt, test: BettingTest, judge: Judge, stackers: _Stackers | None) -> Dialogue[Trial]:
+        """What becomes of what all groups teach, after its test."""
+        config, (whole, edit, _) = self.tools.config, learnt
+        if stackers:
+            by_folds = {i: not whole.wrong >> place & 1 for i, place in self._places.items()}
+            guidance, _ = yield from stackers.edited.prepare(edit.guidance, self.positions, by_folds=by_folds)
+            edit = replace(edit, guidance=guidance or edit.guidance)
+        elif config.runner.judge == "both":
+            edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
+        estimate = _estimate(whole, self.bundle.judged)
+        is_likely = (test.standard_errors if stackers else whole.gain) > LIKELY
+        if stackers and not (test.accepts or is_likely):
+            relying = self._rely_on_rules(whole, edit, stackers.present)
+            edit, is_likely = relying or edit, bool(relying)
+        outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
+        has_rules = speaking_rules(self.present.rules, self.tools.words)
+        excess = yield from judge.exceeds_limits(edit.guidance, self.positions)
+        if outcome == "unproven" and config.gating.provisional == "keep" and not (whole.replaces and has_rules):
+            marked = mark_provisional(edit.guidance, self.bundle.name, estimate)
+            edit, outcome = replace(edit, guidance=marked), "provisional"
+        outcome = "over a limit" if excess and outcome in KEPT else outcome
+        errors = stackers.edited.calibration_errors if stackers else None
+        shares = stackers.edited.measure_judges() if stackers else {}
+        return Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors, judges=shares)
+
+    def _rely_on_rules(self, whole: Whole, edit: Edit, present: Stacker) -> Edit | None:
         """The edit under which its rules as code decide, if they are likely to be better than the best constant verdict, so
-        that code alone would keep them, and the model under the present guidance is more than ``MOST_BEHIND`` them; None
+        that code alone would keep them, and the model under the ``present`` guidance is more than ``MOST_BEHIND`` them; None
         where that is not so, or they cannot be read. A hundred tickets can teach good rules, yet too little about how far to
         trust them beside the model, since that is measured on rules that fewer tickets taught."""
         rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
         if not self.tools.weighs or whole.gain <= LIKELY or any(isinstance(rule.code, OutOfReach) for rule in rules):
             return None
-        (judged,) = yield from judge.judgements([(self.present, self.positions)])
-        labels = [self.present.labels.index(case.ticket.label) for case in self.bundle.judged]
-        wrong = [each.is_wrong(label) for each, label in zip(judged, labels, strict=True)]
-        counts = [judge.weigh(i) for i in self.positions]
-        behind = sum(count * (wrong[place] - (whole.wrong >> place & 1)) for place, count in enumerate(counts))
-        if behind <= MOST_BEHIND * sum(counts):
+        rights, weigh = present.rights(self.positions), present.judge.weigh
+        behind = sum(weigh(i) * (not is_right - (whole.wrong >> self._places[i] & 1)) for i, is_right in rights.items())
+        if behind <= MOST_BEHIND * sum(map(weigh, rights)):
             return None
         return replace(edit, guidance=replace(edit.guidance, judge="rules"))
 

@@ -139,7 +139,8 @@ class Stacker:
         known = {i: each.by for i, each in self.weighed.items() if each.by}
         if len(known) < FEWEST:
             return {}
-        names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
+        has_rules = any(self.weighed[i].ruling for i in known)
+        names: tuple[JudgeName, ...] = ("rules", "weighed", "model") if has_rules else ("weighed", "model")
         there = [name for name in names if all(name in by for by in known.values())]
         return {name: round(self._weigh({i: by[name].is_right for i, by in known.items()}), 6) for name in there}
 

@@ -118,6 +118,7 @@ class GateResult:
     left: Budget  # of the mission's part in the run's false-acceptance budget
     verdicts: Verdicts = field(default_factory=Verdicts)  # known then, and what they took
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
+    prepared: Guidance | None = None  # the present guidance, prepared anew, where no edit takes its place
 
 
 def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
@@ -253,6 +254,8 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
     mission = replace(mission, left=learnt.left, merits=merits)
     if winner is None:
         guidance, failed = mission.guidance, (*mission.failed, *learnt.failed)
+        if learnt.prepared:
+            guidance = note_tickets(replace(learnt.prepared, step=guidance.step + 1), tools.tickets, tools.splits)
         return replace(
             mission, guidance=replace(guidance, spent=spent), failed=failed, idle_bundles=mission.idle_bundles + 1
         )

@@ -21,7 +21,7 @@ from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Demonstration, Guidance, Verdict
 
-BY_LABEL = 16  # that tell nothing but the label, at most
+BY_LABEL = 32  # that tell nothing but the label, at most
 BY_RULES = 32  # of tickets that rules decide: as many of each, one at the least
 LEAST = 4  # of tickets that no rule speaks of, where there are rules
 SHARE = 1 / 6  # of the room, at most, that one may take
