@@ -32,6 +32,8 @@ from stageb.guidance.learning.calibration import (
 )
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.steps import Tools, choose_demonstrations, rule_on
+from stageb.guidance.rules.judge import speaking_rules
+from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, JudgeName, Verdict
 
@@ -91,7 +93,7 @@ class Stacker:
         (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
         labels = guidance.labels
         said = [find_scores(each, labels) for each in judged]
-        rulings = rule_on(guidance, [self.tools.tickets[i] for i in (*reference, *block)], self.tools)
+        rulings = self._rule_on(guidance, [*reference, *block])
         leads = [tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings]
         nothing = [(0.0,) * len(labels)]
         of_model, of_points = (centre(some[: len(reference)] or nothing) for some in (said, leads))
@@ -166,6 +168,13 @@ class Stacker:
         errors = (measure_calibration_error(scores, labelled, self.tools.labels) for scores in (before, after))
         return round(next(errors), 4), round(next(errors), 4)
 
+    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
+        """What the rules as code say of tickets. A headline alone says nothing of any: it is no judge beside the model."""
+        rulings = rule_on(guidance, [self.tools.tickets[i] for i in positions], self.tools)
+        if speaking_rules(guidance.rules, self.tools.words):
+            return rulings
+        return [ruling._replace(verdict=None) for ruling in rulings]
+
     def _is_right(self, position: int) -> bool:
         """Whether the model alone judged it right; a ticket that it has not judged counts as right."""
         known = self.weighed.get(position)
@@ -207,13 +216,12 @@ class Stacker:
     ) -> Dialogue[tuple[Guidance, Stacker]]:
         """The same for an engine that gives verdicts alone."""
         (judged,) = yield from self.judge.judgements([(guidance, block)])
-        tickets = [self.tools.tickets[i] for i in block]
         weighed = {}
-        for i, ticket, each, ruling in zip(block, tickets, judged, rule_on(guidance, tickets, self.tools), strict=True):
-            by_model = Opinion(each.merit, each.merit > 0.5)
+        for i, each, ruling in zip(block, judged, self._rule_on(guidance, block), strict=True):
+            label, by_model = self.tools.tickets[i].label, Opinion(each.merit, each.merit > 0.5)
             by: dict[JudgeName, Opinion] = {"model": by_model}
-            by["rules"] = _take_ruling(ruling.verdict, ticket.label) or by_model
-            weighed[i] = Weighed((), (), ruling.verdict, (), ticket.label, None, taught, by, judge)
+            by["rules"] = _take_ruling(ruling.verdict, label) or by_model
+            weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, by, judge)
         return replace(guidance, judge=judge), replace(self, weighed={**self.weighed, **weighed})
 
 
