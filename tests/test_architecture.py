@@ -17,7 +17,7 @@ MODULES = {
     for package in ("lab", "stageb")
     for path in sorted((ROOT / package).rglob("*.py"))
 }
-LOOPS = ("guidance", "two_channel", "ppo", "growth")
+LOOPS = tuple(sorted(path.parent.name for path in (ROOT / "stageb").glob("*/loop.py")))
 ROOT_FILES = 7
 
 # From the ground up: what stands on a floor may import from its own package, and from all floors below.
@@ -43,8 +43,8 @@ ROOMS = {
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
 FILES = 282
-# They name what stands above them in strings, so that nothing is imported before it is needed.
-REGISTRIES = ("stageb/cli/commands", "stageb/__init__")
+# It names what stands above it in strings, so that nothing is imported before it is needed.
+REGISTRY = "stageb/__init__"
 
 # Of loop two_channel.
 TORCHLESS = (
@@ -336,7 +336,7 @@ def test_what_stands_low_knows_nothing_of_what_stands_above() -> None:
         named = [
             (node.value.partition(":")[0], node.lineno)
             for node in ast.walk(tree_of(module))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and module not in REGISTRIES
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and module != REGISTRY
         ]
         for name, line in [*imports(module), *named]:
             found = module_of(name)
