@@ -26,5 +26,5 @@ LOOP = Loop(
             extra="images",
         )
     },
-    needs=("PIL", "faster_coco_eval", "scipy"),
+    needs=("PIL", "faster_coco_eval", "peft", "scipy"),
 )
