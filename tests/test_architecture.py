@@ -324,6 +324,13 @@ def test_loops_do_not_know_each_other() -> None:
             assert other == loop or other not in LOOPS, f"{module}:{line} imports {name}"
 
 
+def test_loops_take_of_the_default_engine_what_it_offers() -> None:
+    for module in [module for module in MODULES if module.split("/")[1] in LOOPS]:
+        for name, line in imports(module):
+            inside = name.startswith("stageb.engines.native") and name != "stageb.engines.native.api"
+            assert not inside, f"{module}:{line} imports {name}: take it from stageb.engines.native.api, or offer it there"
+
+
 def floor_of(module: str) -> int:
     """The floor that a file of stageb stands on."""
     place = module.split("/")[1]

@@ -33,8 +33,7 @@ from stageb import seeds
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
 from stageb.engines.config import check_whole, find_code
-from stageb.engines.native import attention
-from stageb.engines.native.vision import image_inputs_of
+from stageb.engines.native.api import ATTENTION, image_inputs_of
 from stageb.engines.protocol import Ids, Prompt
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel.boxes.text import COORDINATES, Spelling, fill_prompt, find_spelling, list_pieces
@@ -141,7 +140,7 @@ def load(folder: str, config: TwoChannelConfig, categories: Sequence[str], devic
             "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
         ) from error
     add_coordinates(model, tokenizer)
-    model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": tower.NAME})
+    model.set_attn_implementation({"": ATTENTION, "text_config": ATTENTION, "vision_config": tower.NAME})
     model = model.to(device).eval()
     asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.model.image_pixels)
     eyes = Views(model, image_inputs_of(model, folder, asked).process, config.model.image_pixels)
