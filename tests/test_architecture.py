@@ -9,7 +9,12 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from lab.measures import find_names
+from stageb.engines.registry import ENGINES
+from stageb.guidance import LOOP
+from stageb.guidance.exports.protocol import EXPORTERS
 
 ROOT = Path(__file__).parent.parent
 MODULES = {
@@ -51,6 +56,24 @@ TORCHLESS = (
     "__init__ boxes/augmentation commands/run config learning/targets boxes/data "
     "boxes/imports boxes/formats learning/schedule boxes/text types"
 ).split()
+
+# Of things that there are several of: each, and the files that may name one. Adding one touches its own file and its table.
+SEVERAL = {
+    "an export": (EXPORTERS.values(), {"guidance/exports/protocol", "guidance/exports/dbt"}),  # the latter is made of SQL
+    "an engine": (
+        [engine.build for engine in ENGINES.values()],
+        {"engines/registry", "engines/native/api", "engines/outline"},  # which explains what a checkpoint lacks
+    ),
+    "a command": (
+        [tool.run for tool in LOOP.tools.values()],
+        {"guidance/__init__", "__init__", *(f"guidance/commands/use/{name}" for name in ("automate", "evaluate", "fit"))},
+        # the others offer some to Python, or judge as predict does
+    ),
+    "an environment": (
+        ("stageb.ppo.envs.snake", "stageb.ppo.envs.twenty48"),
+        {"ppo/make", "ppo/envs/snake_agent", "ppo/envs/snake_gym"},  # of Snake
+    ),
+}
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
@@ -322,6 +345,23 @@ def test_loops_do_not_know_each_other() -> None:
         for name, line in imports(module):
             other = [*name.split("."), ""][1]
             assert other == loop or other not in LOOPS, f"{module}:{line} imports {name}"
+
+
+def named_by(module: str) -> set[str]:
+    """The files that a file imports, or names in strings."""
+    strings = (node.value for node in ast.walk(tree_of(module)) if isinstance(node, ast.Constant))
+    dotted = [name for name, _ in imports(module)] + [each.partition(":")[0] for each in strings if isinstance(each, str)]
+    return set(filter(None, map(module_of, dotted)))
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_one_of_several_is_named_by_its_table_alone(kind: str) -> None:
+    """A loop is a folder that nothing names: see ``test_what_stands_low_knows_nothing_of_what_stands_above``."""
+    several, tables = SEVERAL[kind]
+    homes = {str(module_of(dotted.partition(":")[0])) for dotted in several}
+    for module in [module for module in MODULES if module.startswith("stageb/")]:
+        if module.removeprefix("stageb/") not in tables:
+            assert named_by(module) & homes - {module} == set(), f"{module} names {kind}"
 
 
 def test_loops_take_of_the_default_engine_what_it_offers() -> None:
