@@ -27,7 +27,7 @@ def write_page() -> str:
     """The page."""
     seen: set[type] = set()
     parts = [HEAD]
-    for name, loop in commands.LOOPS.items():
+    for name, loop in commands.loops().items():
         parts += [f"## {name}\n", *_write_section(commands.config_of(loop), "", seen)]
     return "\n".join(parts)
 

@@ -16,10 +16,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
 from stageb import __version__
 from stageb.cli import commands
-from stageb.cli.parsing import ParsedCommand, parse, parse_run, parse_tool
+from stageb.cli.parsing import parse, parse_run, parse_tool
 from stageb.errors import CALLER, ConfigError, InputError, StagebError, shown
 from stageb.job import lifetime, process
 from stageb.store import disk
@@ -105,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
 def fit(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, run it."""
     parsed = parse(arguments)
-    check_place(parsed)
+    check_place(parsed.config)
     if parsed.seeds:
         return int(commands.named("stageb.cli.sweep:fit_all")(parsed.config, parsed.seeds, arguments))
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
@@ -115,7 +117,7 @@ def fit(arguments: Sequence[str]) -> int:
 def validate(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, check what it names; nothing is started and nothing written."""
     parsed = parse(arguments, "validate")
-    check_place(parsed)
+    check_place(parsed.config)
     check = commands.check_of(parsed.loop)
     if check is None:
         print(f"The keys are valid. Loop {parsed.loop} reads nothing else that could be checked before it starts.")
@@ -123,12 +125,12 @@ def validate(arguments: Sequence[str]) -> int:
     return check(parsed.config)
 
 
-def check_place(parsed: ParsedCommand) -> None:
+def check_place(config: Any) -> None:
     """Raise ``ConfigError`` where a run's folder cannot be made."""
     try:
-        disk.check_place(parsed.config.output.folder, "another folder")
+        disk.check_place(config.output.folder, "another folder")
     except InputError as error:
-        raise ConfigError("output.root", parsed.config.output.root, str(error)) from None
+        raise ConfigError("output.root", config.output.root, str(error)) from None
 
 
 def of_run(command: str, arguments: Sequence[str]) -> int:
@@ -190,19 +192,19 @@ COMMANDS = {
 def summaries() -> dict[str, str]:
     """Every command's name, and what it does; those that every loop has come first."""
     table = {name: entry.summary for name, entry in COMMANDS.items()}
-    tools = {name: tool.summary for name, tool in commands.tools().items()}
-    return {name: table[name] for name in ("fit", "validate")} | tools | commands.run_commands() | tools | table
+    return {name: table[name] for name in ("fit", "validate")} | commands.summaries() | table
 
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The command's name and what follows it; ``--help`` and ``--version`` print and exit."""
     names = summaries()
-    table = "\n".join(f"  {name:<12}{summary}" for name, summary in names.items())
+    lines = (fill(text, 116, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14) for name, text in names.items())
+    table = "\n".join(lines)
     parser = argparse.ArgumentParser(
         prog="stageb",
         usage="stageb fit [--config FILE] [--KEY VALUE ...]\n       stageb COMMAND [RUN] [options]",
         description="Learn written rules for inspection tickets from labelled examples, and judge new tickets by them.\n"
-        "Three more loops learn weights: stageb fit --loop ppo, growth or two_channel.",
+        "There are loops that learn weights, too: stageb fit --help names them.",
         epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

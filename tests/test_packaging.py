@@ -27,6 +27,13 @@ SCRIPTS = [
 ]
 
 
+# What the repository's root may hold: a page of a run or a table that was tried out is not for those who clone it.
+ROOT_ENTRIES = set(
+    ".ci .github .gitignore .pre-commit-config.yaml CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE MANIFEST.in README.md "
+    "SECURITY.md bin configs constraints.txt docs lab pyproject.toml stageb tests".split()
+)
+
+
 def name_of(requirement: str) -> str:
     """The project that a requirement names, in the registry's spelling."""
     return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
@@ -35,6 +42,23 @@ def name_of(requirement: str) -> str:
 def test_who_cites_cites_this_version() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (cited["version"], cited["license"]) == (__version__, PROJECT["license"])
+
+
+def test_the_changelog_has_a_dated_section_of_this_version_as_a_release_asks() -> None:
+    heads = re.findall(r"^## .*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.fullmatch(rf"## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d", heads[0])
+
+
+def test_a_build_fetches_nothing_but_setuptools() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert [name_of(requirement) for requirement in needed] == ["setuptools"]
+
+
+def test_the_root_of_the_repository_holds_what_was_agreed_alone() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: git is not asked what belongs to it")
+    listing = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True).stdout
+    assert {line.partition("/")[0].strip('"') for line in listing.splitlines()} == ROOT_ENTRIES
 
 
 def test_every_direct_dependency_has_a_tested_version() -> None:

@@ -1,1 +1,1 @@
-"""From a command line to a frozen config, and the table of loops and commands."""
+"""From a command line to a frozen config, and how loops and commands are found."""

@@ -66,7 +66,9 @@ def main(arguments: Sequence[str]) -> int:
             "stageb is not installed but found in a folder, so that versions cannot be checked: python -m pip install -e ."
         )
     rows = [("packages", "", "what every loop needs")]
-    rows += [(f"loop {name}", name.replace("_", "-"), loop.summary) for name, loop in commands.LOOPS.items()]
+    rows += [(f"loop {name}", name.replace("_", "-"), loop.summary) for name, loop in commands.loops().items()]
+    unloaded = {f"loop {name}": why for name, why in commands.unloaded().items()}
+    rows += [(name, "", "") for name in unloaded]
     rows += [(f"engine {name}", "", engine.summary) for name, engine in ENGINES.items()]
     rows += [(f"extra {extra}", extra, purpose) for extra, purpose in MORE.items()]
     print()
@@ -74,6 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         lacks = ", ".join(find_faults(needed, extra))
         remedy = f"python -m pip install 'stageb[{extra}]'" if extra else "python -m pip install --upgrade stageb"
         fault = f"{lacks}: {remedy}" if lacks else "" if has_torch else "torch cannot be imported: see above"
+        fault = f"it cannot be imported: {unloaded[name]}" if name in unloaded else fault
         print(f"{'no ' if fault else 'yes'}  {name:<20}  {fault or purpose}")
     print("\nIn a checkout, write -e '.[NAME]' for 'stageb[NAME]', and -c constraints.txt before it.")
     return int(not has_torch or any(find_faults(needed, "")))

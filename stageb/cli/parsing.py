@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
     if not (isinstance(seeds, str) and seeds.isdecimal() and int(seeds) <= MOST_SEEDS):
         raise InputError(f"--seeds: {shown(str(seeds), 60)!r}: how many, at most {MOST_SEEDS}")
     words = [each for each in words if each[0] != SEEDS or command != "fit"]
-    parsed = ParsedCommand(loop, *config_from(command, commands.LOOPS[loop], words), int(seeds))
+    parsed = ParsedCommand(loop, *config_from(command, commands.loops()[loop], words), int(seeds))
     if command == "fit" and (told := precision_of_launcher()) and parsed.config.fabric.precision != told:
         remedy = f"fabric run was given --precision {told}: leave one of them out"
         require(parsed.config.fabric.precision is None, "fabric.precision", parsed.config.fabric.precision, remedy)
@@ -148,7 +148,7 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
 def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
     """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
     find_defaults = commands.named(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
-    fitting = next(loop for loop in commands.LOOPS.values() if entry in loop.tools.values()) if find_defaults else None
+    fitting = next(loop for loop in commands.loops().values() if entry in loop.tools.values()) if find_defaults else None
     fit_kind = commands.config_of(fitting) if fitting else None
 
     def read(beneath: Mapping[str, Any]) -> Draft:
@@ -238,8 +238,9 @@ def chosen_loop(words: Sequence[Word]) -> str:
         named.append((f" ({file.path}:{file.lines[LOOP,]})", loop if isinstance(loop, str) else json.dumps(loop)))
     named += [(f" ({OPTIONS.path})", str(text)) for name, text in words if name == LOOP]
     for place, loop in named:
-        if loop not in commands.LOOPS:
-            raise ConfigError(LOOP, loop, f"there is no such loop; choose from: {', '.join(commands.LOOPS)}{place}")
+        if loop not in commands.loops():
+            why = f"; it cannot be loaded: {commands.unloaded()[loop]}" if loop in commands.unloaded() else ""
+            raise ConfigError(LOOP, loop, f"there is no such loop; choose from: {', '.join(commands.loops())}{place}{why}")
     return named[-1][1]
 
 
@@ -269,8 +270,8 @@ def _help_of(command: str, entry: Loop | Tool) -> str:
         flags["--seeds N"] = "So many runs, seed after seed; then a table and a picture."
     loop, epilog = "", None
     if isinstance(entry, Loop):
-        loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in commands.LOOPS.items())
-        name = next(name for name, each in commands.LOOPS.items() if each is entry)
+        loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in commands.loops().items())
+        name = next(name for name, each in commands.loops().items() if each is entry)
         epilog = f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; these are those of {name}."
     usage = f"stageb {command}{loop} [--config FILE] [--KEY VALUE ...] {' '.join(f'[{flag}]' for flag in flags)}"
     return _help(commands.config_of(entry), usage, None, flags, description=entry.summary, epilog=epilog)

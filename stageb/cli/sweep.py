@@ -157,7 +157,7 @@ def take_trial(
     if code:
         study.tell(number, state=trial.TrialState.FAIL)
         print(f"trial {number}: failed, exit code {code}; the sweep goes on without it", file=sys.stderr)
-    elif score := commands.named(commands.LOOPS[asked.loop].score)(run):
+    elif score := commands.named(commands.loops()[asked.loop].score)(run):
         study.set_user_attr("figure", score.figure)
         study.tell(number, score.value)
     else:

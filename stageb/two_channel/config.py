@@ -68,11 +68,23 @@ class DetectorConfig(Section, at="model"):
     small: SmallConfig = field(default_factory=SmallConfig)
     image_pixels: int = setting(1_003_520, Check(lambda pixels: pixels >= 1024, "1024 or more"))
     """Larger images are scaled down to at most this many pixels."""
+    adapter: Literal["lora", "dora"] | None = None
+    """Train low-rank adapters of all linear layers, LoRA (Hu et al. 2021) or DoRA (Liu et al. 2024), and the embeddings of
+    the coordinate tokens in place of all weights, so that a large checkpoint takes less memory. Checkpoints of the run hold
+    adapters merged. Null: train all weights."""
+    adapter_rank: int = setting(16, WHOLE)
+    """Rank of an adapter."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass to save memory."""
     compile: bool = False
     """Compile the trained layers with torch.compile, and on a GPU record them as CUDA graphs. Takes a
     minute at the start and halves the step time of a small model; needs a C compiler."""
+
+    def check(self) -> None:
+        remedy = "null if model.model_name_or_path is null: random weights have learnt nothing that an adapter could adapt"
+        self.require(self.adapter is None or self.model_name_or_path is not None, "adapter", remedy)
+        said = "false with model.adapter, whose layers would be compiled one by one"
+        self.require(self.adapter is None or not self.compile, "compile", said)
 
 
 FACTORS = Check(

@@ -20,7 +20,7 @@ from stageb.errors import InputError
 
 @pytest.fixture(autouse=True)
 def _counting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(commands.LOOPS, "counting", COUNTING)
+    monkeypatch.setitem(commands.loops(), "counting", COUNTING)
     monkeypatch.chdir(tmp_path)
 
 
@@ -38,22 +38,22 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err.removeprefix("stageb: ")
 
 
-@pytest.mark.parametrize("name", commands.LOOPS)
+@pytest.mark.parametrize("name", commands.loops())
 def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
-    first, *_ = dataclasses.fields(commands.config_of(commands.LOOPS[name]))
+    first, *_ = dataclasses.fields(commands.config_of(commands.loops()[name]))
     assert (first.name, first.default) == ("loop", name)
     assert callable(commands.fit_of(name))
 
 
-@pytest.mark.parametrize("name", [name for name, loop in commands.LOOPS.items() if loop.needs])
+@pytest.mark.parametrize("name", [name for name, loop in commands.loops().items() if loop.needs])
 def test_without_its_extra_a_loop_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking, find = commands.LOOPS[name].needs[0], importlib.util.find_spec
+    lacking, find = commands.loops()[name].needs[0], importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == lacking else find(module))
     extra = name.replace("_", "-")
     said = rf"loop {name} needs the extra {extra}, of which {lacking} cannot be found: .*stageb\[{extra}\]"
     with pytest.raises(InputError, match=said):
         commands.fit_of(name)
-    for command in commands.LOOPS[name].commands:
+    for command in commands.loops()[name].commands:
         with pytest.raises(InputError, match=said):
             commands.command_of(name, command)
 
@@ -109,7 +109,7 @@ def test_an_unknown_loop_of_a_file_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, value: str
 ) -> None:
     (tmp_path / "c.yaml").write_text(f"upto: 5\nloop: {text}\n")
-    names = "guidance, ppo, growth, two_channel, counting"
+    names = "guidance, growth, ppo, two_channel, counting"
     told = f"config: loop: '{value}': there is no such loop; choose from: {names} (c.yaml:2)\n"
     assert wrong(capsys, "--config", "c.yaml") == told
     assert wrong(capsys, "--loop=cuonting", "--help") == told.replace(value, "cuonting").replace("c.yaml:2", "command line")

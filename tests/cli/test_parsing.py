@@ -487,7 +487,7 @@ def answered(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 COMMANDS = [
-    *(f"fit --loop {name}" for name in commands.LOOPS),
+    *(f"fit --loop {name}" for name in commands.loops()),
     "validate",
     *(name for name, tool in commands.tools().items() if tool.config),
 ]
@@ -642,14 +642,14 @@ def test_numbers_may_stand_in_a_list_of_texts(fit: Fit) -> None:
     assert main(["fit", *TICKETS, "--config", "c.yaml"]) == 0
     assert (fit.config.columns.passes, fit.config.columns.fails) == (["0"], ["1", "2.5"])
     assert parsing.from_keywords(
-        "fit", commands.LOOPS["guidance"], {"tickets": ["a"], "columns": {"passes": [0]}}
+        "fit", commands.loops()["guidance"], {"tickets": ["a"], "columns": {"passes": [0]}}
     ).columns.passes == ["0"]
 
 
 def test_keywords_stack_configs_as_the_command_line_does(fit: Fit) -> None:
     Path("one.yaml").write_text("seed: 3\ngate: {alpha: 0.1}\n")
     Path("two.yaml").write_text("gate: {alpha: 0.2}\n")
-    entry = commands.LOOPS["guidance"]
+    entry = commands.loops()["guidance"]
     for names in (["tickets", "frugal", "one.yaml", "two.yaml"], ["two.yaml", "one.yaml"], ["two.yaml"]):
         assert main(["fit", *(f"--config={name}" for name in names), *TICKETS]) == 0
         for config in (names, list(map(Path, names))) if len(names) > 1 else (names, names[0]):
@@ -660,7 +660,7 @@ def test_keywords_stack_configs_as_the_command_line_does(fit: Fit) -> None:
 def test_keywords_take_the_numbers_of_numpy() -> None:
     """As those that a loop over ``numpy.arange`` gives."""
     keys = {"tickets": ["a"], "seed": numpy.int64(3), "gate": {"alpha": numpy.float32(0.5)}}
-    config = parsing.from_keywords("fit", commands.LOOPS["guidance"], keys)
+    config = parsing.from_keywords("fit", commands.loops()["guidance"], keys)
     assert (config.seed, config.gate.alpha) == (3, 0.5)
 
 

@@ -240,7 +240,7 @@ def assert_parses(words: Sequence[str]) -> None:
         for option, text in split(rest)
         if option != "config" or is_here(text)
     ]
-    entry = tools[name] if name in tools else commands.LOOPS[chosen_loop(options)]
+    entry = tools[name] if name in tools else commands.loops()[chosen_loop(options)]
     draft = Draft(commands.config_of(entry))
     for option, value in options:
         if isinstance(value, ConfigFile):

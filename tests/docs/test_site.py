@@ -110,9 +110,9 @@ def test_the_page_is_as_the_declarations_say() -> None:
     assert page == keys.write_page(), "write it anew: python -m lab.keys > docs/keys.md"
 
 
-@pytest.mark.parametrize("loop", commands.LOOPS)
+@pytest.mark.parametrize("loop", commands.loops())
 def test_every_key_is_documented(loop: str) -> None:
-    kind = commands.config_of(commands.LOOPS[loop])
+    kind = commands.config_of(commands.loops()[loop])
     sections = [kind, *filter(None, (section_of(annotation) for _, annotation in dotted(kind, items=True)))]
     bare = [
         f"{section.__name__}.{field.name}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stageb.__main__ import main
-from stageb.cli.commands import LOOPS, Loop, Tool
+from stageb.cli.commands import Loop, Tool, loops
 from stageb.config import OutputConfig, require
 
 COUNTING = Loop(
@@ -82,5 +82,5 @@ def words(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    LOOPS["counting"] = COUNTING
+    loops()["counting"] = COUNTING
     sys.exit(main())

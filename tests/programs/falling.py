@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stageb.cli.commands import LOOPS, Loop
+from stageb.cli.commands import Loop, loops
 from stageb.ppo.config import PpoLoopConfig
 
-LOOPS["falling"] = Loop("Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit")
+loops()["falling"] = Loop("Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit")
 
 
 @dataclass(frozen=True)

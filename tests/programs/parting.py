@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stageb.cli.commands import LOOPS, Loop
+from stageb.cli.commands import Loop, loops
 from stageb.ppo.config import PpoLoopConfig
 
-LOOPS["parting"] = Loop("Play Snake, and part.", "programs.parting:PartingConfig", "programs.parting:fit")
+loops()["parting"] = Loop("Play Snake, and part.", "programs.parting:PartingConfig", "programs.parting:fit")
 UPDATE = 6  # from 0, in which it happens, unless the run goes on from a commit
 
 

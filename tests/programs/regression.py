@@ -20,13 +20,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stageb.__main__ import main as stageb
-from stageb.cli.commands import LOOPS, Loop
+from stageb.cli.commands import Loop, loops
 from stageb.config import FabricConfig, OutputConfig
 from stageb.job.world import World, run
 from stageb.seeds import shuffled, stream, uniform
 from stageb.store.journal import Journal
 
-LOOPS["regression"] = Loop("Learn a curve.", "programs.regression:RegressionConfig", "programs.regression:fit")
+loops()["regression"] = Loop("Learn a curve.", "programs.regression:RegressionConfig", "programs.regression:fit")
 WEIGHTS = "weights/curve.safetensors"
 EXAMPLES = 96
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stageb import seeds
-from stageb.cli.commands import LOOPS, Loop
+from stageb.cli.commands import Loop, loops
 from stageb.engines.protocol import Decode
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import Detection, DetectorRollout, Sample
 
-LOOPS["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
+loops()["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
 FATEFUL = 1  # the step of channel B, of those that a rank answers in, in which it raises
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stageb.cli.commands import LOOPS, Loop
+from stageb.cli.commands import Loop, loops
 from stageb.growth.config import GrowthConfig
 
-LOOPS["withering"] = Loop("Grow networks, and wither.", "programs.withering:WitheringConfig", "programs.withering:fit")
+loops()["withering"] = Loop("Grow networks, and wither.", "programs.withering:WitheringConfig", "programs.withering:fit")
 
 
 @dataclass(frozen=True)

@@ -224,9 +224,83 @@ def test_steps_that_came_to_nothing_count_on_where_a_run_resumes(root: Path) -> 
 
 
 def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
-    mixed, whole = FabricConfig(precision="bf16-mixed"), FabricConfig()
-    assert model.find_answering_dtype(mixed, "cuda:1") == torch.bfloat16
-    assert {model.find_answering_dtype(mixed, "cpu"), model.find_answering_dtype(whole, "cuda:0")} == {torch.float32}
+    mixed, whole = made.config(fabric=FabricConfig(precision="bf16-mixed")), made.config()
+    assert model.find_dtype(mixed, "cuda:1", answers=True) == torch.bfloat16
+    others = [(mixed, "cpu", True), (whole, "cuda:0", True), (mixed, "cuda:0", False)]
+    assert {model.find_dtype(*each) for each in others} == {torch.float32}
+
+
+def adapted(root: Path, kind: Literal["lora", "dora"], **sections: Any) -> DetectorLearner:
+    """A learner of adapters."""
+    config = DetectorConfig(model_name_or_path=str(root / "model"), adapter=kind, adapter_rank=4)
+    made.save(made.detector(root), root / "rough")
+    return DetectorLearner(world(), made.load(root / "rough", config), made.config(model=config, **sections))
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: Literal["lora", "dora"]) -> None:
+    plain = made.detector(root)
+    learner = adapted(root, kind)
+    begun = dict(learner.detector.weights())
+    before = plain.model.state_dict()
+    assert all(torch.allclose(begun[name], each, atol=1e-6) for name, each in before.items())
+    targets = made.taught(root, learner.detector)
+    figures = steps(learner, targets, 8)
+    assert figures[-1].losses["total"] < figures[0].losses["total"]
+    merged = dict(learner.detector.weights())
+    assert merged.keys() == before.keys()
+    changed = {name for name, each in before.items() if not torch.equal(begun[name], merged[name])}
+    assert any("visual" in name for name in changed) and not any("norm" in name or "bias" in name for name in changed)
+    moved = (merged["lm_head.weight"] != before["lm_head.weight"]).any(-1).nonzero()[:, 0]
+    assert moved.min() >= plain.spelling.coordinates[0]  # of the tokens, coordinates alone
+
+    plain.model.load_state_dict(merged)
+    made.save(plain, tmp_path)
+    logits = []
+    for each in (learner.detector, made.load(tmp_path)):
+        lines = [packing.make_line(each, *target) for target in targets]
+        states = packing.forward(each.model, packing.pack(each, lines, made.totals(lines)))
+        logits.append(each.head().logits(states))
+    torch.testing.assert_close(logits[0], logits[1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_adapters_go_on_from_a_checkpoint_bit_by_bit(root: Path, kind: Literal["lora", "dora"]) -> None:
+    whole, begun, again = (adapted(root, kind) for _ in range(3))
+    targets = made.taught(root, whole.detector)
+    steps(begun, targets, 2)
+    state = unpack(pack(begun.state()))
+    assert sum(each.numel() for each in state["weights"].values()) < sum(
+        each.numel() for each in whole.detector.model.parameters()
+    )
+    again.take_up(state)
+    steps(whole, targets, 4), steps(again, targets, 2, begin=2)
+    one, other = (dict(each.detector.weights()) for each in (whole, again))
+    assert one.keys() == other.keys() and all(torch.equal(each, other[name]) for name, each in one.items())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_coordinate_tokens_learnt_beside_adapters_are_embeddings_to_the_optimisers(root: Path, optimizer: Any) -> None:
+    """Decay would draw them, which hold whole embeddings, towards zero."""
+    found = adapted(root, "dora").detector.model
+    first, *muon = make_optimizers(found, ScheduleConfig(optimizer=optimizer))
+    names = {id(each): name for name, each in found.named_parameters()}
+    still = {names[id(each)] for group in first.param_groups if not group["weight_decay"] for each in group["params"]}
+    assert {name for name in still if "lora_magnitude_vector" not in name} == {
+        name for name in names.values() if "trainable_tokens_delta" in name
+    }
+    given = [names[id(each)] for one in (first, *muon) for group in one.param_groups for each in group["params"]]
+    assert sorted(given) == sorted(name for name, each in found.named_parameters() if each.requires_grad)
+
+
+def test_frozen_weights_are_halved_where_precision_is_and_adapters_are_not(root: Path) -> None:
+    config = DetectorConfig(model_name_or_path=str(root / "model"), adapter="lora")
+    mixed = made.config(model=config, fabric=FabricConfig(precision="bf16-mixed"))
+    found = model.load(str(root / "model"), mixed, (), "cpu")
+    kinds = {(each.requires_grad, each.dtype) for each in found.model.parameters()}
+    assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
+    figures = steps(DetectorLearner(world("bf16-mixed"), found, mixed), made.taught(root, found), 8)
+    assert figures[-1].losses["total"] < figures[0].losses["total"]
 
 
 def test_layers_are_not_compiled_without_a_compiler(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

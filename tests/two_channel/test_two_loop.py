@@ -98,6 +98,34 @@ def test_what_answers_came_to_is_told(whole: Path) -> None:
     assert read_rows(whole)[-1]["eval/recall_50"] > 0
 
 
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_adapters_of_a_checkpoint_are_saved_merged_and_go_on_after_a_kill(tmp_path: Path, kind: str) -> None:
+    """What transformers loads answers as what has learnt did."""
+    base, keys = tmp_path / "base", {"model__adapter": kind, "schedule__commit_every": 2, "schedule__steps": 4}
+    assert main(detectors.arguments(base, schedule__steps=2)) == 0
+    for name, seconds in (("whole", {}), ("parts", {"budget__seconds": 0.01})):
+        start = {"model__model_name_or_path": str(base / "run" / "model"), **keys}
+        assert main(detectors.arguments(tmp_path / name, **start, **seconds)) == 0
+    while json.loads((tmp_path / "parts" / "run" / "commit.json").read_text())["state"]["step"] != 4:
+        assert main(detectors.arguments(tmp_path / "parts", **start)) == 0
+    one, other = weights(tmp_path / "whole" / "run"), weights(tmp_path / "parts" / "run")
+    assert all(torch.equal(each, other[name]) for name, each in one.items())
+    assert one.keys() == weights(base / "run").keys() and apart(base / "run", tmp_path / "whole" / "run") > 0
+    run, last = tmp_path / "whole" / "run", read_rows(tmp_path / "whole" / "run")[-1]
+    told = tmp_path / "told.jsonl"
+    evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0", f"--told={told}"]
+    assert main(evaluate) == 0 and last["eval/f1_50"] >= 0
+    assert f", by {'LoRA' if kind == 'lora' else 'DoRA'}," in (run / "README.md").read_text()
+
+
+def test_adapters_need_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = detectors.arguments(tmp_path, model__adapter="lora")
+    assert main(["validate", *arguments[1:]]) == 2
+    assert "model.adapter: 'lora'" in (err := capsys.readouterr().err) and "model.model_name_or_path is null" in err
+    base = ["--model.model_name_or_path=base", "--model.compile=true"]
+    assert main(["validate", *arguments[1:], *base]) == 2 and "model.compile: True" in capsys.readouterr().err
+
+
 def test_boxes_may_stand_before_names(tmp_path: Path) -> None:
     """On both channels, and for ``stageb evaluate``."""
     assert main(detectors.arguments(tmp_path, answer__box_first=True, schedule__steps=3)) == 0

@@ -141,7 +141,8 @@ def write_card(
     """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
     was best on val (None without val), ``size`` the number of the model's parameters."""
     base = config.model.model_name_or_path
-    began = f"fine-tuned from `{base}`" if base else "trained from random weights"
+    by = {"lora": ", by LoRA", "dora": ", by DoRA", None: ""}[config.model.adapter]
+    began = f"fine-tuned from `{base}`{by}" if base else "trained from random weights"
     steps = best["step"] if best else rows[-1]["step"]
     parts = {"train": inputs.train, "val": inputs.val, "test": inputs.test}
     lines = [
@@ -255,7 +256,7 @@ class DetectorRun(LearningRun):
     schedule: DetectorSchedule  # from ``ready`` on
     curves, unit = CURVES, "step"
     not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures")
-    packages = ("torch", "lightning", "transformers")
+    packages = ("torch", "lightning", "transformers", "peft")
 
     def __init__(self, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` describe the machine."""

@@ -32,6 +32,7 @@ from stageb.two_channel.config import ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.learning import packing, recorded
 from stageb.two_channel.learning.losses import NAMES, compute_losses
 from stageb.two_channel.learning.packing import Line, Pack
+from stageb.two_channel.model.adapters import find_token_embeddings
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.model.taught import TaughtBlocks
 from stageb.two_channel.model.tower import Geometry
@@ -283,8 +284,10 @@ def find_taught(model: nn.Module) -> list[nn.Parameter]:
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
     """The optimisers of the trained weights of ``model``. Matrices have weight decay and, if ``config`` asks for it, Muon;
-    vectors and embeddings have neither. Each group has the ``share`` of the learning rate at which it learns."""
+    vectors and embeddings, those beside adapters included, have neither. Each group has the ``share`` of the learning rate
+    at which it learns."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    embeddings |= set(map(id, find_token_embeddings(model)))
     taught = {id(each) for each in find_taught(model)}
     groups, muons = list[dict[str, Any]](), list[dict[str, Any]]()
     for share, within in ((1.0, False), (config.stem_share, True)) if taught else ((1.0, False),):

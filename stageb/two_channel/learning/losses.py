@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from stageb.engines.native.memory import send
+from stageb.engines.native.api import send
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.model.model import Head
 from stageb.two_channel.types import BINS

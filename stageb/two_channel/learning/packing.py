@@ -19,9 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb.engines.native.attention import Envelope, attend_apart, has_flash
-from stageb.engines.native.memory import send
-from stageb.engines.native.rows import PICTURE
+from stageb.engines.native.api import PICTURE, Envelope, attend_apart, has_flash, send
 from stageb.engines.protocol import Ids
 from stageb.errors import InputError
 from stageb.two_channel.learning.losses import PackLabels

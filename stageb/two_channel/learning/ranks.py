@@ -136,9 +136,9 @@ class DetectorRanks:
         return zip(samples, (DetectorRollout(tuple(ids), *rest) for ids, *rest in rows), strict=True)
 
     def _refresh(self, step: int) -> None:
-        """Load the weights from before ``step``, the current step, into the writer."""
+        """Load the weights from before ``step``, the current step, into the writer, adapters merged."""
         if self.writer.version != step:
-            self.writer.take(self.learner.detector.model.state_dict().items(), step)
+            self.writer.take(self.learner.detector.weights(), step)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

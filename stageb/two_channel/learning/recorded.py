@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.native.attention import Envelope
-from stageb.engines.native.memory import send
+from stageb.engines.native.api import Envelope, send
 from stageb.training.step import Recorder
 from stageb.two_channel.learning.packing import Apart
 

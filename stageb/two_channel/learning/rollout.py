@@ -14,7 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from stageb.engines.native.transformers import TransformersEngine
+from stageb.engines.native.api import TransformersEngine
 from stageb.engines.protocol import Decode, Ids, Request
 from stageb.two_channel.boxes.augmentation import ImageView, note_view
 from stageb.two_channel.boxes.metrics import Detections, ious

@@ -1,1 +1,1 @@
-"""The detector: a vision-language model, its inputs, its checkpoints."""
+"""The detector: a vision-language model, its adapters, its inputs, its checkpoints."""

@@ -11,7 +11,7 @@ rollouts see the same prompts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,17 +30,15 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
-from stageb.config import FabricConfig
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
 from stageb.engines.config import check_whole, find_code
-from stageb.engines.native import attention
-from stageb.engines.native.vision import image_inputs_of
+from stageb.engines.native.api import ATTENTION, image_inputs_of
 from stageb.engines.protocol import Ids, Prompt
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel.boxes.text import COORDINATES, Spelling, fill_prompt, find_spelling, list_pieces
 from stageb.two_channel.config import SmallConfig, TwoChannelConfig
-from stageb.two_channel.model import tower
+from stageb.two_channel.model import adapters, tower
 from stageb.two_channel.model.tower import Qwen3VLConvolutionConfig
 from stageb.two_channel.model.views import Views
 from stageb.two_channel.types import BINS
@@ -98,6 +96,10 @@ class Detector:
             logits, self.spelling.coordinates[0], max(1, LOGITS // self.model.get_input_embeddings().weight.shape[0])
         )
 
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The weights by name, adapters merged: those of a plain checkpoint."""
+        return adapters.merge_weights(self.model)
+
     def prompt(self, image: str) -> Prompt:
         """The engine's prompt for a picture."""
         return Prompt("", self.words, (image,))
@@ -108,15 +110,16 @@ class Detector:
         return shared + self.eyes.ids((image,)) + own
 
 
-def find_answering_dtype(fabric: FabricConfig, device: str) -> torch.dtype:
-    """The dtype of a detector that only answers: bfloat16 on a GPU if training is bf16-mixed, else float32."""
-    halved = fabric.precision == "bf16-mixed" and device.startswith("cuda")
-    return torch.bfloat16 if halved else torch.float32
+def find_dtype(config: TwoChannelConfig, device: str, answers: bool) -> torch.dtype:
+    """The dtype of a detector's weights: bfloat16 if training is bf16-mixed and they do not learn, since it only ``answers``
+    (on a GPU) or its adapters learn in their place; else float32."""
+    still = device.startswith("cuda") if answers else config.model.adapter is not None
+    return torch.bfloat16 if still and config.fabric.precision == "bf16-mixed" else torch.float32
 
 
 def load(folder: str, config: TwoChannelConfig, categories: Sequence[str], device: str, answers: bool = False) -> Detector:
-    """Load the checkpoint in ``folder`` (or a hub name), with coordinate tokens, in eval mode on ``device``: in float32, or
-    in the dtype of one that only ``answers``. ``categories`` are the names that a prompt may list.
+    """Load the checkpoint in ``folder`` (or a hub name), with coordinate tokens, in eval mode on ``device``: to learn, with
+    adapters if the config asks for them, or only to give ``answers``. ``categories`` are the names that a prompt may list.
 
     Raises ``ConfigError`` if it does not support images, ``EngineError`` if it cannot be loaded, ``InputError`` if its
     tokenizer cannot spell answers.
@@ -126,7 +129,7 @@ def load(folder: str, config: TwoChannelConfig, categories: Sequence[str], devic
         if code := find_code(folder):
             raise ValueError(f"its config.json has {code}, code that would be fetched and run")
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        dtype = find_answering_dtype(config.fabric, device) if answers else torch.float32
+        dtype = find_dtype(config, device, answers)
         options = {"dtype": dtype, "use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         loaded: Any = AutoModelForImageTextToText.from_pretrained(folder, **options)
         model, loading = loaded
@@ -137,11 +140,13 @@ def load(folder: str, config: TwoChannelConfig, categories: Sequence[str], devic
             "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
         ) from error
     add_coordinates(model, tokenizer)
-    model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": tower.NAME})
+    model.set_attn_implementation({"": ATTENTION, "text_config": ATTENTION, "vision_config": tower.NAME})
     model = model.to(device).eval()
     asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.model.image_pixels)
     eyes = Views(model, image_inputs_of(model, folder, asked).process, config.model.image_pixels)
     words, spelling = fill_prompt(config.data.prompt, categories), find_spelling(tokenizer, config.answer.box_first)
+    if config.model.adapter and not answers:
+        adapters.add_adapters(model, config.model, spelling.coordinates[0], config.seed)
     return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words, spelling)
 
 

@@ -24,9 +24,7 @@ from transformers import (
 from transformers.configuration_utils import SubConfigSpec
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
 
-from stageb.engines.native.attention import has_flash
-from stageb.engines.native.memory import send
-from stageb.engines.native.vision import Grid
+from stageb.engines.native.api import Grid, has_flash, send
 from stageb.two_channel.model.taught import TaughtBlocks
 
 # Positions of image patches for a vision tower of the Qwen3-VL kind, computed once per grid.

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from stageb.engines.native.memory import send
-from stageb.engines.native.vision import DRAWN, THREADS, Grid, ImageInputs
+from stageb.engines.native.api import DRAWN, THREADS, Grid, ImageInputs, send
 from stageb.two_channel.boxes.augmentation import ImageView, Paste, note_view, parse_name
 from stageb.two_channel.model.tower import Geometry
 from stageb.untrusted import pictures

@@ -253,7 +253,7 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 
 def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Draft:
     """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
-    entry = commands.LOOPS["guidance"]
+    entry = commands.loops()["guidance"]
     config = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build()
     keys = {**keys, "tickets": _list_files(tickets, Path(config.output.root), is_table)}
     if config.columns == ColumnsConfig() and _lacks_names(table := keys["tickets"][0]):

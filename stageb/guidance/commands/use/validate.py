@@ -144,7 +144,7 @@ def validate(**keys: Any) -> Validation:
     ``config`` names YAML files of keys: one, or several of which later ones win. Raises ``stageb.InputError`` with
     everything that is wrong.
     """
-    config: LoopConfig = from_keywords("validate", commands.LOOPS["guidance"], keys)
+    config: LoopConfig = from_keywords("validate", commands.loops()["guidance"], keys)
     return check_inputs(config)
 
 
