@@ -140,7 +140,7 @@ def test_a_proposed_rule_names_a_label_of_the_mission() -> None:
 
 
 def test_demonstrations_show_every_label_in_turn() -> None:
-    cases = [case(f"seal: s{n}", LABELS[min(2, n // 29)]) for n in range(60)]
+    cases = [case(f"seal: s{n}", LABELS[min(2, n // 35)]) for n in range(72)]
     vocabulary = Vocabulary.of(each.ticket for each in cases)
     shown = demonstrate(guidance(), cases, vocabulary, name_labels(INSTRUCT, LABELS), lambda _: 1, 100).shown
     said = [each.verdict for each in shown]

@@ -14,6 +14,7 @@ but the rules alone are likely to be better than that, and the model is more tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,22 +49,22 @@ from stageb.guidance.rules.prompts import Case
 from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
-from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgement, Operation, Proposal, Rule
 
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
 NAMED = 3  # tickets that a rule names as its sources
+REFERENCE = 96  # tickets by which prompts are made comparable, race tickets first
 KEPT = ("accepted", "provisional")  # what stays
 
 
 def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
     """What all train tickets teach, as one proposal, and what became of it; no proposal where they teach nothing."""
     judge, raced = make_judge(mission, tools), whole_groups(tools.splits.raced, tools.tickets)
+    groups = [*raced, *tools.pool.groups]
     stackers = None
     if needs_preparing(tools.config):
-        stackers = _Stackers(*[Stacker(tools, judge, tools.splits.raced[:CALIBRATED_ON])] * 2)
-    groups = [*raced, *tools.pool.groups]
+        stackers = _Stackers(*[Stacker(tools, judge, [i for group in groups for i in group][:REFERENCE])] * 2)
     # Failures first: where they are few, masks of them are short.
     positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
     verdicts = known_verdicts(mission, tools)
@@ -220,7 +221,7 @@ class _Teacher:
         if found is None:
             return None, stackers._replace(present=present)
         guidance, edited = yield from stackers.edited.prepare(found.edit.guidance, taught, judged)
-        stackers, before = _Stackers(edited, present), present.merits(judged)
+        stackers, before = _Stackers(edited, present), present.rights(judged)
         if guidance is None or not before:  # too little is known yet to calibrate either
             return None, stackers
         known, rights = edited.merits(judged), edited.rights(judged)
@@ -303,15 +304,16 @@ class _Teacher:
 
     def _rely_on_rules(self, whole: Whole, edit: Edit, present: Stacker) -> Edit | None:
         """The edit under which its rules as code decide, if they are likely to be better than the best constant verdict, so
-        that code alone would keep them, and the model under the ``present`` guidance is more than ``MOST_BEHIND`` them; None
-        where that is not so, or they cannot be read. A hundred tickets can teach good rules, yet too little about how far to
-        trust them beside the model, since that is measured on rules that fewer tickets taught."""
+        that code alone would keep them, and the model under the ``present`` guidance is more than ``MOST_BEHIND`` them, and
+        than a standard error; None where that is not so, or they cannot be read. A hundred tickets can teach good rules, yet
+        too little about how far to trust them beside the model: that is measured on rules that fewer tickets taught."""
         rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
         if not self.tools.weighs or whole.gain <= LIKELY or any(isinstance(rule.code, OutOfReach) for rule in rules):
             return None
-        rights, weigh = present.rights(self.positions), present.judge.weigh
-        behind = sum(weigh(i) * (not is_right - (whole.wrong >> self._places[i] & 1)) for i, is_right in rights.items())
-        if behind <= MOST_BEHIND * sum(map(weigh, rights)):
+        before = present.rights(self.positions)
+        ahead = present.judge.compare({i: not whole.wrong >> self._places[i] & 1 for i in before}, before)
+        least = max(MOST_BEHIND * sum(map(present.judge.weigh, before)), math.sqrt(sum(gain * gain for gain in ahead)))
+        if sum(ahead) <= least:
             return None
         return replace(edit, guidance=replace(edit.guidance, judge="rules"))
 

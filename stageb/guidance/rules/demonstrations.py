@@ -21,7 +21,7 @@ from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Demonstration, Guidance, Verdict
 
-BY_LABEL = 32  # that tell nothing but the label, at most
+BY_LABEL = 32  # that tell nothing but the label, at most, and half of the tickets: the others tell how it is read
 BY_RULES = 32  # of tickets that rules decide: as many of each, one at the least
 LEAST = 4  # of tickets that no rule speaks of, where there are rules
 SHARE = 1 / 6  # of the room, at most, that one may take
@@ -51,7 +51,8 @@ def demonstrate(
     if not rules and not kept:
         each_label = [[each for each in found.values() if each.verdict == label] for label in guidance.labels]
         turns = zip_longest(*each_label) if has_labels(guidance.labels) else zip(*each_label, strict=False)
-        kept = [replace(each, rule="", text="") for turn in turns for each in turn if each][:BY_LABEL]
+        kept = [replace(each, rule="", text="") for turn in turns for each in turn if each]
+        kept = kept[: min(BY_LABEL, len(cases) // 2)]
     cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
     kept = [each for each in kept if cost[each.source] <= room * SHARE]
     by_label = [each for each in kept if not each.rule]

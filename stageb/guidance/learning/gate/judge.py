@@ -54,17 +54,19 @@ class Judge:
             for (_, positions), *both in zip(asked, after, before, strict=True)
         ]
 
-    def gains_of(self, merits: Mapping[int, float], before: Mapping[int, float]) -> Dialogue[list[float]]:
-        """The gains on tickets, in their order, of an edited guidance that judges them so. ``before`` is how the present
-        one does, where that is known."""
-        unknown = [i for i in merits if i not in before]
-        (asked,) = yield from self.merits([(self.present, unknown)])
-        before = {**before, **dict(zip(unknown, asked, strict=True))}
-        return [self.weigh(i) * (new - before[i]) for i, new in merits.items()]
+    def gains_of(self, merits: Mapping[int, float]) -> Dialogue[list[float]]:
+        """The gains on tickets, in their order, of an edited guidance that judges them so."""
+        (before,) = yield from self.merits([(self.present, list(merits))])
+        return [self.weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+
+    def compare(self, rights: Mapping[int, bool], before: Mapping[int, bool]) -> list[float]:
+        """The gains on tickets, in their order, of verdicts that are right there or not, over others, which may be surer or
+        less sure of themselves."""
+        return [self.weigh(i) * (is_right - before[i]) for i, is_right in rights.items()]
 
     def gains_over_constant(self, rights: Mapping[int, bool]) -> list[float]:
-        """The gains on tickets, in their order, of verdicts that are right there or not, over one for every ticket."""
-        return [self.weigh(i) * (is_right - (self.tickets[i].label == self.constant)) for i, is_right in rights.items()]
+        """The same over one verdict for every ticket."""
+        return self.compare(rights, {i: self.tickets[i].label == self.constant for i in rights})
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""

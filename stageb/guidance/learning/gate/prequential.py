@@ -38,8 +38,10 @@ class Taught:
     lost: float  # that it is feared to judge worse
     merits: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
     rights: Mapping[int, bool] = field(default_factory=dict)  # whether its verdict is right there; else by the merits
-    before: Mapping[int, float] = field(default_factory=dict)  # how the present guidance does, prepared by the same groups;
-    #   else as it stands
+    before: Mapping[int, bool] = field(
+        default_factory=dict
+    )  # whether the present guidance's is, prepared by the same groups;
+    #   without, it judges as it stands, and merits are compared
 
 
 Memory = TypeVar("Memory")
@@ -81,10 +83,8 @@ def prove_learning(
             zip(positions, *(yield from judge.merits([(taught.guidance, positions)])), strict=True)
         )
         rights = {i: taught.rights.get(i, merit > 0.5) for i, merit in merits.items()}
-        gains = {
-            "present": (yield from judge.gains_of(merits, taught.before)),
-            "constant": judge.gains_over_constant(rights),
-        }
+        over_present = judge.compare(rights, taught.before) if taught.before else (yield from judge.gains_of(merits))
+        gains = {"present": over_present, "constant": judge.gains_over_constant(rights)}
         stake = kelly_stake(taught.won, taught.lost)
         tests = {name: test if test.accepts else _bet(test, gains[name], block, stake) for name, test in tests.items()}
     failing = [test for test in tests.values() if not test.accepts]
