@@ -66,7 +66,7 @@ def test_every_direct_dependency_has_a_tested_version() -> None:
     pins = {name_of(line): line for line in lines if line and not line.startswith("#")}
     extras = PROJECT["optional-dependencies"]
     wanted = [*PROJECT["dependencies"]]
-    for extra in ("dev", "docs", "ppo", "growth", "two-channel"):
+    for extra in ("dev", "docs", "ppo", "growth", "serve", "two-channel"):
         wanted += extras[extra]
     assert {name_of(requirement) for requirement in wanted} <= set(pins)
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in pins.values())

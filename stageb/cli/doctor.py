@@ -37,6 +37,7 @@ MORE = {
     "baselines": "GuidanceClassifier, and a model that nobody can read beside results",
     "onnx": "stageb export",
     "sheet": "rules as a workbook: stageb guidance export --format xlsx",
+    "serve": "stageb serve",
     "sweep": "stageb sweep",
 }
 

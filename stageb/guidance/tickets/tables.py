@@ -286,7 +286,7 @@ class Table:
             if renamed := {near[name]: name for key, name in missing if near[name] and key == "texts"}:
                 remedy += f"; where it is the same column: {write_option('columns.rename', renamed)}"
             raise FaultError(f"no column {what}; there are {self._describe_header(free)}", remedy, line)
-        _check_apart([name for name in texts if not is_image_column(name)], line)
+        check_apart([name for name in texts if not is_image_column(name)], line)
         return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
 
     def _describe_header(self, free: Sequence[str]) -> str:
@@ -345,7 +345,7 @@ def _goes_on(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
     return bool(nameless) and is_second and not all(second[place] for place in told)
 
 
-def _check_apart(names: Sequence[str], line: int) -> None:
+def check_apart(names: Iterable[str], line: int = 0) -> None:
     """Raise ``FaultError`` where rules cannot tell two columns apart."""
     column_of: dict[str, str] = {}
     for name in names:
