@@ -26,7 +26,7 @@ from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
 from stageb.guidance.words.types import Content
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
-from stageb.untrusted.workbook import MARK, read_parquet, read_workbook
+from stageb.untrusted.workbook import MARK, read_parquet, read_workbook, write_value
 
 # The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
 #
@@ -125,6 +125,17 @@ def list_roles(columns: ColumnsConfig) -> Columns:
     others = (mission, columns.label, columns.group_id, columns.together, columns.split, columns.reason)
     named = tuple(name for name in others if name is not None)
     return Columns(named, tuple(columns.texts), columns.decimal, tuple(columns.rename.items()))
+
+
+def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str], Content]:
+    """The summaries of a row that a program hands over as an object, whose values are texts, numbers, booleans or null, and
+    what it says: as ``Table`` reads the same row of a Parquet file. Raises ``FaultError``."""
+    for name, value in said.items():
+        if isinstance(value, list | dict):
+            raise FaultError(f"{short(name)}: {short(value)}", "give it one text or number, or null")
+    check_apart(said)
+    shown, content = read_row({name: write_value(value) for name, value in said.items()}, roles)
+    return dict(shown) or {"image_1": ""}, content
 
 
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:

@@ -18,17 +18,16 @@ from typing import Any, Literal
 
 from stageb.errors import BadInputError, BadLine, StagebError, write_option
 from stageb.guidance.config import LoopConfig, UseImages
-from stageb.guidance.rules.fields import HEADER, Summary, read_images, read_row
+from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.splits import leave_out
-from stageb.guidance.tickets.tables import Table, TableRow, advise_words, check_apart, find_verdict, list_roles, table_lines
+from stageb.guidance.tickets.tables import Table, TableRow, advise_words, find_verdict, table_lines
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short
-from stageb.untrusted.workbook import write_value
 
 KIND = "ticket"
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
@@ -42,7 +41,6 @@ LEFT_OUT: Mapping[LeftOut, str] = {
     "unlabelled": "without a label, and left out",
 }
 NO_FILES: Mapping[Split, str] = {}
-NAMELESS = "ticket"  # the group_id of one that a program hands over without any
 SPLIT_WORDS: Mapping[str, Split] = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 
 
@@ -184,29 +182,6 @@ def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> It
         raise FaultError("no rows below the header", "leave it out, or write a ticket per row")
 
 
-def make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mapping[str, Any]], Ticket]:
-    """What reads a ticket that a program hands over as an object: one with ``per_image`` as a line of JSON Lines, any other
-    as a row of a table by its columns' names, whose values are texts, numbers, booleans or null. Labels are not read;
-    ``mission`` is that of tickets that name none. It raises ``FaultError``."""
-    roles = list_roles(columns)
-
-    def read(said: Mapping[str, Any]) -> Ticket:
-        if "per_image" in said:
-            row = {"mission": mission, "group_id": NAMELESS, **said, "label": None}
-            return _make_ticket(row, False, None)
-        for name, value in said.items():
-            if isinstance(value, dict | list):
-                raise FaultError(f"{short(name)}: {short(value)}", "give it one text or number, or null")
-        check_apart(said)
-        cells = {name: write_value(value) for name, value in said.items()}
-        shown, content = read_row(cells, roles)
-        named = columns.mission_name or cells.get(columns.mission, "").strip() or mission
-        row = {"mission": named, "group_id": cells.get(columns.group_id or "", "").strip() or NAMELESS}
-        return _make_ticket({**row, "per_image": dict(shown) or {"image_1": ""}}, False, content)
-
-    return read
-
-
 def fingerprint(tickets: Iterable[Ticket]) -> str:
     """A short name for what tickets say and the order they stand in; what is not used makes no difference."""
     digest = hashlib.blake2b(digest_size=16)
@@ -238,7 +213,7 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
         label = row["label"] = json.dumps(int(label) if label == int(label) else label)
     if _has_own_words(columns) and not isinstance(label, dict | list):
         row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
-    return _make_ticket(row, labelled, None, apart=columns.repeats == "apart")
+    return make_ticket(row, labelled, None, apart=columns.repeats == "apart")
 
 
 def _has_no_label(raw: bytes) -> bool:
@@ -254,10 +229,10 @@ def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", NO_LABEL)
-    return _make_ticket(said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart")
+    return make_ticket(said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart")
 
 
-def _make_ticket(
+def make_ticket(
     row: dict[str, Any], labelled: bool, content: Content | None, together: str = "", apart: bool = False
 ) -> Ticket:
     """The ticket that a row of JSON says; or of a table, which has read its ``content``. One without a label has the label

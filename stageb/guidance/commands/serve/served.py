@@ -29,13 +29,15 @@ from stageb.guidance.rules.expression import atoms
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tickets import NAMELESS, make_reader
+from stageb.guidance.tickets.tables import list_roles, read_object
+from stageb.guidance.tickets.tickets import make_ticket
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.untrusted.strict_json import FaultError
 
 MOST_FAULTS = 20  # of a request that are told
+NAMELESS = "ticket"  # the group_id of one that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,28 @@ def load_served(config: ServeConfig) -> Served:
     only = next(iter(guidance)) if len(guidance) == 1 else None
     check = make_check(labels_of(guidance), config.columns, once=False)
     promises = find_promises(guidance, "rules", "")
-    return Served(guidance, code, promises, make_reader(config.columns, only), check)
+    return Served(guidance, code, promises, _make_reader(config.columns, only), check)
+
+
+def _make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mapping[str, Any]], Ticket]:
+    """What reads an object: one with ``per_image`` as a line of JSON Lines, any other as a row of a table by its columns'
+    names. Labels are not read; ``mission`` is that of tickets that name none. It raises ``FaultError``."""
+    roles = list_roles(columns)
+
+    def name(said: Mapping[str, Any], column: str | None) -> str:
+        """What stands in a column that names something; a number may."""
+        value = said.get(column or "")
+        return "" if value is None else str(value).strip()
+
+    def read(said: Mapping[str, Any]) -> Ticket:
+        if "per_image" in said:
+            return make_ticket({"mission": mission, "group_id": NAMELESS, **said, "label": None}, False, None)
+        summaries, content = read_object(said, roles)
+        named = columns.mission_name or name(said, columns.mission) or mission
+        row = {"mission": named, "group_id": name(said, columns.group_id) or NAMELESS, "per_image": summaries}
+        return make_ticket(row, False, content)
+
+    return read
 
 
 class GuidanceInUse:

@@ -220,7 +220,7 @@ class JudgedRounds:
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
             vocabulary = Vocabulary.of(mine)
-            named = find_named_fields(each, vocabulary, words)
+            named = find_named_fields(each, vocabulary, words, is_whole=not why)
             every[mission], fields[mission] = named, named if why else keep_common(named, mine)
             if mine and not why:
                 shares[mission] = find_shares(named, mine)
