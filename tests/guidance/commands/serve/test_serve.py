@@ -171,7 +171,7 @@ def test_numbers_are_read_as_those_of_parquet_and_summaries_as_those_of_json_lin
     assert [row["verdict"] for row in running.judge(rows)] == [row["verdict"] for row in found]
     lines = [
         {"mission": "milling", "group_id": "g-1", "per_image": {"image_2": "dust", "图片_1": "Type: H; Wear min: 9"}},
-        {"mission": "milling", "group_id": "g-2", "per_image": {"1": '{"Torque Nm": 70, "Speed rpm": 1200}'}},
+        {"mission": "milling", "group_id": "g-2", "per_image": {"1": '{"Torque Nm": 70, "Speed rpm": 1200, "Type": "L"}'}},
         {"mission": "milling", "group_id": "g-3", "per_image": {"1": " "}},
     ]
     Path("t.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
