@@ -137,7 +137,7 @@ MOST_LINE = 64 << 20  # bytes of a line, in files that people write
 
 
 class FaultError(Exception):
-    """What is wrong, what to do about it, and at which line where that is not the one being read."""
+    """A fault, its remedy, and its line where that is not the one being read."""
 
     def __init__(self, what: str, remedy: str, line: int = 0) -> None:
         super().__init__(what)
