@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What one more step of a sequence adds: all verdicts of a decider from a margin on."""
+    """One more step of a sequence: all verdicts of a decider from a margin on."""
 
     decider: str
     margin: float
@@ -159,7 +159,7 @@ def make_sequence(levels: Sequence[Level], tickets: int, needed: int) -> list[Ma
 
 @dataclass(frozen=True, slots=True)
 class BoundSearch:
-    """What testing a sequence came to."""
+    """The result of testing a sequence."""
 
     bound: Bound | None  # None: nothing can be decided alone
     decided: int  # tickets decided alone; of the first set, where none was accepted

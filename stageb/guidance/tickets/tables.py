@@ -73,7 +73,7 @@ class Decimals:
             raise FaultError(f"column {short(name)}: {short(cell)} {what}{more}", remedy, line)
 
     def _explain(self, cell: str) -> tuple[str, str]:
-        """What a doubtful cell may say, and the remedy."""
+        """Explain a doubtful cell; returns what it may say, and the remedy."""
         mark, other = NAMES[self._mark], _OTHER[self._mark]
         if self._mixed.fullmatch(cell):
             return f"has a {mark} between thousands", "export the table without such marks"
@@ -120,7 +120,7 @@ def _hint(near: str) -> str:
 
 
 def list_roles(columns: ColumnsConfig) -> Columns:
-    """What the columns of a table say, as rules written as code read its rows."""
+    """Return the roles of a table's columns, for rules written as code that read its rows."""
     mission = columns.mission if columns.mission_name is None else None
     others = (mission, columns.label, columns.group_id, columns.together, columns.split, columns.reason)
     named = tuple(name for name in others if name is not None)
@@ -223,7 +223,7 @@ class Table:
                 yield TableRow(line, raw.rstrip(b"\r\n"), cells)
 
     def read_row(self, row: TableRow) -> dict[str, Any]:
-        """What a ticket's line of JSON would say. Raises ``FaultError``."""
+        """Return the row as a ticket's line of JSON would give it. Raises ``FaultError``."""
         columns, cells = self.columns, row.cells
         if len(cells) != len(self.header):
             what = f"{len(cells)} cells where the header names {len(self.header)}"
@@ -324,7 +324,7 @@ class Table:
 
 
 def _find_separator(header: str) -> str:
-    """What parts the cells of a header, by its first line."""
+    """Find the separator of the cells in a table's first line."""
     bare = re.sub(r'"[^"]*("|$)', "", header)
     return max(SEPARATORS, key=bare.count)  # of equals the first
 
@@ -367,7 +367,8 @@ def check_apart(names: Iterable[str], line: int = 0) -> None:
 
 
 def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
-    """What is wrong with the row that begins at ``line``, and the remedy; ``csv`` tells that by its words alone."""
+    """Explain what is wrong with the row that begins at ``line``, and return the remedy, too; ``csv`` tells that by its
+    words alone."""
     if "field limit" in str(error):
         what = f"a cell of more than {csv.field_size_limit():,} characters in the row that begins here"
         return what, "shorten it, or close its quote, if it was to end before"

@@ -55,7 +55,7 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands at one place of a ticket file, not read yet."""
+    """An entry of a ticket file, not read yet."""
 
     line: int  # from 1
     raw: bytes  # as it came
@@ -123,7 +123,7 @@ def read_tickets(
 
 
 def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:
-    """What there is to say of lines that were left out though they are no faults."""
+    """Describe the lines that were left out though they are no faults."""
     for why, what in LEFT_OUT.items():
         own = [record.line for record in records if record.left_out == why]
         if own:
@@ -137,7 +137,7 @@ def _set_aside(path: str, entry: Entry, fault: FaultError, left_out: LeftOut | N
 
 
 def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
-    """What to say of a label of a mission that has pass and fail alone."""
+    """Return the fault of a label of a mission that has pass and fail alone."""
     known = "write one of " + ", ".join([*columns.passes, *columns.fails]) + f", or correct {advise_words()}"
     return FaultError(
         f"label {short(label)}", known if _has_own_words(columns) else f'write "pass" or "fail", or set {advise_words()}'
@@ -167,7 +167,8 @@ def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[se
 
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
-    """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
+    """Yield the entries of a file, one after the other, never all at once. Raises ``FaultError`` about the file as a
+    whole."""
     skips = labelled and columns.unlabelled == "skip"
     if not is_table(path):
         for number, raw in filled_lines(path, KIND):
