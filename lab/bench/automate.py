@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one resample."""
+    """The outcome of one resample."""
 
     share: float  # of the pool, decided alone
     is_broken: bool  # whether more of these are wrong than was allowed
@@ -112,7 +112,7 @@ def resample(
     tickets: int,
     count: int,
 ) -> Iterator[Outcome]:
-    """What comes of so many draws."""
+    """Yield the outcomes of so many draws."""
     random = np.random.default_rng([tickets, round(1000 * max_error)])
     decide = make(pilot, sorted({case.label for case in pool}))
     kinds = list({case.judged._replace(is_right=False): None for case in pool})
@@ -127,7 +127,7 @@ def resample(
 
 
 def make_ours(pilot: Sequence[Judged], labels: Sequence[str]) -> Decide:
-    """What ``stageb automate`` does."""
+    """Decide as ``stageb automate`` does."""
 
     def decide(drawn: Sequence[Case], max_error: float, kinds: Sequence[Judged]) -> list[bool]:
         bound = find_bounds(pilot, [case.judged for case in drawn], {"": max_error}, 0.95)[""].bound

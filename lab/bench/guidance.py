@@ -1,4 +1,4 @@
-"""What code learns from real tickets: how right it is, how long, and which hidden rules it states: bin/bench guidance
+"""Code's learning from real tickets: how right it is, how long, and which hidden rules it states: bin/bench guidance
 
 Each set is a folder with a ticket file, learnt from under ``tickets.yaml`` and ``frugal.yaml`` and judged by rules as code
 on the sealed test. Of made-up universities the rules behind the labels are known. A hidden rule is stated if a learnt rule

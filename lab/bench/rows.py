@@ -1,4 +1,4 @@
-"""What benchmarks do alike: rows of figures, told and kept as JSON, and the real command as what is measured.
+"""Code that benchmarks share: rows of figures, told and kept as JSON, and the real command as what is measured.
 
 A row is figures by name. Speeds come with their spread: the median under the figure's own name, ``lowest`` and ``highest``.
 """
@@ -55,7 +55,7 @@ def spread(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def pairs(given: argparse.Namespace) -> dict[str, str]:
-    """What ``--set`` says. Raises ``ConfigError``."""
+    """Parse ``--set``. Raises ``ConfigError``."""
     for each in given.set:
         require("=" in each, "--set", each, "KEY=VALUE")
     return dict(each.partition("=")[::2] for each in given.set)
