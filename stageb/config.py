@@ -95,7 +95,7 @@ class OutputConfig(Section, at="output"):
 
 @dataclass(frozen=True)
 class TimeConfig(Section, at="budget"):
-    """A budget, at whose end learning ends. A higher limit goes on from there."""
+    """Limits that end learning. A higher limit goes on from there."""
 
     seconds: float | None = setting(None, ABOVE_0.or_null())
     """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
