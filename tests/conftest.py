@@ -44,13 +44,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    commit, untouched = config.getoption("since"), ", ".join(config.stash[UNTOUCHED])
+    commit, untouched = config.getoption("since"), config.stash[UNTOUCHED]
     if config.stash[UNKNOWN]:
         terminalreporter.write_line(f"nothing was left out: git does not know the commit {commit}")
     elif commit:
-        terminalreporter.write_line(
-            f"left out, since nothing after {commit} touches them: tests of {untouched or 'nothing'}"
-        )
+        left_out = ", ".join(untouched) or "no loop"
+        terminalreporter.write_line(f"left out, since nothing after {commit} touches them: tests of {left_out}")
 
 
 def usable(folder: Path) -> bool:
