@@ -14,7 +14,7 @@ from typing import Any
 from pygments.lexers.shell import BashLexer
 
 project = "stageb"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]  # the latter for api.md, from docstrings
 myst_heading_anchors = 4  # links to headings, as on GitHub
 
 html_theme = "furo"

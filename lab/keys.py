@@ -55,7 +55,7 @@ def _write_section(section: Any, prefix: str, seen: set[type]) -> Iterator[str]:
 
 
 def read_docs(section: Any) -> dict[str, str]:
-    """What stands beneath each field of a section, and of the sections that it extends."""
+    """Return the docstring beneath each field of a section, and of the sections that it extends."""
     docs: dict[str, str] = {}
     for kind in reversed([each for each in section.__mro__ if dataclasses.is_dataclass(each)]):
         (body,) = (

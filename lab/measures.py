@@ -21,7 +21,7 @@ def count_tokens(source: str) -> int:
 
 
 def find_names(tree: ast.Module) -> set[str]:
-    """What a file takes of the package, as dotted names."""
+    """Find the names that a file uses from the package, dotted."""
     modules, names = dict[str, str](), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

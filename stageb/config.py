@@ -69,7 +69,7 @@ class LoggerConfig(Section, at="loggers"):
     class_path: str = setting("lightning.fabric.loggers.CSVLogger", trust=CODE)
     """Its class, with its module unless it is Lightning's. It is imported, so a config is trusted as code is."""
     init_args: dict[str, Any] = setting(dict, trust=CODE)
-    """What it is made with. Where it is to write, it is told: logs.d/ in the run's folder."""
+    """Arguments that it is made with; it is told where to write: logs.d/ in the run's folder."""
 
 
 AUTO_LOGGERS = "auto"  # in place of a class: those of what is installed
@@ -95,7 +95,7 @@ class OutputConfig(Section, at="output"):
 
 @dataclass(frozen=True)
 class TimeConfig(Section, at="budget"):
-    """What may be spent before learning ends. A higher limit goes on from there."""
+    """Limits that end learning. A higher limit goes on from there."""
 
     seconds: float | None = setting(None, ABOVE_0.or_null())
     """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
@@ -103,7 +103,7 @@ class TimeConfig(Section, at="budget"):
 
 @dataclass(frozen=True)
 class LearningConfig(Section, at=""):
-    """What the configs of loops that learn weights have in common."""
+    """Keys that the configs of all loops that learn weights have."""
 
     loop: str = ""
     """The loop that these keys belong to."""

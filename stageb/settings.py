@@ -26,7 +26,7 @@ DEVICES = "devices that work"
 
 
 class Check(NamedTuple):
-    """What a value must be."""
+    """A test of a value, and the remedy where it fails."""
 
     holds: Callable[[Any], bool]
     remedy: str

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from programs.shell import Shell
+from since import LOOPS, find_touched_loops, list_changed_files, loop_of
 
 from stageb.errors import CALLER
 
@@ -18,6 +19,37 @@ ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
 
 settings.register_profile("stageb", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stageb")
+
+
+UNTOUCHED = pytest.StashKey[list[str]]()  # loops whose tests are left out
+UNKNOWN = pytest.StashKey[bool]()  # whether git does not know the commit
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--since COMMIT`` leaves out tests of loops that nothing since then can have touched; else all are run."""
+    parser.addoption("--since", metavar="COMMIT", default=os.environ.get("STAGEB_SINCE", ""), help=pytest_addoption.__doc__)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    commit = config.getoption("since")
+    changed = list_changed_files(commit) if commit else []
+    config.stash[UNKNOWN] = changed is None
+    config.stash[UNTOUCHED] = sorted(LOOPS - find_touched_loops(changed)) if commit and changed is not None else []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    untouched = config.stash[UNTOUCHED]
+    config.hook.pytest_deselected(items=[item for item in items if loop_of(item) in untouched])
+    items[:] = [item for item in items if loop_of(item) not in untouched]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    commit, untouched = config.getoption("since"), config.stash[UNTOUCHED]
+    if config.stash[UNKNOWN]:
+        terminalreporter.write_line(f"nothing was left out: git does not know the commit {commit}")
+    elif commit:
+        left_out = ", ".join(untouched) or "no loop"
+        terminalreporter.write_line(f"left out, since nothing after {commit} touches them: tests of {left_out}")
 
 
 def usable(folder: Path) -> bool:

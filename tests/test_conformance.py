@@ -88,7 +88,14 @@ every = pytest.mark.parametrize("world_size", [1, 2, 3, pytest.param(4, marks=sl
 pytestmark = pytest.mark.timeout(1800)
 
 
-@pytest.fixture(scope="module", params=LOOPS, ids=lambda loop: loop.name)
+PACKAGES = {"guidance": "guidance", "snake": "ppo", "growth": "growth", "two_channel": "two_channel"}
+CASES = [
+    pytest.param(loop, id=loop.name, marks=[pytest.mark.loop(PACKAGES[loop.name])] if loop.name in PACKAGES else [])
+    for loop in LOOPS
+]
+
+
+@pytest.fixture(scope="module", params=CASES)
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(request.param, tmp_path_factory.mktemp("conformance"))
 

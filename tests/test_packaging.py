@@ -66,7 +66,7 @@ def test_every_direct_dependency_has_a_tested_version() -> None:
     pins = {name_of(line): line for line in lines if line and not line.startswith("#")}
     extras = PROJECT["optional-dependencies"]
     wanted = [*PROJECT["dependencies"]]
-    for extra in ("dev", "docs", "ppo", "growth", "two-channel"):
+    for extra in ("dev", "docs", "ppo", "growth", "serve", "two-channel"):
         wanted += extras[extra]
     assert {name_of(requirement) for requirement in wanted} <= set(pins)
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in pins.values())
@@ -194,7 +194,7 @@ def read_steps() -> list[tuple[str, str]]:
 
 def test_every_step_of_a_workflow_is_a_script_of_the_checkout() -> None:
     steps = read_steps()
-    assert {name for name, _ in steps} == {"checks", "release"}
+    assert {name for name, _ in steps} == {"checks", "night", "release"}
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
     for command in [command for _, command in steps] + [hook["entry"] for hook in hooks]:
         assert re.fullmatch(r"(bin|\.ci)/\w+", command), command

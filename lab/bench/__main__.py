@@ -28,10 +28,12 @@ BENCHMARKS = {
     "scale": Benchmark("The same batch per rank on 1, 2, ... ranks.", "lab.bench.scale:main"),
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
     "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
+    "serve": Benchmark("Tickets per second of stageb serve, over HTTP.", "lab.bench.serve:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
     "guidance": Benchmark("Guidance that code learns: accuracy, size, hidden rules.", "lab.bench.guidance:main"),
+    "peers": Benchmark("Guidance beside other tools' rules and trees of as many conditions.", "lab.bench.peers:main"),
     "labels": Benchmark("Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"),
     "automate": Benchmark("How often bounds on tickets decided alone are broken.", "lab.bench.automate:main"),
     "audit": Benchmark(

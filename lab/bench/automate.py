@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lab.bench.labels import learn
+from lab.bench.rows import add_sets, find_set
 from stageb.guidance.judging.automation import Judged, Level, find_bounds, order_levels
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
@@ -45,7 +46,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one resample."""
+    """The outcome of one resample."""
 
     share: float  # of the pool, decided alone
     is_broken: bool  # whether more of these are wrong than was allowed
@@ -58,15 +59,12 @@ Decide = Callable[[Sequence[Case], float, Sequence[Judged]], list[bool]]
 def main(arguments: Sequence[str]) -> int:
     """Print a table for each ``max_error``."""
     parser = argparse.ArgumentParser(prog="bin/bench automate", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="FOLDER", help="where NAME/tickets.jsonl of each set lies"
-    )
-    parser.add_argument("--sets", nargs="+", metavar="NAME", default=SETS, help="which of them")
+    add_sets(parser, SETS)
     parser.add_argument("--tickets", nargs="+", type=int, metavar="N", default=[50, 200, 1000], help="labelled, to draw")
     parser.add_argument("--max_error", nargs="+", type=float, metavar="X", default=[0.02, 0.05, 0.1], help="allowed")
     parser.add_argument("--resamples", type=int, metavar="N", default=200, help="of each set and size")
     asked = parser.parse_args(arguments)
-    sets = {name: judge_set(asked.data / name / "tickets.jsonl") for name in asked.sets}
+    sets = {name: judge_set(find_set(asked.data, name)) for name in asked.sets}
     print("max_error  tickets  method      decided  broken  broken, worst set  promised nothing")
     for max_error in asked.max_error:
         for tickets in asked.tickets:
@@ -112,7 +110,7 @@ def resample(
     tickets: int,
     count: int,
 ) -> Iterator[Outcome]:
-    """What comes of so many draws."""
+    """Yield the outcomes of so many draws."""
     random = np.random.default_rng([tickets, round(1000 * max_error)])
     decide = make(pilot, sorted({case.label for case in pool}))
     kinds = list({case.judged._replace(is_right=False): None for case in pool})
@@ -127,7 +125,7 @@ def resample(
 
 
 def make_ours(pilot: Sequence[Judged], labels: Sequence[str]) -> Decide:
-    """What ``stageb automate`` does."""
+    """Decide as ``stageb automate`` does."""
 
     def decide(drawn: Sequence[Case], max_error: float, kinds: Sequence[Judged]) -> list[bool]:
         bound = find_bounds(pilot, [case.judged for case in drawn], {"": max_error}, 0.95)[""].bound

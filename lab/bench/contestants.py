@@ -1,4 +1,4 @@
-"""What is compared: ways to get the same answers from the same model, each behind the part of ``Engine`` that is timed.
+"""Contestants: ways to get the same answers from the same model, each behind the part of ``Engine`` that is timed.
 
 ``ours`` is the engine of the package. The others are what one would write with transformers or vLLM alone; they read the
 very same token ids, since prompts are encoded here as the engine encodes them.

@@ -30,7 +30,7 @@ TOKENS_ELSEWHERE = 256
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a device can do at most, as measured."""
+    """The measured limits of a device."""
 
     bytes_per_s: float  # read and written, of a large copy
     operations_per_s: float  # additions and multiplications of the model's products
@@ -38,7 +38,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What of a dense transformer with grouped heads counts."""
+    """The sizes of a dense transformer with grouped heads."""
 
     layer_weights: int  # in the matrices of all layers
     head_weights: int  # in the matrix that makes logits
@@ -127,7 +127,7 @@ def _seconds(part: Part, device: Device) -> float:
 
 
 def measured(device: str, dtype: torch.dtype, size: Size) -> Device:
-    """What ``device`` sustains with numbers of ``dtype``, and products of the matrices of ``size``."""
+    """Measure what ``device`` sustains with numbers of ``dtype``, and products of the matrices of ``size``."""
     kind = torch.device(device).type
     torch.manual_seed(0)
     count = (4 << 30 if kind == "cuda" else 1 << 27) // dtype.itemsize

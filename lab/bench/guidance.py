@@ -1,4 +1,4 @@
-"""What code learns from real tickets: how right it is, how long, and which hidden rules it states: bin/bench guidance
+"""Code's learning from real tickets: how right it is, how long, and which hidden rules it states: bin/bench guidance
 
 Each set is a folder with a ticket file, learnt from under ``tickets.yaml`` and ``frugal.yaml`` and judged by rules as code
 on the sealed test. Of made-up universities the rules behind the labels are known. A hidden rule is stated if a learnt rule
@@ -13,10 +13,11 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 from lab.bench.labels import are_right, learn
+from lab.bench.rows import add_sets, find_set
 from stageb.cli.parsing import parse
-from stageb.errors import InputError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.expression import Atom, Expression, atoms, compile_expression
@@ -24,6 +25,7 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import Guidance, Ticket
@@ -57,46 +59,63 @@ HIDDEN = {  # what truth.json of each says, as rules
 FORMS = {"hypobench_admission_base": ["--columns.repeats", "apart"]}  # five grades are all that its tickets say
 
 
+class Measured(NamedTuple):
+    """What one split teaches."""
+
+    accuracy: float  # on test
+    conditions: int
+    apart: int  # where each value of several, and each word of a list, is one
+    guidance: Guidance
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each set. Raises ``InputError`` where one is not there."""
     parser = argparse.ArgumentParser(prog="bin/bench guidance", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="FOLDER", help="where NAME/tickets.jsonl of each set lies"
-    )
-    parser.add_argument("--sets", nargs="+", metavar="NAME", default=SETS, help="which of them")
+    add_sets(parser, SETS)
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", default=[1, 2, 3], help="of the split")
     parser.add_argument("--conditions", type=int, metavar="N", help="in all rules; by default reflection.size")
     parser.add_argument("--show", action="store_true", help="print the rules, too")
     asked = parser.parse_args(arguments)
     for name in asked.sets:
-        path = asked.data / name / "tickets.jsonl"
-        if not path.is_file():
-            raise InputError(f"{path}: there is no such file")
-        found = [_measure(name, path, seed, asked.conditions) for seed in asked.seeds]
-        right = [accuracy for accuracy, _, _ in found]
-        sizes = [size for _, size, _ in found]
+        path = find_set(asked.data, name)
+        found = [measure(name, path, seed, asked.conditions) for seed in asked.seeds]
+        right = [each.accuracy for each in found]
+        sizes = [each.conditions for each in found]
         line = f"{name:36}{100 * mean(right):6.1f} %  {' '.join(f'{100 * each:.1f}' for each in right)}"
         line += f"  {' '.join(map(str, sizes))} conditions"
-        if stated := [_compare(name, path, guidance) for _, _, guidance in found if name in HIDDEN]:
+        if stated := [_compare(name, path, each.guidance) for each in found if name in HIDDEN]:
             line += f"  of {len(HIDDEN[name])} hidden rules stated: {' '.join(str(one) for one, _ in stated)}"
             line += f", extra: {' '.join(str(extra) for _, extra in stated)}"
         print(line, flush=True)
-        for _, _, guidance in found if asked.show else ():
-            print("\n".join(f"    {rule.key}. {rule.text}" for rule in guidance.rules), end="\n\n")
+        for each in found if asked.show else ():
+            print("\n".join(f"    {rule.key}. {rule.text}" for rule in each.guidance.rules), end="\n\n")
     return 0
 
 
-def _measure(name: str, path: Path, seed: int, conditions: int | None) -> tuple[float, int, Guidance]:
-    """Accuracy on test, conditions, and the guidance that one split teaches."""
-    words = ["--config", "tickets", "--config", "frugal", "--tickets", json.dumps([str(path)]), "--seed", str(seed)]
-    words += [*FORMS.get(name, ()), *(["--reflection.size", str(conditions)] if conditions else [])]
-    config = parse(words).config
-    assert isinstance(config, LoopConfig)
+def measure(name: str, path: Path, seed: int, conditions: int | None) -> Measured:
+    """What one split of a set teaches, with so many conditions at most."""
+    config = _configure(name, path, seed, ["--reflection.size", str(conditions)] if conditions else [])
+    tickets, (_, test) = read_set(name, path, seed)
+    guidance, _ = learn(tickets, config)
+    right = are_right(guidance, Vocabulary.of(tickets), test)
+    counts = [_count(code.expression) for code in _read(guidance, tickets)]
+    listed = [len(words) for words in find_word_lists(guidance.rules).values()]
+    return Measured(mean(right), sum(own for own, _ in counts), sum(listed) + sum(apart for _, apart in counts), guidance)
+
+
+def read_set(name: str, path: Path, seed: int) -> tuple[list[Ticket], tuple[list[Ticket], list[Ticket]]]:
+    """All tickets of a set; those that teach, and those that test."""
+    config = _configure(name, path, seed, [])
     tickets = read_tickets([path], config.on_bad_record, config.columns)[0]
     (splits,) = split_tickets(tickets, config).values()
-    guidance, _ = learn(tickets, config)
-    right = are_right(guidance, Vocabulary.of(tickets), [tickets[i] for i in splits.test])
-    return mean(right), sum(_count(code.expression) for code in _read(guidance, tickets)), guidance
+    return tickets, ([tickets[i] for i in splits.train], [tickets[i] for i in splits.test])
+
+
+def _configure(name: str, path: Path, seed: int, more: Sequence[str]) -> LoopConfig:
+    words = ["--config", "tickets", "--config", "frugal", "--tickets", json.dumps([str(path)]), "--seed", str(seed)]
+    config = parse([*words, *FORMS.get(name, ()), *more]).config
+    assert isinstance(config, LoopConfig)
+    return config
 
 
 def _compare(name: str, path: Path, guidance: Guidance) -> tuple[int, int]:
@@ -125,10 +144,13 @@ def _read(guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[RuleCode]:
             yield rule.code
 
 
-def _count(expression: Expression) -> int:
-    """The conditions in it: each comparison, word, word list, and item of a count or a card is one."""
+def _count(expression: Expression) -> tuple[int, int]:
+    """The conditions in it: each comparison, word, word list, and item of a count or a card is one; and as trees and tables
+    of points have them, where each of several values is one, too, and the words of lists are counted where these stand."""
     each = [*atoms(expression)]
     mentioned = [atom for atom in each if isinstance(atom, Atom) and atom.relation == "mentions"]
     lists = {atom.name for atom in mentioned if atom.name}
     words = sum(len(atom.values) for atom in mentioned if not atom.name)
-    return len(lists) + words + len(each) - len(mentioned)
+    values = sum(len(atom.values) if isinstance(atom, Atom) and atom.relation == "is" else 1 for atom in each)
+    values -= len(mentioned)
+    return len(lists) + words + len(each) - len(mentioned), words + values

@@ -117,7 +117,7 @@ def in_precision(model: Any, dtype: torch.dtype) -> Any:
 
 
 def by_transformers(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Detections:
-    """What transformers makes of it."""
+    """Answer and score with transformers alone."""
     chat = Chat(tokenizer, CHAT_VARIABLES)
     answers = Generate(model, tokenizer, GENERATE_ROWS, samples_share=False).generate(requests)
     return answers, [plain_lead(model, chat, request.prompt) for request in requests]
@@ -136,7 +136,7 @@ def plain_lead(model: Any, chat: Chat, prompt: Prompt) -> float:
 
 
 def by_ours(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Detections:
-    """What the default engine makes of it."""
+    """Answer and score with the default engine."""
     engine = TransformersEngine(model, Chat(tokenizer, CHAT_VARIABLES))
     scores = engine.score([Question(request.prompt, PASS_FAIL) for request in requests])
     return engine.generate(requests), [passed - failed for passed, failed in scores]

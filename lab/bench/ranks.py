@@ -1,4 +1,4 @@
-"""What every rank does for a benchmark: hold one contestant at a time, and answer for the tickets that it is handed.
+"""The work of every rank in a benchmark: hold one contestant at a time, and answer for the tickets that it is handed.
 
 Work goes through ``stageb.job.world`` in the two ways that loops have, so what is timed includes handing out and gathering:
 ``round`` is what a loop does with a round of tickets, on every rank; ``pass_over`` what rank 0 asks for while it leads.
@@ -176,7 +176,7 @@ class Ranks:
         return self._passed(batches, results, time.perf_counter() - begun)
 
     def _passed(self, batches: Sequence[Sequence[int]], results: list[Any], seconds: float) -> Pass:
-        """What the ranks' ``results`` make."""
+        """Build a pass from the ranks' ``results``."""
         without_errors("answering", results)
         world = self.world.world_size
         engine_s = max(sum(result["seconds"] for result in results[rank::world]) for rank in range(world))

@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured of one engine."""
+    """The measurements of one engine."""
 
     engine: str
     tickets: int
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def entries_of(text: str, tickets: int) -> list[Entry]:
-    """What ``--engines`` names. Raises ``ConfigError``."""
+    """Parse ``--engines``. Raises ``ConfigError``."""
     entries = []
     for part in text.split(","):
         name, colon, count = part.strip().partition(":")
@@ -210,7 +210,7 @@ def common(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def heading(record: dict[str, Any]) -> str:
-    """What is asked, of what machine, and the table's head."""
+    """Return the workload, the machine and the table's head, a line each."""
     workload, machine, measured = record["workload"], record["machine"], record["measured"]
     asked = f"{workload['tickets']} tickets x {workload['samples']} samples, {record['prompt_tokens']} prompt tokens"
     place = f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} threads a rank"

@@ -1,4 +1,4 @@
-"""What benchmarks do alike: rows of figures, told and kept as JSON, and the real command as what is measured.
+"""Code that benchmarks share: rows of figures, told and kept as JSON, and the real command as what is measured.
 
 A row is figures by name. Speeds come with their spread: the median under the figure's own name, ``lowest`` and ``highest``.
 """
@@ -46,6 +46,21 @@ def write(path: str | None, record: Mapping[str, Any]) -> None:
         Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
+def add_sets(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """The options that say which sets of tickets are measured, by default those ``names``."""
+    where = "where NAME/tickets.jsonl of each set lies"
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help=where)
+    parser.add_argument("--sets", nargs="+", metavar="NAME", default=names, help="which of them")
+
+
+def find_set(data: Path, name: str) -> Path:
+    """The tickets of a set. Raises ``InputError`` where there are none."""
+    path = data / name / "tickets.jsonl"
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    return path
+
+
 def spread(name: str, values: Sequence[float]) -> dict[str, float]:
     """The median as ``name``, and between what it lies."""
     return {name: statistics.median(values), "lowest": min(values), "highest": max(values)}
@@ -55,7 +70,7 @@ def spread(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def pairs(given: argparse.Namespace) -> dict[str, str]:
-    """What ``--set`` says. Raises ``ConfigError``."""
+    """Parse ``--set``. Raises ``ConfigError``."""
     for each in given.set:
         require("=" in each, "--set", each, "KEY=VALUE")
     return dict(each.partition("=")[::2] for each in given.set)

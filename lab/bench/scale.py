@@ -24,7 +24,7 @@ from stageb.job.world import World, run
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured on so many ranks."""
+    """The measurements on so many ranks."""
 
     ranks: int
     rollouts_per_s: float  # median over the rounds
@@ -99,7 +99,7 @@ def dealt(ranks: Ranks, name: str, per_rank: int, count: int) -> list[list[int]]
 
 
 def result(count: int, rounds: Sequence[Pass], before: Sequence[Result]) -> Result:
-    """What ``rounds`` on ``count`` ranks say; ``before`` holds the results on fewer."""
+    """Summarize ``rounds`` on ``count`` ranks; ``before`` holds the results on fewer."""
     rates = [one.rollouts / one.seconds for one in rounds]
     rate = statistics.median(rates)
     alone = before[0].rollouts_per_s if before else rate

@@ -1,4 +1,4 @@
-"""What the Snake loop is measured against: a plain Python game, a CleanRL-style PPO, and Stable-Baselines3.
+"""Peers that the Snake loop is measured against: a plain Python game, a CleanRL-style PPO, and Stable-Baselines3.
 
 All learn with the loop's own network, on the loop's own game, with the same numbers of games, steps, passes and minibatches.
 """
@@ -79,7 +79,7 @@ class PythonSnake(gymnasium.Env[Any, Any]):
 
 @dataclass(frozen=True)
 class Setting:
-    """What all contestants learn with."""
+    """The setting that all contestants learn in."""
 
     game: GameConfig
     agent: AgentConfig

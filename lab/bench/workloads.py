@@ -139,7 +139,7 @@ def prompts_of(workload: Workload) -> list[Prompt]:
 
 
 def requests_of(workload: Workload, prompts: Sequence[Prompt], positions: Sequence[int], greedy: bool) -> list[Request]:
-    """What is asked of the tickets at ``positions``: ``samples`` keyed ones each, or one greedy one."""
+    """Return the requests for the tickets at ``positions``: ``samples`` keyed ones each, or one greedy one."""
     decode = Decode(temperature=0.0 if greedy else workload.temperature, max_new_tokens=workload.new_tokens)
     samples = 1 if greedy else workload.samples
     begin = RUN_WORDS.begin if workload.prompts == "run" else ""
@@ -165,7 +165,7 @@ def _words(key: int, count: int, vocabulary: int) -> str:
 
 
 def folder_of(name: str) -> str:
-    """What transformers loads where a config says ``name``."""
+    """Return the path or name that transformers loads where a config says ``name``."""
     return str(CHECKPOINT if name == TINY else Path(name).expanduser())
 
 
@@ -210,7 +210,7 @@ def model_of(workload: Workload, device: str) -> Any:
 
 
 def dtype_of(workload: Workload, device: str) -> torch.dtype:
-    """What the weights are held in."""
+    """Return the type of the weights."""
     name = workload.dtype
     if name == "auto":
         name = "float32" if device.startswith("cpu") else "bfloat16"

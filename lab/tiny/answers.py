@@ -1,4 +1,4 @@
-"""What sampled answers are worth: read as the loop reads them, their rules executed to the letter."""
+"""The worth of sampled answers: read as the loop reads them, their rules executed to the letter."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _of_cases(stage: Stage) -> list[tuple[Condition, ...]]:
 
 
 def _ordered(stage: Stage, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    """What the evidence says first, in its order; then the condition that tells most by itself."""
+    """Order conditions: first those of the evidence, in its order, then by how much each tells by itself."""
     said = max((clue for clue in stage.clues if set(clue) <= set(conditions)), key=len, default=())
     rest = sorted(
         (c for c in conditions if c not in said), key=lambda c: (-stage.worth(stage.pool.meet(c)), c.attribute, c.values)

@@ -1,4 +1,4 @@
-"""What a stage's conditions can do to a guidance: a new rule, a wider one, two in one, a narrower one, one less."""
+"""Edits of a guidance by a stage's conditions: a new rule, a wider one, two in one, a narrower one, one less."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _narrowed(stage: Stage, key: str, rule: WorldRule, candidates: Sequence[Cond
 
 
 def _exceptions(stage: Stage, rule: WorldRule, candidates: Sequence[Conditions]) -> list[Condition]:
-    """What may spare tickets of a rule."""
+    """List the conditions that may spare tickets of a rule."""
     found = dict.fromkeys(conditions[0] for conditions in candidates if len(conditions) == 1)
     for condition in _of_cases(stage, rule):
         found[condition] = None
@@ -129,7 +129,7 @@ def _exceptions(stage: Stage, rule: WorldRule, candidates: Sequence[Conditions])
 
 
 def _further(stage: Stage, rule: WorldRule) -> list[Condition]:
-    """What tickets of a rule may have to meet too."""
+    """List further conditions that tickets of a rule may have to meet."""
     found = [condition for condition in _of_cases(stage, rule) if condition.attribute]
     alone = [clue[0] for clue in stage.clues if len(clue) == 1]
     return found + [replace(clue, kind=_OPPOSITE[clue.kind]) for clue in alone if clue.kind in _OPPOSITE]

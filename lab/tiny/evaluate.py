@@ -125,7 +125,7 @@ def verdict_accuracy(engine: Engine, rows: Sequence[Row]) -> float:
 
 
 def reflection_quality(engine: Engine, taught: Sequence[Lesson], seed: int) -> dict[str, float]:
-    """What the sampled answers to some English lessons are worth; see the head of this file."""
+    """Measure the worth of sampled answers to some English lessons; see the head of this file."""
     count: Counter[str] = Counter()
     sums = {"gain": 0.0, "gain_of_12": 0.0}
     for number, lesson in enumerate(taught):

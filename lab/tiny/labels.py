@@ -1,4 +1,4 @@
-"""What the labels of a synthetic mission follow: rules, points, a comparison of numbers, or a class that sways values."""
+"""The labels of a synthetic mission: by rules, points, a comparison of numbers, or a class that sways values."""
 
 from __future__ import annotations
 

@@ -141,8 +141,8 @@ class Fold:
             self._places[id(case)] = position
 
     def look(self, rng: random.Random, most_characters: int) -> tuple[Stage, ReflectionInput]:
-        """What one answer sees: the product's own choice of cases, as many as there is room for, and its evidence. A stage
-        without wrong cases has nothing to teach."""
+        """Draw the input of one answer: the product's own choice of cases, as many as there is room for, and its evidence. A
+        stage without wrong cases has nothing to teach."""
         for _ in range(rng.choice((1, 5))):  # a rule to mend comes up more often than in the loop
             key = rng.getrandbits(60)
             kind, cases = choose_cases(self.judged, self.guidance, 2, key)

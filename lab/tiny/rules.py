@@ -35,13 +35,14 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of one ticket."""
+    """The facts about one ticket."""
 
     values: Mapping[str, str]  # attribute -> value
     notes: tuple[str, ...]  # words of the free text
 
     def value(self, name: str) -> str | None:
-        """What an attribute has, or what a calculation with two of them gives (``A × B``); None where one is missing."""
+        """Return the value of an attribute, or the result of a calculation with two of them (``A × B``); None where one is
+        missing."""
         if name in self.values or (computed := operands(name)) is None:
             return self.values.get(name)
         one, sign, other = computed

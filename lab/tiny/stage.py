@@ -1,4 +1,4 @@
-"""What one reflection sees of a mission, and an edit of its guidance."""
+"""The view that one reflection has of a mission, and an edit of its guidance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one reflection sees."""
+    """The view of one reflection."""
 
     pool: Pool
     book: Book

@@ -174,7 +174,7 @@ def draw_world(
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a world's tickets show by name."""
+    """The named attributes of a world's tickets."""
 
     names: tuple[str, ...] = ()
     values: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -236,7 +236,7 @@ def sundry_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: b
 
 
 def draw_scale(rng: random.Random, small: bool) -> Scale:
-    """What numbers an attribute has: small ones that may be taken for names of values, or any."""
+    """Draw the scale of an attribute's numbers: small ones that may be taken for names of values, or any."""
     if small:
         return Scale(*rng.choice(((1, 5), (0, 9), (1, 10), (1, 4), (0, 20), (1, 8))), 0, "")
     low = rng.choice((0, 0, 1, 10, rng.randint(0, 500)))

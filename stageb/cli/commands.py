@@ -46,7 +46,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """What a run of a loop can be asked for: ``stageb NAME RUN``."""
+    """A command on a run of a loop: ``stageb NAME RUN``."""
 
     summary: str  # what --help says
     run: str  # "module:function", called with the run's folder, its config, and the words that follow
@@ -100,12 +100,13 @@ def tools() -> dict[str, Tool]:
 
 
 def run_commands() -> set[str]:
-    """What runs can be asked for, by name."""
+    """Return the names of all commands on runs."""
     return {name for loop in loops().values() for name in loop.commands}
 
 
 def summaries() -> dict[str, str]:
-    """What the commands of all loops do, by name: tools first. A name may be a tool, and what runs can be asked for, too."""
+    """Return the summaries of all loops' commands by name, tools first. A name may be that of a tool and of a command on
+    runs."""
     found = {name: tool.summary for name, tool in tools().items()}
     for name, command in (each for loop in loops().values() for each in loop.commands.items()):
         found[name] = f"{found[name]} {command.summary}" if name in found else command.summary
@@ -118,7 +119,8 @@ def config_of(entry: Loop | Tool) -> type:
 
 
 def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
-    """What runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its extra is missing."""
+    """Import the function that runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its
+    extra is missing."""
     check_extra(loop)
     return named(loops()[loop].fit)
 
@@ -145,7 +147,7 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
 
 
 def check_of(loop: str) -> Callable[[Any], int] | None:
-    """What checks the config of ``loop`` beyond its keys, if anything does; it returns the exit code."""
+    """Import the function that checks the config of ``loop`` beyond its keys, if there is one; it returns the exit code."""
     if not loops()[loop].check:
         return None
     check_extra(loop)
@@ -153,7 +155,8 @@ def check_of(loop: str) -> Callable[[Any], int] | None:
 
 
 def tool_of(name: str) -> Callable[..., int]:
-    """What runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its extra is missing."""
+    """Import the function that runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its extra is
+    missing."""
     tool = tools()[name]
     _check(f"stageb {name}", tool.extra, tool.needs)
     return named(tool.run)
@@ -172,7 +175,7 @@ def _check(who: str, extra: str, modules: Sequence[str]) -> None:
 
 
 def named(dotted: str) -> Callable[..., Any]:
-    """What lies at "module:function", imported."""
+    """Import the object at "module:function"."""
     module, _, name = dotted.partition(":")
     with collector_off():  # all that torch brings lives to the end: looking for garbage in it takes a fifth of the import
         return cast(Callable[..., Any], getattr(importlib.import_module(module), name))

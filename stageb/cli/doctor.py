@@ -37,6 +37,7 @@ MORE = {
     "baselines": "GuidanceClassifier, and a model that nobody can read beside results",
     "onnx": "stageb export",
     "sheet": "rules as a workbook: stageb guidance export --format xlsx",
+    "serve": "stageb serve",
     "sweep": "stageb sweep",
 }
 
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_requirements() -> Iterator[Requirement]:
-    """What the installed stageb needs; nothing where it is not installed."""
+    """Yield the requirements of the installed stageb; nothing where it is not installed."""
     try:
         lines = metadata.requires("stageb") or []
     except metadata.PackageNotFoundError:
@@ -99,7 +100,7 @@ def read_requirements() -> Iterator[Requirement]:
 
 
 def find_faults(needed: Sequence[Requirement], extra: str) -> Iterator[str]:
-    """What is wrong with the packages that all of stageb needs, and with those that ``extra`` brings, if it is not ""."""
+    """Yield what is wrong with the packages that all of stageb needs, and with those of ``extra`` if it is not ""."""
     for each in needed:
         if each.extra not in ("", extra):
             continue
@@ -118,7 +119,7 @@ def _parse_version(text: str) -> tuple[int, ...]:
 
 
 def probe_torch() -> tuple[str, bool]:
-    """What PyTorch says of itself and of the GPUs that it sees, and whether it can be imported."""
+    """Describe PyTorch and the GPUs that it sees, and say whether it can be imported."""
     try:
         probe = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_S, check=False)
     except subprocess.TimeoutExpired:

@@ -42,7 +42,7 @@ LOOP = "loop"  # the key that chose the dataclass; what it says is known already
 
 
 class ConfigFile(NamedTuple):
-    """What a config file says."""
+    """A config file's content."""
 
     path: str  # as the user named it
     values: Mapping[str, Any]  # plain data
@@ -50,7 +50,7 @@ class ConfigFile(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What an option says."""
+    """An option's text on the command line."""
 
     text: str
     adds: bool  # to a list
@@ -268,7 +268,7 @@ class Draft:
 
 
 def pairs(section: type, text: str) -> Iterator[dict[str, Any]]:
-    """What ``name=value,other=value`` sets in ``section``, a key at a time."""
+    """Yield the values that ``name=value,other=value`` sets in ``section``, a key at a time."""
     lists = {name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)}
     yield {name: [] for name in lists if f",{name}=" in f",{text}"}
     for name, _, value in (pair.partition("=") for pair in text.split(",")):
@@ -315,7 +315,7 @@ def scalar(value: Any, allowed: tuple[Any, ...]) -> Any:
 
 
 def in_words(annotation: Any) -> str:
-    """What a value of ``annotation`` looks like in a config file."""
+    """Describe a value of ``annotation`` in a config file."""
     if annotation in WORDS:
         return WORDS[annotation]
     if get_origin(annotation) is Literal:

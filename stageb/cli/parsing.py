@@ -49,7 +49,7 @@ class WordParser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class ParsedCommand:
-    """What a command line asks for."""
+    """A parsed command line."""
 
     loop: str
     config: Any  # the loop's frozen dataclass
@@ -59,7 +59,7 @@ class ParsedCommand:
 
 
 def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
-    """What ``arguments`` ask for, of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
+    """Parse ``arguments`` of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
     ``--print_config`` print and exit."""
     words = read_words(arguments)
     loop, seeds = chosen_loop(words), next((text for name, text in reversed(words) if name == SEEDS), "0")
@@ -81,7 +81,7 @@ def precision_of_launcher() -> str | None:
 
 
 def parse_run(folder: Path) -> ParsedCommand:
-    """What the run in ``folder`` was asked for. Raises ``InputError`` where no run lies there.
+    """Parse the config of the run in ``folder``. Raises ``InputError`` where no run lies there.
 
     The config says what the run was, and anybody may have written it: ``trust.py`` tells what a command may act upon.
     """
@@ -169,7 +169,7 @@ def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
 
 
 def read_words(arguments: Sequence[str]) -> list[Word]:
-    """What ``split`` finds, the config files read. Raises ``InputError``."""
+    """Split ``arguments`` and read the config files among them. Raises ``InputError``."""
     words = list(split(arguments))
     loop = next((str(text) for name, text in reversed(words) if name == LOOP), commands.DEFAULT)
     return [(name, read_file(find_file(str(text), loop)) if name == "config" else text) for name, text in words]
@@ -207,7 +207,7 @@ def find_file(name: str, loop: str = commands.DEFAULT) -> str:
 
 
 def read_file(path: str) -> ConfigFile:
-    """What a config file says. Raises ``BadInputError``."""
+    """Read a config file. Raises ``BadInputError``."""
     fault: tuple[int, str, str] = 0, "holds no keys", "write one 'key: value' a line (--print_config shows them all)"
     remedy = "name a YAML file after --config"
     try:

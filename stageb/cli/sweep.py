@@ -47,7 +47,7 @@ class Span(NamedTuple):
     is_log: bool = False
 
     def suggest(self, trial: Trial | FrozenTrial) -> str:
-        """What a trial tries, or has tried, as options write it."""
+        """Return the value that a trial tries, or has tried, as options write it."""
         if not self.is_range:
             return str(trial.suggest_categorical(self.key, self.values))
         if isinstance(self.values[0], int):
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_span(text: str, kind: type, arguments: Sequence[str]) -> Span:
-    """What ``--over text`` says of a config of a ``kind``, the rest of which ``arguments`` give. Raises ``InputError``."""
+    """Parse ``--over text`` for a config of a ``kind``, the rest of which ``arguments`` give. Raises ``InputError``."""
     told = f"--over {shown(text, 100)}"
     key, _, written = text.partition("=")
     ends = RANGE.fullmatch(written)

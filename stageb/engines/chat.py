@@ -50,7 +50,7 @@ class RenderedChat:
     trims_right: bool  # and after them
 
     def own(self, user: str) -> str:
-        """What stands behind ``shared`` where the words are ``user``."""
+        """Return the text that follows ``shared`` in a chat with the user's words ``user``."""
         user = user.lstrip() if self.trims_left else user
         return (user.rstrip() if self.trims_right else user) + self.closing
 
@@ -101,7 +101,7 @@ class Chat:
         return closed + self._own(self._as_data(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """What ``ids`` say, without special tokens, but with the tags of thoughts."""
+        """Decode ``ids`` without special tokens, but with the tags of thoughts."""
         if self._tags.keys().isdisjoint(ids):
             return self._said(ids)
         pieces, begun = [], 0
@@ -111,8 +111,8 @@ class Chat:
         return "".join([*pieces, self._said(ids[begun:])])
 
     def completion(self, ids: Sequence[int], finish: Finish, stop: Sequence[str], begun: bool) -> Completion:
-        """What the model wrote, ``ids``, as a completion that ends before the first of ``stop``; ``begun`` says that the
-        answer was begun in its place, so that no thoughts come before it."""
+        """Return the model's output ``ids`` as a completion that ends before the first of ``stop``. ``begun`` says that the
+        prompt already began the answer, so that no thoughts come before it."""
         text, stopped = cut_at_stop(self.decode(ids), stop)
         thinking, answer = ("", text) if begun else self.thoughts.split(text)
         return Completion(answer, len(ids), finish, thinking, tuple(ids) if stopped else ())
@@ -161,7 +161,8 @@ class Chat:
         return ids
 
     def _find_anchor(self) -> str:
-        """What a ticket's own text is encoded behind: a line break where the tokenizer marks the start of a text.
+        """Return the text that a ticket's own text is encoded behind: a line break where the tokenizer marks the start of a
+        text.
 
         Such tokenizers (sentencepiece with a dummy prefix) would otherwise put a space before the ticket's first word.
         """
@@ -216,7 +217,8 @@ class Chat:
 
 
 def _in_time(render: Callable[[], str]) -> str:
-    """What ``render`` returns, from a thread that is stopped after ``RENDER_S``. Raises what it raises, ``TimeoutError``."""
+    """Call ``render`` in a thread that is stopped after ``RENDER_S``, and return its result. Raises what it raises, or
+    ``TimeoutError``."""
     made: Future[str] = Future()
 
     def work() -> None:

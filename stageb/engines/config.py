@@ -29,7 +29,7 @@ INSTALLED = (
 PLACED = (
     "leave it out: each rank has the whole model on a device of its own, which fabric.accelerator and fabric.devices choose"
 )
-"""What to do with ``device_map``, by which transformers spreads a model over devices."""
+"""The remedy for ``device_map``, by which transformers spreads a model over devices."""
 
 _MOST = {"layers": 10_000, "num_": 10_000_000}  # what a config may count, by what its key holds: parts are made one by one
 _ANY = 1 << 62  # of whatever else
@@ -66,8 +66,8 @@ def check_whole(loading: Mapping[str, Any]) -> None:
 
 
 def find_code(name: str) -> str | None:
-    """What the config.json of a checkpoint names that transformers would fetch from the hub and run without asking; None
-    where it names nothing of the kind. (What ``auto_map`` names runs only by ``trust_remote_code``.)
+    """Return the name of code in a checkpoint's config.json that transformers would fetch from the hub and run without
+    asking; None where it names none. (What ``auto_map`` names runs only by ``trust_remote_code``.)
 
     Raises what transformers raises of a config that it cannot read, and ``ValueError`` for numbers that would keep it at
     work for ever.

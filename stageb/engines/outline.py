@@ -1,4 +1,4 @@
-"""What is known of a model before its weights are loaded: how long prompts are, its window, what memory it will take."""
+"""Facts about a model before its weights are loaded: the length of prompts, its window, the memory it will take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a language model is to stageb: the one Protocol at the model boundary, and where thoughts end and the answer begins.
+"""The Protocol at the model boundary, and where a model's thoughts end and its answer begins.
 
 No library is imported here, so prompts, configs and the command line can speak of requests without
 loading torch.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """What is known of an engine by its name."""
+    """An engine, as its name in the registry stands for it."""
 
     build: str  # package.module:function
     summary: str

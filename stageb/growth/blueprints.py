@@ -146,7 +146,7 @@ def last(name: str, shape: tuple[int, ...]) -> Spec:
 
 @dataclass(frozen=True, slots=True)
 class SeedPlace:
-    """What a seed must know of the slot it stands in."""
+    """The shape of the slot that a seed stands in."""
 
     width: int  # features
     places: tuple[int, ...]  # along each axis

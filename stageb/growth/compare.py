@@ -88,7 +88,7 @@ def train_within_budgets(
 
 
 def _decide(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> None:
-    """What follows an epoch of an episode: an action for each, or its end."""
+    """Take an action for each environment after an epoch, or close the environments after the last one."""
     if block.epochs < block.setting.config.host.epochs:
         take_turn(block, controller, known)
     else:
@@ -119,7 +119,7 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
 POINTS = 200  # of a course
 
 Found = Sequence[Sequence[Comparison]]
-"""What all controllers came to in all environments, a list for each run."""
+"""Comparisons of all controllers in all environments, a list for each run."""
 
 
 @dataclass(frozen=True)

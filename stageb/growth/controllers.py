@@ -24,7 +24,7 @@ WAIT = Action()
 
 
 class Controller:
-    """What a block of environments asks."""
+    """Interface of a controller, which chooses an action for each environment of a block."""
 
     def act(
         self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
@@ -249,7 +249,7 @@ class Oracle(Controller):
     def act(
         self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
     ) -> list[Action]:
-        """What the answers say."""
+        """Return the actions that the answers name."""
         return [self._choose(may, answer) for may, answer in zip(legal.tolist(), self.answers, strict=True)]
 
     def _choose(self, legal: Legal, answer: Sequence[Pair]) -> Action:

@@ -57,7 +57,7 @@ class Decider:
 
 
 def take_snapshot(learner: PolicyLearner) -> dict[str, Tensor]:
-    """What decides, copied, so that it stays as it is while the learner goes on."""
+    """Copy the policy and its normaliser, so that they stay as they are while the learner goes on."""
     kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state_dict()}
     return {
         f"{part}.{name}": tensor.detach().cpu().clone() for part, state in kept.items() for name, tensor in state.items()
@@ -81,7 +81,7 @@ WEIGHTS = "weights/policy.safetensors"
 
 @dataclass(frozen=True)
 class StoredController:
-    """What a run's folder holds."""
+    """A controller from a run's folder."""
 
     snapshot: Snapshot  # the policy and its normaliser; empty for a controller that does not learn
     updates: int  # that it learnt from
@@ -100,7 +100,7 @@ def learning_cost(folder: Path, config: GrowthConfig) -> float:
 
 
 def load_controller(folder: Path, config: GrowthConfig, controller: str) -> StoredController:
-    """What a controller needs, as last committed. Raises ``InputError`` where there is none yet, or of another shape."""
+    """Load a controller as last committed. Raises ``InputError`` where there is none yet, or of another shape."""
     last = read_commit(folder)
     if not last["state"]:
         raise InputError(f"{folder}: its run has committed nothing yet; wait for its first commit")

@@ -44,7 +44,7 @@ class HostError(StagebError):
 
 @dataclass(frozen=True)
 class Setting:
-    """What all environments of a run have in common."""
+    """The objects that all environments of a run share."""
 
     config: GrowthConfig
     task: Task
@@ -85,7 +85,7 @@ class Episodes:
 
 
 class Turn(NamedTuple):
-    """What a block's controller knew at an epoch's end, and what it chose."""
+    """A block's turn: what its controller knew at an epoch's end, and the actions that it chose."""
 
     observations: Tensor  # float32 (B, 80)
     legal: Tensor  # bool (B, 4, 3)
@@ -160,7 +160,7 @@ class Block:
         self.noted.append((list(self.flops), list(accuracies)))
 
     def course(self, member: int, accuracy: float) -> Course:
-        """What was noted of a host, which has ended now, and its last accuracy."""
+        """Return the points that were noted of a host that has ended now, and its last one, of ``accuracy``."""
         spent = self.flops[member]
         noted = [(paid[member], accuracies[member]) for paid, accuracies in self.noted]
         return (*(point for point in noted if point[0] <= spent), (spent, accuracy))
@@ -292,7 +292,7 @@ def _compute_rewards(
 def _make_results(
     block: Block, finals: Sequence[EnvironmentView], decided: Sequence[Sequence[Action]], rewards: Tensor
 ) -> tuple[EpisodeResult, ...]:
-    """What the episodes of a block came to, its slots closed."""
+    """Return the results of a block's episodes, with its slots closed."""
     right, ended = block.lessons.right, []
     for member, final in enumerate(finals):
         done = [actions[member].op for actions in decided]

@@ -112,7 +112,7 @@ def drop_irrelevant_keys(config: GrowthConfig) -> GrowthConfig:
 def _compare_on_ranks(
     world: World, config: GrowthConfig, blocks: Sequence[range], runs: Sequence[StoredController], others: Sequence[str]
 ) -> list[list[Comparison]]:
-    """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
+    """Compare all controllers in all environments; returns a list for each run on rank 0, and an empty one elsewhere."""
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
     mine = []
@@ -203,7 +203,7 @@ def _pair_differences(outcomes: Sequence[Comparison], controller: str, other: st
 
 
 def _describe_teachers(whole: Sequence[Comparison], controller: str) -> list[str]:
-    """What the controller kept, beside what is known to be right; and how far it goes on the way to the oracle."""
+    """Describe what the controller kept, beside what is known to be right, and how far it goes on the way to the oracle."""
     mine = [each for each in whole if each.controller == controller]
     none = sum(not each.kept for each in mine)
     lines = [f"no growth in {_format_share(none, len(mine))}"]

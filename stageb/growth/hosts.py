@@ -32,7 +32,7 @@ Params = Mapping[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the examples of a task look like, and what is said of them."""
+    """The shape of a task's examples and targets."""
 
     shape: tuple[int, ...]  # of one example: (features,), (places, features) or (rows, columns, channels)
     classes: int
@@ -132,7 +132,7 @@ HOST = "host"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a host is made of; no tensors."""
+    """The layout of a host, without tensors."""
 
     form: Form
     built: HostKind

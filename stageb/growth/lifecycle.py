@@ -32,7 +32,7 @@ class LifecycleError(StagebError):
 
 
 class Event(IntEnum):
-    """What may happen to a slot. The first four have the numbers of the operations of a controller."""
+    """An event in the life of a slot. The first four have the numbers of the operations of a controller."""
 
     EPOCH = 0  # an epoch is over
     GERMINATE = 1
@@ -42,7 +42,7 @@ class Event(IntEnum):
 
 
 class Effect(Enum):
-    """What a transition asks of the tensors."""
+    """A change of the tensors that a transition asks for."""
 
     MAKE = "make"  # draw the seed's parameters; its moments are zero
     REMOVE = "remove"  # the seed leaves the network; its moments are zeroed
@@ -50,7 +50,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What gates may know of a slot and its episode at the end of an epoch."""
+    """Facts about a slot and its episode at the end of an epoch, which gates go by."""
 
     enabled: bool = True  # the config lets seeds germinate here
     epochs_left: int = 0  # of the episode
@@ -133,14 +133,14 @@ Legal = tuple[tuple[bool, bool, bool], ...]  # by operation, then by slot; of WA
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the lifecycle goes by in a run."""
+    """The rules of the lifecycle in a run."""
 
     gates: GatesConfig
     enabled: tuple[bool, bool, bool]  # slots in which seeds may germinate
     blueprints: int  # how many there are to choose from
 
     def facts(self, view: EnvironmentView, slot: int, of: SlotView) -> Facts:
-        """What gates may know of a slot, as it is now."""
+        """Return the facts about a slot as it is now, for gates."""
         return Facts(
             self.enabled[slot], view.epochs - view.epoch, of.epochs_in_stage, of.dwell, of.contribution, not of.exploding
         )
@@ -160,7 +160,8 @@ class Rules:
         return ((True, True, True), *(row(op) for op in (Op.GERMINATE, Op.FOSSILIZE, Op.CULL)))
 
     def act(self, view: EnvironmentView, action: Action) -> tuple[Slots, list[tuple[int, Effect]]]:
-        """What slots are in the next epoch, and what that asks of the tensors: first ``action``, then the epoch's end.
+        """Advance the slots by an epoch: first ``action``, then the epoch's end. Returns the new slots and the changes of
+        the tensors, each with its slot.
 
         A slot that enters a stage has been in it for 0 epochs. Raises ``LifecycleError`` for an illegal action.
         """
@@ -179,7 +180,7 @@ class Rules:
         return cast(Slots, tuple(after)), effects
 
     def end(self, view: EnvironmentView) -> tuple[Slots, list[tuple[int, Effect]]]:
-        """What stays at the end of the episode: fossils alone."""
+        """Close the slots at the end of the episode: only fossils stay. Returns as ``act`` does."""
         steps = [self._step(view, slot, before, Event.END) for slot, before in enumerate(view.slots)]
         kept = tuple(now if now.stage is Stage.FOSSILIZED else SlotView() for now, _ in steps)
         return cast(Slots, kept), [(slot, effect) for slot, (_, asked) in enumerate(steps) for effect in asked]

@@ -1,4 +1,4 @@
-"""What a controller observes of an environment, and remembers of its episode.
+"""A controller's observation of an environment, and its memory of the episode.
 
 Fifty are of the host and its slots, thirty are telemetry, ten of each slot. Slots always come as early, mid, late. The
 numbers of a slot tell of that slot alone, and those of an empty one are exactly 0. Losses x >= 0 become x / (1 + x), which

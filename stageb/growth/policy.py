@@ -33,12 +33,12 @@ MEMORY_SCALE = 10.0  # contributions are hundredths
 
 
 def make_masks(legal: Sequence[Legal]) -> Tensor:
-    """What the lifecycle allows, as bool (N, 4, 3)."""
+    """Stack the lifecycle's masks as bool (N, 4, 3)."""
     return torch.tensor(legal, dtype=torch.bool).reshape(len(legal), OPS, SLOTS)
 
 
 class Trunk(nn.Module):
-    """What both actor and critic begin with: a vector of the environment, and one of each slot in its light."""
+    """The first layers of both actor and critic: a vector of the environment, and one of each slot in its light."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Policy(nn.Module):
         self.op.bias.data.copy_(torch.tensor(FIRST))
 
     def forward(self, observations: Tensor, memory: Tensor, legal: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What PPO learns from: log-probabilities of actions, int64 (N, 3), entropies and values, each float32 (N,).
+        """Compute what PPO learns from: log-probabilities of actions, int64 (N, 3), entropies and values, each float32 (N,).
 
         What was known are normalised observations (N, 80), memory (N, 3, 5, 2) and masks (N, 4, 3). An action is its
         operation, slot and blueprint, 0 for what it does not name.
@@ -179,7 +179,7 @@ LEAST_VARIANCE = 1e-4  # of observations, which lie within -1 and 1: what hardly
 
 
 def make_normaliser() -> RunningNorm:
-    """What brings observations to one scale. It stays as it is while a round is played and learnt from."""
+    """Make the normaliser of observations. It stays as it is while a round is played and learnt from."""
     return RunningNorm(SIZE, LEAST_VARIANCE)
 
 
@@ -231,7 +231,7 @@ class PolicyLearner:
         return steps.flatten(0, 1).to(self.device)
 
     def _figures(self, steps: Tensor, explained: float, passes: int) -> ppo.Figures:
-        """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
+        """Average the figures of steps (S, 6); called once an update, since the GPU's answer must be waited for."""
         finite = steps[:, -1].isfinite().tolist()  # of the gradients of steps
         for each in finite:
             self._skipped_steps.count(each, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")

@@ -1,4 +1,4 @@
-"""What every rank does for the loop: play its share of the blocks, and bring together what came of them.
+"""The work of every rank for the loop: play its share of the blocks, and gather the results.
 
 Every method is for all ranks, in the same order. Rank 0 alone learns and writes: ``run.py``.
 """
@@ -62,7 +62,7 @@ def cut_blocks(numbers: range, block: int) -> list[range]:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What all ranks played, in the order of environments; on rank 0, and empty elsewhere."""
+    """The results of all ranks, in the order of environments; on rank 0, and empty elsewhere."""
 
     results: tuple[EpisodeResult, ...]
     rollouts: tuple[GrowthRollout, ...]  # of each block
@@ -114,7 +114,8 @@ class GrowthRanks:
         )
 
     def _facts(self, blocks: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
-        """What this rank did: how many environments, on which device, in how long, and the most memory that took there."""
+        """Return facts about this rank's work: how many environments, on which device, in how long, and the peak memory
+        there."""
         device = torch.device(self.world.device)
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
         environments = sum(block["played"]["rewards"].shape[1] for block in blocks)

@@ -1,4 +1,4 @@
-"""What rank 0 does with the results of the ranks: learn, record, log, commit, print."""
+"""The work of rank 0 with the results of the ranks: learn, record, log, commit, print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hosts are trained on: real data, and teachers whose answer is known; three sets that share no example.
+"""The tasks that hosts are trained on: real data, and teachers whose answer is known; three sets that share no example.
 
 What is fit, validation and test, named streams decide, the same for every run: scores of different runs are of one test set.
 """
@@ -137,7 +137,7 @@ class Teachers:
         last["head_bias"].mul_(scale[:, None])
 
     def answers(self, inputs: Tensor, name: str) -> Tensor:
-        """What each says of the inputs of the set ``name``, (N, *shape): int64 (B, N)."""
+        """Return each teacher's answers to the inputs of the set ``name``, (N, *shape): int64 (B, N)."""
         logits = self._logits(inputs)
         return (logits + self._noise(logits, name) if self.drawn else logits).argmax(-1)
 
@@ -171,7 +171,7 @@ KNOWN = (*TAUGHT, "digits")
 
 @dataclass(frozen=True)
 class Task:
-    """What is common to all environments."""
+    """A task, common to all environments."""
 
     name: str
     form: Form
@@ -182,7 +182,7 @@ class Task:
 
 @dataclass(frozen=True)
 class BlockTask:
-    """What a block's environments learn from: targets stacked over members."""
+    """The data that a block's environments learn from: targets stacked over members."""
 
     sets: Sets
     start: Tensor  # how their hosts begin: (B, size of the segment ``host``)
@@ -207,13 +207,13 @@ def load(task: TaskConfig, host: HostConfig, device: str = "cpu") -> Task:
 
 
 def _unanswered(name: str, shape: Form) -> Sets:
-    """What teachers are asked."""
+    """Draw the inputs that teachers are asked, without targets."""
     nothing = torch.zeros(0, dtype=torch.int64)
     return Sets(*(Split(gaussian(count, shape.shape, f"{name} {which}"), nothing) for which, count in TEACHER_SIZES.items()))
 
 
 def make_lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
-    """What the environments that ``keys`` name learn from, where the task lies."""
+    """Make the data that the environments named by ``keys`` learn from, on the task's device."""
     if task.name not in TAUGHT:
         stacked = (Split(each.inputs, each.targets.expand(len(keys), -1)) for each in task.sets)
         return BlockTask(Sets(*stacked), blocks.draw(plan, HOST, keys), None)

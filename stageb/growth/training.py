@@ -75,7 +75,7 @@ class Hosts:
 
 @dataclass(frozen=True)
 class EpochFigures:
-    """What an epoch came to for each member: means over its steps, on the CPU."""
+    """The figures of an epoch for each member: means over its steps, on the CPU."""
 
     loss: Tensor  # (B,)
     accuracy: Tensor  # (B,)
@@ -142,8 +142,9 @@ def train_epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fi
 
 
 def _begun(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[Tensor], Callable[[], Tensor]]:
-    """What the first ``step`` of an epoch comes to, and what takes each other one: on a GPU a replay, since to launch a
-    step's many small kernels takes the processor longer than the GPU to run them."""
+    """Take the first ``step`` of an epoch, or record it. Returns the rows so far, and the function that takes each further
+    step: on a GPU a replay, since to launch a step's many small kernels takes the processor longer than the GPU to run
+    them."""
     rows: list[Tensor] = []
     if hosts.device.type != "cuda" or steps < RECORDED_FROM:
         return [step()], step
@@ -195,7 +196,8 @@ def _gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tenso
 
 
 def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
-    """What one pass comes to. The host's parameters learn in their own pass alone."""
+    """Run one pass forward and backward; returns its figures and gradients. The host's parameters learn in their own pass
+    alone."""
     (x, y), host = batch, hosts.weights[HOST].detach()
     if of.rows is not None:
         x, y, host = x[of.rows], y[of.rows], host[of.rows]

@@ -25,7 +25,7 @@ class Stage(IntEnum):
 
 
 class Op(IntEnum):
-    """What a controller may do in an epoch; one operation an epoch."""
+    """A controller's operation; one an epoch."""
 
     WAIT = 0
     GERMINATE = 1  # names a slot and a blueprint
@@ -44,7 +44,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """What is known of one slot at the end of an epoch. An empty slot has the defaults."""
+    """A slot at the end of an epoch. An empty slot has the defaults."""
 
     stage: Stage = Stage.DORMANT
     blueprint: int = -1  # index; -1: none

@@ -1,4 +1,4 @@
-"""What is known of an environment after each epoch, and what its controller is paid; of the standard library alone."""
+"""The view of an environment after each epoch, and its controller's reward; of the standard library alone."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What does not change by training."""
+    """Sizes that training does not change."""
 
     epochs: int  # of the episode
     steps: int  # of an epoch

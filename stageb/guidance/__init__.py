@@ -32,6 +32,15 @@ LOOP = Loop(
             _judging("automate", "Find which tickets need no person, under a proven bound on the errors among them."),
             operand="guidance",
         ),
+        "serve": Tool(
+            summary="Judge tickets by rules as code, for programs that ask over HTTP.",
+            run="stageb.guidance.commands.serve.main:main",
+            config="stageb.guidance.commands.use.config:ServeConfig",
+            beneath="stageb.guidance.commands.use.source:inherit_keys",
+            operand="guidance",
+            needs=("starlette", "uvicorn"),
+            extra="serve",
+        ),
         "summarize": Tool(
             summary="Have a model that can see write what the images of tickets show.",
             run="stageb.guidance.commands.use.summarize:main",

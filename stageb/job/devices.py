@@ -16,8 +16,8 @@ from stageb.job.process import count_cores, free_memory
 
 
 def read_load(device: str) -> dict[str, float]:
-    """What a GPU is put to: GiB that it has held at most, and how busy it was of late where nvidia-ml-py tells; nothing of a
-    CPU. Neither waits for it."""
+    """Return a GPU's peak memory in GiB, and how busy it was of late (percent) where nvidia-ml-py tells; nothing for a CPU.
+    Neither waits for the GPU."""
     if not device.startswith("cuda"):
         return {}
     load = {"device/peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 3)}

@@ -1,4 +1,4 @@
-"""What this process is doing, and whether it makes progress: set by the code that works, down to an engine that waits for a
+"""The work of this process, and whether it makes progress: set by the code that works, down to an engine that waits for a
 server, and sent on by the watchdog. One heartbeat per process, since a process is what hangs.
 
 - ``with at("rollout group 3")``: work that must make progress: it ends, or ticks, within ``fabric.timeout_s``.
@@ -21,7 +21,7 @@ Kind = Literal["quiet", "working", "waiting"]
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a process is doing."""
+    """A process's current work, and a count of its progress."""
 
     label: str = "start"  # in the words of an error message: "rank 1 failed at LABEL"
     kind: Kind = "quiet"  # quiet: work that does not tick
@@ -34,7 +34,7 @@ _listener: Callable[[Heartbeat], None] | None = None
 
 
 def now() -> Heartbeat:
-    """What this process is doing now."""
+    """Return this process's heartbeat."""
     return _now
 
 

@@ -342,6 +342,20 @@ class watch_signals:  # noqa: N801 - reads as a function
 
 
 @contextlib.contextmanager
+def hand_over_signals(answer: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Within, SIGINT and SIGTERM call ``answer`` in the main thread, and nothing else: a service ends in good order, for
+    which ``watch_signals`` would leave it no time."""
+    wakeup = signal.set_wakeup_fd(-1)
+    before = {number: signal.signal(number, answer) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+
+
+@contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
     """Within, block signals in child processes until they call ``accept_signals``, since a starting Python answers Ctrl-C
     with a traceback. Only for the stageb command, whose ranks accept them within moments; another program's may take

@@ -82,7 +82,7 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
 
 @dataclass(frozen=True)
 class _DevicePlace:
-    """What to tell Fabric, and how many ranks must result."""
+    """Arguments for Fabric, and how many ranks must result."""
 
     arguments: dict[str, Any]  # accelerator, devices, num_nodes, strategy: those that are ours to say
     world_size: int | None = None  # processes that were started for the job; None: they are started here

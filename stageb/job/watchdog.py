@@ -51,7 +51,7 @@ LABEL, CAUSE, TRACE = 1_000, 50_000, 50_000  # characters of each that are sent,
 
 @dataclass
 class _Activity:
-    """What a rank is doing, and since when it has made no progress."""
+    """A rank's current work, and since when it has made no progress."""
 
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     since: float = field(default_factory=time.monotonic)

@@ -223,7 +223,7 @@ class World:
             answered = answer(question)
 
     def facts(self) -> dict[str, Json]:
-        """What the job runs on, for run.json: this rank's device and its name, world size, CPU threads per rank."""
+        """Return facts about the machine for run.json: this rank's device and its name, world size, CPU threads per rank."""
         device = self.fabric.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         threads = torch.get_num_threads()

@@ -24,7 +24,7 @@ GLANCE = 8  # the side of a picture that layers read as it is
 
 
 class ActorCritic(nn.Module):
-    """What every agent is: define ``decide``."""
+    """Base class of every agent: define ``decide``."""
 
     memory: int = 0  # numbers that it remembers of an episode, zeros at its start: ``RecurrentAgent``
 
@@ -41,7 +41,7 @@ class ActorCritic(nn.Module):
         return *self.decide(observations), memory
 
     def forward(self, observations: Tensor, actions: Tensor, masks: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What PPO learns from: log-probabilities of ``actions``, entropies and values, each float32 (B,)."""
+        """Compute what PPO learns from: log-probabilities of ``actions``, entropies and values, each float32 (B,)."""
         outputs, values = self.decide(observations)
         log_probs, entropies = self.actions.judge(mask(outputs, masks), actions)
         return log_probs, entropies, values
@@ -145,7 +145,8 @@ class Eyes(nn.Module):
 
 
 def make_eyes(shape: torch.Size, config: AgentConfig) -> nn.Module:
-    """What reads a picture: an observation of three dimensions or more, of which two are a picture's sides."""
+    """Make the layers that read a picture: an observation of three dimensions or more, of which two are a picture's sides.
+    Other observations pass unchanged."""
     is_picture = len(shape) >= 3 and sorted(shape)[-2] > GLANCE
     return Eyes(shape, config.channels) if is_picture else nn.Identity()
 

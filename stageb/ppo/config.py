@@ -35,7 +35,7 @@ class EnvConfig(Section, at="env"):
     if it takes num_envs, or a stageb.ppo.environment.Environment if it takes seed, numbers and device; see
     docs/guides/own-environment.md."""
     options: dict[str, Any] = setting(dict, OPTIONS, trust=DATA)
-    """What it is made with, besides: numbers, booleans, texts; Snake has its own section, game."""
+    """Further arguments that it is made with: numbers, booleans, texts; Snake has its own section, game."""
     workers: int = setting(0, at_least(0, 1024))
     """Processes of each rank among which its games are dealt, for games of Gymnasium's that are slow; 0: its own alone."""
     normalize_rewards: bool = False
@@ -53,7 +53,7 @@ class EnvConfig(Section, at="env"):
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its name for people."""
         return self.make or self.name
 
 

@@ -1,4 +1,4 @@
-"""What the loop asks of an environment: many episodes at once, as tensors on one device.
+"""The interface of an environment to the loop: many episodes at once, as tensors on one device.
 
 An episode has a global number, which names its streams. What happens in it must depend on seed, number and actions alone:
 then a run is the same however episodes are dealt to ranks, and a killed one leaves the bytes of one that was not.
@@ -177,7 +177,7 @@ def mask(outputs: Tensor, allowed: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a step of N episodes brought, before those that ended begin anew."""
+    """The outcome of a step of N episodes, before those that ended begin anew."""
 
     rewards: Tensor  # float32 (N,)
     terminated: Tensor  # bool (N,): it ended
@@ -186,7 +186,8 @@ class Transition:
 
 
 class Frame(NamedTuple):
-    """What an episode looks like: text for a terminal, always as many lines or none, and what makes Pillow's picture."""
+    """A picture of an episode: text for a terminal, always as many lines or none, and the function that draws Pillow's
+    picture."""
 
     text: str
     draw: Callable[[], Any]
@@ -203,7 +204,7 @@ class Environment(ABC):
 
     @abstractmethod
     def observe(self) -> Tensor:
-        """What an agent sees: (N, ...), of any type."""
+        """Return the agents' observations: (N, ...), of any type."""
 
     def masks(self) -> Tensor | None:
         """Which actions are allowed now: bool (N, actions); None: all are, at all times."""
@@ -239,7 +240,7 @@ class Environment(ABC):
         return Units((0,) * len(counts), (-math.inf,) * size, (math.inf,) * size)
 
     def find_strays(self) -> str:
-        """What lies outside of the bounds that the environment says it keeps, in a few words; empty: nothing."""
+        """Name the values outside the bounds that the environment declares, in a few words; empty: none."""
         return ""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing

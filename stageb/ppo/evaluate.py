@@ -39,7 +39,7 @@ CUT = "cut_rate"  # the measure that tells of an episode whether it was cut off
 
 @dataclass(frozen=True)
 class StoredAgent:
-    """What a run's folder holds."""
+    """An agent from a run's folder."""
 
     folder: Path
     config: PpoLoopConfig

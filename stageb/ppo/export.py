@@ -29,7 +29,7 @@ GAMES, STEPS = 8, 64  # played to compare them
 
 
 class ExportError(StagebError):
-    """What was exported does not answer as what it was made from."""
+    """An exported model whose outputs differ from those of its source."""
 
 
 class ExportedAgent(nn.Module):
@@ -49,12 +49,13 @@ class ExportedAgent(nn.Module):
         return *decided, self.units.convert(self.agent.actions.best(mask(decided[0], masks)))
 
     def inputs(self, environment: Environment, memory: Tensor) -> dict[str, Tensor]:
-        """What it reads of an environment, by name."""
+        """Return the inputs that it reads of an environment, by name."""
         read = {"observations": environment.observe(), "memory": memory, "masks": environment.masks()}
         return {name: each for name, each in read.items() if name in self.reads and each is not None}
 
     def describe(self, title: str) -> dict[str, Any]:
-        """What stands in the file for people and programs: what outputs and actions mean, and the bounds of these."""
+        """Return the file's metadata for people and programs: the meaning of outputs and actions, and the bounds of
+        these."""
         actions = self.agent.actions
         counts = actions.counts if isinstance(actions, Joint) else [actions.count] if isinstance(actions, Discrete) else []
         logits = [f"logits of {count} choices" for count in counts]
@@ -138,7 +139,7 @@ def _write(network: ExportedAgent, examples: Mapping[str, Tensor], path: Path, t
 
 
 def _read(path: Path) -> Any:
-    """What computes an ONNX file: ``run(None, {name: array})``."""
+    """Load an ONNX file to compute: ``run(None, {name: array})``."""
     import onnxruntime
 
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

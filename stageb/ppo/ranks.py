@@ -1,4 +1,4 @@
-"""What every rank does for the loop: play, and learn from its share of what was played.
+"""The work of every rank for the loop: play, and learn from its share of what was played.
 
 Every method is for all ranks, in the same order. Rank 0 alone decides and writes: ``run.py``.
 """
@@ -41,7 +41,7 @@ REMEDY = "fabric.precision 32-true, a smaller ppo.learning_rate, or an environme
 
 
 class Learner:
-    """What a rank does with its rollouts."""
+    """A rank's learner from its rollouts."""
 
     def __init__(self, world: World, schedule: Schedule, step: Step, numbers: Sequence[int]) -> None:
         """``numbers`` are those of this rank's games."""
@@ -66,7 +66,8 @@ class Learner:
         return self._figures(steps, explained, epochs, update)
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
-        """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
+        """Average the figures of steps (S, 6) over ranks; called once an update, since the GPU's answer must be waited
+        for."""
         means = self._mean(ppo.average_steps(steps))
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()

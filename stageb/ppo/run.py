@@ -1,4 +1,4 @@
-"""What rank 0 does with the results of the ranks: record, log, commit, print."""
+"""The work of rank 0 with the results of the ranks: record, log, commit, print."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stageb.training.run import NOT_SHAPING, LearningRun
 
 
 def curves_of(sample: Environment) -> Curves:
-    """What is drawn of an environment like ``sample``."""
+    """Return the curves of an environment like ``sample``."""
     shown = {name: title for name, title in sample.measures.items() if title}
     return Curves(
         step="steps",

@@ -51,7 +51,7 @@ class Schedule:
         return range(self.all_games * rank // self.world_size, self.all_games * (rank + 1) // self.world_size)
 
     def weight(self, rank: int) -> float:
-        """What a rank's means count for in the mean over ranks, for that to be the mean over all games."""
+        """Return the weight of a rank's means in the mean over ranks that gives the mean over all games."""
         return len(self.share(rank)) * self.world_size / self.all_games
 
     @property

@@ -1,1 +1,1 @@
-"""What the runs of all loops have in common: their folder's life, progress, loggers, curves."""
+"""Code that the runs of all loops share: their folder's life, progress, loggers, curves."""

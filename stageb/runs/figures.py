@@ -137,7 +137,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Curves:
-    """What of a loop's rows is drawn."""
+    """The columns of a loop's rows that are drawn."""
 
     step: str  # the column that counts
     axis: str  # what it counts, for people

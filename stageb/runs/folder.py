@@ -86,7 +86,7 @@ class RunFolder:
         return disk.whole_rows(path, path.read_bytes(), disk.TAKE_OUT) if path.is_file() else []
 
     def read_machine(self) -> RunRow:
-        """What run.json says; nothing where there is none. Raises ``JournalError`` where it is no object."""
+        """Read run.json; nothing where there is none. Raises ``JournalError`` where it is no object."""
         path = self._place("run.json")
         return disk.parse_object(path.read_bytes(), str(path), "take it out of the folder") if path.is_file() else {}
 
@@ -118,8 +118,8 @@ UNITS = ("update", "step")  # what a loop that learns weights counts: a column o
 
 
 def find_offered(rows: Sequence[RunRow], best: Mapping[str, int] | None) -> RunRow:
-    """What a run came to: its last row, in whose place the row of its ``best`` evaluation speaks, where it has kept what was
-    evaluated there."""
+    """Return the row of a run's result: the last one, with the figures of its ``best`` evaluation in their place where the
+    run has kept what was evaluated there."""
     unit = next(name for name in UNITS if name in rows[-1])
     return {**rows[-1], **next((row for row in rows if best and row[unit] == best[unit]), {})}
 

@@ -124,7 +124,7 @@ def _read_runs(path: Path) -> dict[str, str]:
 
 
 def _identify(config: str | LoggerConfig) -> str:
-    """What identifies a logger in ``RUNS``: its class path and arguments."""
+    """Return the identity of a logger in ``RUNS``: its class path and arguments."""
     return config if isinstance(config, str) else f"{config.class_path} {json.dumps(config.init_args, sort_keys=True)}"
 
 
@@ -145,7 +145,7 @@ def _load_class(config: str | LoggerConfig) -> type[Logger]:
 
 
 def _kinds(path: str) -> tuple[type[Any], ...]:
-    """What is a logger: Lightning has the class twice, under the name of either of its packages."""
+    """Return the base classes of loggers: Lightning has the class twice, under the name of either of its packages."""
     from lightning_fabric.loggers.logger import Logger as Bare
 
     if path.startswith("lightning_fabric."):

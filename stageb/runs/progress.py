@@ -1,4 +1,4 @@
-"""What reaches the terminal of a run, on standard error of rank 0: its progress, and what libraries and warnings say."""
+"""The terminal of a run, on standard error of rank 0: its progress, and the messages of libraries and warnings."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Table = dict[str, Version]
 
 
 def name(file: str, commit: int) -> str:
-    """What the version of ``file`` is called that belongs to ``commit``."""
+    """Return the name of the version of ``file`` that belongs to ``commit``."""
     path = PurePosixPath(file)
     return str(path.with_name(f"{path.stem}-{commit:08d}{path.suffix}"))
 
@@ -60,7 +60,8 @@ def to_plain(table: Table) -> dict[str, list[list[int]]]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Table:
-    """What ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or ``AttributeError`` for what it never writes."""
+    """Read a table that ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or ``AttributeError`` for what it never
+    writes."""
     table = {file: Version(file, commit, size) for file, [[commit, size]] in plain.items()}
     if any(type(number) is not int for version in table.values() for number in (version.commit, version.size)):
         raise ValueError
@@ -106,7 +107,7 @@ def _check(content: Any) -> dict[str, Any]:
 
 
 def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str) -> dict[str, Any] | None:
-    """What ``check`` returns for the parsed content of ``path``; None if there is no such file.
+    """Return the result of ``check`` for the parsed content of ``path``; None if there is no such file.
 
     ``check`` raises ``ValueError``, ``TypeError`` or ``AttributeError`` for content that no commit writes, which becomes a
     ``JournalError`` with the ``remedy``.

@@ -169,7 +169,7 @@ class Output:
 
 
 def read_commit(path: Path) -> dict[str, Any] | None:
-    """What was committed last of the rows in ``path``; None where nothing was. Raises ``JournalError``, ``InputError``."""
+    """Return the last commit of the rows in ``path``; None where there is none. Raises ``JournalError``, ``InputError``."""
 
     def check(content: Any) -> dict[str, Any]:
         if content.pop("digest", None) != disk.digest(disk.json_text(content), 8):
@@ -240,7 +240,7 @@ def _quote(cell: str) -> str:
 
 
 def read_cell(cell: str) -> str:
-    """What a cell of ``encode_table`` holds."""
+    """Return the value in a cell that ``encode_table`` wrote."""
     return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
 
 

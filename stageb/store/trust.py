@@ -1,4 +1,4 @@
-"""What the folder of a run may decide for the person who gives it to a command, and what that person alone may.
+"""Which keys a run's folder may decide for the person who gives it to a command, and which that person alone may.
 
 Runs are handed on, so a folder may be somebody else's work, and anything may stand in its ``config.yaml``. Every key of a
 loop's config is one of two things:

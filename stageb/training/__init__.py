@@ -1,1 +1,1 @@
-"""What loops that learn weights share."""
+"""Code that loops that learn weights share."""

@@ -120,7 +120,7 @@ class LearningRun(RecordedRun):
     # For loops to override
 
     def shaping(self) -> Mapping[str, Any]:
-        """What results depend on besides the config."""
+        """Return what results depend on besides the config."""
         return {}
 
     def total(self) -> int:
@@ -180,7 +180,7 @@ class LearningRun(RecordedRun):
         return done
 
     def _state(self, name: str, otherwise: Any) -> Any:
-        """What the last commit holds under ``name``; ``otherwise`` before the first."""
+        """Return the value of ``name`` in the last commit; ``otherwise`` before the first."""
         return (self.journal.state or {}).get(name, otherwise)
 
     def _checkpoint(self) -> Any:

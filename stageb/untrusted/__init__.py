@@ -1,1 +1,1 @@
-"""What others wrote (JSON, YAML, JSON Lines, names, pictures), read strictly."""
+"""Strict readers of what others wrote: JSON, YAML, JSON Lines, names, pictures."""

@@ -11,7 +11,7 @@ _BLANK = frozenset(  # letters and marks that show nothing: joiners, fillers, va
 
 
 def text_fault(text: str) -> str:
-    """What keeps ``text`` from being one clean line; an empty string where nothing does.
+    """Say why ``text`` is not one clean line; return an empty string where it is.
 
     Control and format characters hide things from the people who read guidance or break its one line per rule.
     """

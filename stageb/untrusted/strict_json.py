@@ -16,7 +16,8 @@ from stageb.errors import shown
 from stageb.untrusted import pictures
 from stageb.untrusted.clean_text import text_fault
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|-?Infinity|NaN')
+# A string without an end is one to the end, so that no text is looked at twice.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:]|-?Infinity|NaN', re.DOTALL)
 MAX_DEPTH = 64  # far beyond what any file here holds, far below where a reader or writer would run out of stack
 
 
@@ -136,7 +137,7 @@ MOST_LINE = 64 << 20  # bytes of a line, in files that people write
 
 
 class FaultError(Exception):
-    """What is wrong, what to do about it, and at which line where that is not the one being read."""
+    """A fault, its remedy, and its line where that is not the one being read."""
 
     def __init__(self, what: str, remedy: str, line: int = 0) -> None:
         super().__init__(what)

@@ -24,7 +24,7 @@ KeyPath = tuple[str | int, ...]  # of a value: the keys, and places in lists, th
 
 
 class YamlError(Exception):
-    """What is wrong, the remedy, and the line from 1; 0 where the whole text is meant."""
+    """A fault, its remedy, and its line from 1; 0 where the whole text is meant."""
 
     def __init__(self, line: int, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -97,7 +97,7 @@ class _YamlReader:
         self._scalars = Loader("")
 
     def data(self, node: yaml.Node, path: KeyPath, depth: int = 0) -> Any:
-        """What stands at or under ``node``. Raises ``YamlError`` for anything but plain data."""
+        """Return the plain data at and under ``node``. Raises ``YamlError`` for anything else."""
         line = node.start_mark.line + 1
         self._count += 1
         if depth > MAX_DEPTH or self._count > MAX_NODES:

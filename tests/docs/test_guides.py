@@ -25,6 +25,7 @@ from guidance.made_sheets import write_xlsx
 from programs.processes import clean_environment
 from programs.shell import Shell
 
+import stageb
 from stageb.__main__ import COMMANDS
 from stageb.cli import commands
 from stageb.cli.draft import LOOP, ConfigFile, Draft
@@ -131,6 +132,30 @@ def test_the_cells_of_the_page_on_python_run(tmp_path: Path, monkeypatch: pytest
     assert names["learnt"].score(names["rows"], names["checked"]) > 0.97
     assert [row["verdict"] for row in names["told"]] == ["pass"] * 3
     assert names["found"].figures["figures"]["guidance"]["all"]["acc"] > 0.97
+
+
+def test_the_page_of_the_python_api_has_every_public_name_with_code_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_starts: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn", reason="the extra baselines is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(DOCS / "examples"))
+    monkeypatch.setenv("PYTHONPATH", str(DOCS / "examples"))
+    names: dict[str, Any] = {}
+    found = blocks(DOCS / "api.md")
+    for block in found:
+        if block.info == "python":
+            exec(compile(block.text, str(block), "exec"), names)
+    assert [rule.text for rule in names["run"].guidance["racks"].rules][1:] == ["Fail if seal is torn."]
+    assert (names["measured"].figures["figures"]["guidance"]["all"]["acc"], names["summary"]) == (
+        1.0,
+        {"image_1": "seal: whole"},
+    )
+    code = " ".join(block.text for block in found if block.info == "python")
+    shown = " ".join(block.text for block in found if block.info == "{eval-rst}")
+    for public in stageb.__all__:
+        assert re.search(rf":: stageb\.{public}\b", shown), f"{public} is not on the page"
+        assert re.search(rf"\b{public}\b", code), f"no example has {public}"
 
 
 def test_the_notebook_goes_from_a_table_to_rules_that_others_use(

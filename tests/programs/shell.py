@@ -34,7 +34,8 @@ with socket.socket(socket.AF_UNIX) as server:
     server.sendall(json.dumps([words, os.getcwd(), dict(os.environ)]).encode())
     server.shutdown(socket.SHUT_WR)
     process = int(server.recv(8))
-    signal.signal(signal.SIGINT, lambda number, frame: os.kill(process, number))
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda number, frame: os.kill(process, number))
     sys.exit(int(server.recv(8) or 99))
 """
 

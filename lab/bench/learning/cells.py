@@ -124,14 +124,14 @@ def run(cell: Cell, place: Place) -> str:
 
 
 def reached(cell: Cell, parts: Mapping[Split, Sequence[Ticket]]) -> dict[str, Any]:
-    """What is learnt from the labels of all train tickets, without a model."""
+    """Learn from the labels of all train tickets, without a model."""
     found = LEARNERS[cell.method](parts["train"], parts["test"], cell.seed)
     point = {"rollouts": 0, "rules": list(found.rules), "right": marks(found.right)}
     return {"rollouts": 0, "reflections": 0, "accepted": len(found.rules), "curve": [point]}
 
 
 def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[Split, Sequence[Ticket]]) -> dict[str, Any]:
-    """What is learnt by rollouts."""
+    """Learn by rollouts."""
     engine = engine_of(place.model, place.device)
     judge = Judge(engine)
     folder = _result_path(cell, place).parent
@@ -170,8 +170,8 @@ def measured(learnt: Learnt, judge: Judge, tickets: Sequence[Ticket], test: Sequ
 
 
 def curve(learnt: Learnt, judge: Judge | CodeFirst, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
-    """What the method would have handed back after how many rollouts, and how test goes under it: within the budget, but of
-    noise all that it accepted, also by a test that went on beyond it."""
+    """Yield the guidance that the method would have handed back after how many rollouts, and how test goes under it: within
+    the budget, but of noise all that it accepted, also by a test that went on beyond it."""
     shown = None
     for point in learnt.points:
         if (cell.noise or point.rollouts <= cell.budget) and point.guidance.rules != shown:

@@ -1,4 +1,4 @@
-"""What train labels have to give without a language model: a tree, a rule list, and two models that nobody can read.
+"""Learners from train labels without a language model: a tree, a rule list, and two models that nobody can read.
 
 The tree is scikit-learn's, of depth 5, on ``name: value`` pairs, numbers and words. The rule list is RIPPER (Cohen, Fast
 Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``rules/evidence_forms.py``): rules for the
@@ -34,7 +34,7 @@ Rule = tuple[Condition, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What was learnt, and how it does."""
+    """Learnt rules, and their verdicts on test."""
 
     rules: Sequence[str]  # in words
     right: Sequence[bool]  # whether the verdict on each test ticket is its label
@@ -162,7 +162,7 @@ class Ripper:
         return max(cuts, key=lambda cut: self._worth(self._met(cut) & left & ~self.growing), default=())
 
     def _worth(self, met: int) -> float:
-        """What pruning maximises: (p - n) / (p + n)."""
+        """Return the figure that pruning maximises: (p - n) / (p + n)."""
         right = (met & self.wanted).bit_count()
         return (2 * right - met.bit_count()) / met.bit_count() if met else -inf
 

@@ -19,7 +19,7 @@ _COMPARED: dict[Kind, Kind] = {"above": "over", "below": "under"}  # written ali
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """What matches a condition that was written by a format."""
+    """Compile the pattern of a condition that was written by a format."""
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(text)))
 
 

@@ -1,4 +1,4 @@
-"""What cells came to, as tables: test accuracy by budget, its interval over seeds, and differences paired by seed."""
+"""Tables of the results of cells: test accuracy by budget, its interval over seeds, and differences paired by seed."""
 
 from __future__ import annotations
 

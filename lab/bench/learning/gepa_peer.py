@@ -42,7 +42,7 @@ Texts = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is set of GEPA; all else is its default."""
+    """Settings of GEPA; all else is its default."""
 
     minibatch: int = 3  # tickets that a proposal sees and must improve on; GEPA's default
     most_val: int | None = None  # val tickets that accepted candidates are ranked on; None: all
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Adapter:
-    """What GEPA asks of a system; see ``GEPAAdapter`` in ``gepa.core.adapter``."""
+    """The system that GEPA optimises; see ``GEPAAdapter`` in ``gepa.core.adapter``."""
 
     def __init__(self, task: Task, evidence_tickets: int | None, by_code: bool = False) -> None:
         self.task = task
@@ -127,7 +127,7 @@ def case(ticket: Ticket, answers: Answers) -> Case:
 
 
 class Watch:
-    """What GEPA tells of its progress, kept."""
+    """A callback that keeps GEPA's progress."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter

@@ -43,7 +43,7 @@ Texts = dict[str, str]
 
 
 class Adapter:
-    """What GEPA asks of a system; see ``GEPAAdapter`` in ``gepa.core.adapter``."""
+    """The system that GEPA optimises; see ``GEPAAdapter`` in ``gepa.core.adapter``."""
 
     propose_new_texts = None  # GEPA's own proposer
 

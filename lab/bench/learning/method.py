@@ -1,4 +1,4 @@
-"""What every method is given, and what it hands back."""
+"""The input and the result of every method."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a method would hand back from here on."""
+    """The guidance that a method would hand back from here on."""
 
     rollouts: int  # spent so far
     guidance: Guidance
@@ -87,7 +87,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What a method did."""
+    """The result of a method."""
 
     points: Sequence[Point]  # in order; the first is the start
     rollouts: int  # spent in all

@@ -76,7 +76,7 @@ def measuring(task: Task, config: LoopConfig) -> int:
 
 
 def read(place: Path, task: Task) -> Learnt:
-    """What the mission's folder says.
+    """Read the result in the mission's folder.
 
     What counts are train rollouts, verdicts of the gate and for the evidence, and val rollouts, since val chooses what is
     handed back. All that was spent under earlier steps of the guidance was spent before a step was reached.

@@ -1,4 +1,4 @@
-"""What the gate's test can see: bin/bench power
+"""The power of the gate's test: bin/bench power
 
 First missions of several sizes, each with one edit that mends and breaks some of all tickets: how often the gate, from race
 to proof, accepts it as the first of a run, and after four others whose races were as strong were tested in vain; and how

@@ -44,7 +44,7 @@ _REASON = re.compile(r" => .*$")
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What evidence is counted over, and what its lines may say."""
+    """The cases that evidence is counted over, and the forms of its lines."""
 
     cases: Sequence[Case] = ()  # none: no evidence is shown
     forms: Forms = PLAIN
@@ -68,7 +68,7 @@ def propose(
 def _shown(
     cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counting: Counting
 ) -> tuple[list[ReflectionInput], list[Request]]:
-    """What each answer sees, and its request: fewer cases where evidence needs their room."""
+    """Return the input and the request of each answer: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)
     while True:
         shown, asked = fit_cases(Study(cases, guidance, config), engine.count_tokens, ENGLISH, key)
@@ -83,7 +83,7 @@ def _shown(
 
 
 def _with_evidence(shown: ReflectionInput, counting: Counting, guidance: Guidance) -> ReflectionInput:
-    """What an answer sees, and what was counted of the kind of error that it looks at."""
+    """Add to an answer's input the counts of the kind of error that it looks at."""
     label = next(case.ticket.label for case in shown.cases if not case.right)
     errors, contrast = of_kind(counting.cases, (label, shown.rule), guidance)
     counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES, forms=counting.forms)

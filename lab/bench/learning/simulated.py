@@ -30,7 +30,7 @@ EDITS = 8  # of a bundle
 
 
 class Turns(NamedTuple):
-    """What a rule does: of the wrong tickets it mends some, of the right ones it breaks some, by chance."""
+    """The effect of a rule: of the wrong tickets it mends some, of the right ones it breaks some, by chance."""
 
     key: int  # names its draws
     mends: float
@@ -47,7 +47,7 @@ class World:
     rules: dict[str, Turns] = field(default_factory=dict)
 
     def answer(self, steps: Dialogue[T]) -> T:
-        """What ``steps`` of the gate return, whose questions this world answers."""
+        """Run ``steps`` of the gate, answer their questions from this world, and return their result."""
         return answer_all(steps, lambda question: [self._judged(*each) for each in question.asked])
 
     def _judged(self, guidance: Guidance, positions: Sequence[int]) -> list[Judgement]:

@@ -1,4 +1,4 @@
-"""What the default engine offers to loops that train such models; they take nothing else of this room.
+"""The interface of the default engine for loops that train such models; they import nothing else from this room.
 
 - ``TransformersEngine`` answers prompts by a loaded model
 - ``ATTENTION`` is the attention that a checkpoint's config may name; ``attend_apart`` attends to texts packed behind

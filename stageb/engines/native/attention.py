@@ -130,7 +130,7 @@ class Stepping:
         return self._plain(query, (key, value), self.prompts.read(layer, query.dtype), new, stem, scaling)
 
     def _plain(self, query: Tensor, fed: Stem, prompts: Stem, new: Stem, stem: Found | None, scaling: float) -> Tensor:
-        """What the kernel does, row by row."""
+        """Compute the kernel's result in plain PyTorch, row by row."""
         found = []
         for start, length, first, members in self.groups.tolist():
             for row in range(first, first + members):

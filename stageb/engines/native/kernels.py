@@ -146,7 +146,7 @@ def step_attention(
     stem: tuple[Tensor, Tensor] | None,
     scaling: float,
 ) -> Tensor:
-    """What ``attention.Stepping.attend`` says: (rows, heads, dim).
+    """Compute ``attention.Stepping.attend`` in one kernel; returns (rows, heads, dim).
 
     ``key`` and ``value`` are (rows, key heads, dim); ``prompts`` are keys, values and, where these are float8, their scales;
     ``stem`` is what was found there, with its log-sum-exp. Everything is contiguous and on one GPU.
@@ -249,7 +249,7 @@ def _read_kernel(  # type: ignore[no-untyped-def]
 def read_attention(
     query: Tensor, key: Tensor, value: Tensor, tiles: Tensor, tile: int, stem: tuple[Tensor, Tensor] | None, scaling: float
 ) -> Tensor:
-    """What ``attention.Prefill.attend`` says, in half precision: (tokens, heads, dim).
+    """Compute ``attention.Prefill.attend`` in half precision; returns (tokens, heads, dim).
 
     ``key`` and ``value`` are (key heads, tokens, dim), and so are those of the stem; ``tiles`` is ``tiles_of`` the texts, of
     ``tile`` queries each.

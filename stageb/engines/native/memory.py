@@ -63,7 +63,8 @@ class Bounded(Generic[T, A]):
     forget: Callable[[], None]  # lets go of what is kept from other batches
 
     def __call__(self, items: list[T], longest: int) -> list[A]:
-        """What comes of ``items``, whose longest has so many tokens. Raises ``EngineError`` where one alone does not fit."""
+        """Return the results for ``items``, whose longest has ``longest`` tokens. Raises ``EngineError`` where a single one
+        does not fit."""
         try:
             return self.work(items)
         except torch.cuda.OutOfMemoryError as error:
@@ -127,7 +128,7 @@ ROOM = 32  # columns by which a full cache grows
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What rows have behind them."""
+    """The keys and values that rows attend to."""
 
     cache: Cache
     stems: list[Stem] | None  # what all rows begin with, which the cache need not hold
@@ -143,7 +144,7 @@ def empty_cache(config: Any) -> Cache:
 
 
 def stems_of(cache: Cache) -> list[Stem]:
-    """What a cache of one row holds, as the stem of others."""
+    """Return the keys and values in a cache of one row, by layer, as the stem of other rows."""
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 

@@ -193,7 +193,7 @@ class ScoreRequest:
 
     @property
     def common(self) -> Ids:
-        """What all answers begin with."""
+        """The ids that all answers begin with."""
         return tuple(ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False)))
 
 
@@ -216,7 +216,7 @@ class PartialAnswer:
             self._take(ids[: self.limit - len(self.ids)])
 
     def answer(self) -> Answer:
-        """What has come of it."""
+        """Return the answer so far, or the whole one."""
         return Answer(tuple(self.ids), self.finish or "length")
 
     def _take(self, ids: Sequence[int]) -> None:

@@ -89,8 +89,8 @@ def _count_right(drafted: Ids, drawn: Sequence[int]) -> int:
 
 
 def _fed(live: LiveBatch, drafts: Sequence[Ids], longest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What a pass is fed: ids and positions (rows, columns) of last tokens and drafts, padded behind them, and the mask
-    (rows, 1, columns, columns of all). The rows' own mask grows by the new columns."""
+    """Build the inputs of one forward pass: ids and positions (rows, columns) of last tokens and drafts, padded behind them,
+    and the mask (rows, 1, columns, columns of all). The rows' own mask grows by the new columns."""
     device, width = live.mask.device, 1 + max(map(len, drafts))
     pairs = list(zip(live.answers, drafts, strict=True))
     ids = torch.tensor([[answer.ids[-1], *each, *[0] * (width - 1 - len(each))] for answer, each in pairs], device=device)

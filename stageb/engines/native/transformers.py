@@ -207,7 +207,8 @@ def refuse_code(name: str, model: ModelConfig) -> None:
 
 
 def split_gguf(path: str) -> tuple[str, str | None]:
-    """What ``find_checkpoint`` found, as transformers takes it: a folder or hub name, and the GGUF file in it if it is one.
+    """Split a path that ``find_checkpoint`` found, as transformers takes it: a folder or hub name, and the GGUF file in it
+    if it is one.
 
     Raises ``ConfigError`` where a package that reads such files is missing.
     """
@@ -231,7 +232,7 @@ def auto_class(config: Any) -> Any:
 
 
 def explain_failure(error: Exception, model: ModelConfig, device: str) -> ConfigError | EngineError:
-    """What a failure to load means for the person who wrote the config."""
+    """Turn a failure to load into an error that tells the author of the config how to fix it."""
     cause = shown(" ".join(str(error).split()), 600) or type(error).__name__
     if "trust_remote_code" in cause:
         remedy = f"the checkpoint brings its own code; {_TRUST}"

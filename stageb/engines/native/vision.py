@@ -40,7 +40,7 @@ Grid = tuple[int, int, int]  # patches in time, from top to bottom, from left to
 
 
 class TextInputs:
-    """What ids mean to a model that sees no images."""
+    """The inputs of a model that sees no images."""
 
     def fed(self, text: Ids) -> Sequence[int]:
         """The ids that the model is given."""
@@ -55,7 +55,7 @@ class TextInputs:
         return before + len(text)
 
     def shown(self, texts: Sequence[Ids]) -> dict[str, Any]:
-        """What the model's forward pass is given beside the ids of ``texts``, in order."""
+        """Return the arguments of the model's forward pass besides the ids of ``texts``, in order."""
         return {}
 
 
@@ -86,7 +86,7 @@ class ImageInputs(TextInputs):
         self._placed = lru_cache(SIZES // 8)(self._placed_anew)
 
     def ids(self, paths: Sequence[str]) -> Ids:
-        """What stands for images in a prompt. Raises ``PictureError``."""
+        """Return the ids that stand for images in a prompt. Raises ``PictureError``."""
         found: list[int] = []
         for path in paths:
             if path not in self._names:
@@ -194,7 +194,7 @@ class ImageInputs(TextInputs):
         return {"image_grid_thw": self._on_device(torch.tensor(grids))}
 
     def _numbers(self, patches: Tensor) -> Tensor:
-        """What ``_cut`` gave, on the device, as the vision tower takes it."""
+        """Return what the vision tower takes for ``patches``, those that ``_cut`` gave, on the device."""
         return patches
 
     def _patches(self, name: int) -> Tensor:

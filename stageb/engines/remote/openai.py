@@ -88,7 +88,7 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What a server answers."""
+    """A server's answer to one request."""
 
     completion: Completion
     tokens: weighing.Tokens | None = ()  # the most probable ones that it may begin with; None where they were not given
@@ -204,7 +204,7 @@ class OpenAIEngine:
         raise RefusedError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}", cause.status, "")
 
     def _asked(self, row: AnswerRequest) -> bytes:
-        """What the server answers; without what it refuses, one thing after the other."""
+        """Ask the server and return its answer; drop the parameters that it refuses, one after the other."""
         dropped = self._dropped
         while True:
             body = self._body(row, dropped)
@@ -261,7 +261,8 @@ class OpenAIEngine:
         return -(-width * height // PIXELS_PER_TOKEN)
 
     def _post(self, body: bytes) -> bytes:
-        """What the server answers. Raises ``TransientError``, and ``EngineError`` for what will not pass."""
+        """Post ``body`` and return the server's answer. Raises ``TransientError``, and ``EngineError`` for what will not
+        pass."""
         try:
             return self._poster.post(body)
         except StatusError as error:
@@ -278,7 +279,7 @@ class OpenAIEngine:
             raise TransientError(shown(self._hidden(f"{type(reason).__name__}: {reason}"), 200), reach(self._url)) from None
 
     def _refused(self, error: StatusError) -> Exception:
-        """What an HTTP status means."""
+        """Turn an HTTP status into an error, transient or not, with its remedy."""
         said = self._beginning(error.said)
         reason = shown(self._hidden(error.reason), 80)
         cause = f"HTTP status {error.status} {reason}{': ' if said else ''}{said}"
@@ -298,11 +299,12 @@ class OpenAIEngine:
         return shown(self._hidden(said[:SAID_BYTES].decode("utf-8", "replace")), 400)
 
     def _hidden(self, said: str) -> str:
-        """What the server says, without the key."""
+        """Hide the key in the server's words."""
         return transport.hide_key(said, self._key) if self._key else said
 
     def _read(self, row: AnswerRequest, said: bytes) -> ServerAnswer:
-        """What an answer's JSON says. Raises ``TransientError`` where it is no completion, ``EngineError`` for a refusal."""
+        """Parse an answer's JSON. Raises ``TransientError`` where it is no completion, ``EngineError`` where the server
+        refuses."""
         try:
             answer = json.loads(said)
         except (ValueError, RecursionError):  # brackets nested beyond what Python follows
@@ -334,7 +336,7 @@ class OpenAIEngine:
         return ServerAnswer(Completion(text, tokens, "stop" if finish == "stop" else "length", thinking), most_probable)
 
     def _kept(self, text: str) -> str:
-        """What an answer says, without the key; with a key that is a word, such as EMPTY, as it is."""
+        """Hide the key in an answer; leave a key that is a word, such as EMPTY."""
         return self._hidden(text) if len(self._key or "") >= transport.SECRET else text
 
 

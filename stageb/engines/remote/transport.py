@@ -73,7 +73,7 @@ def find_proxy(url: str) -> str | None:
 
 
 def reach(url: str) -> str:
-    """What to look at where the server cannot be reached."""
+    """Say what to look at where the server cannot be reached."""
     proxy = find_proxy(url)
     if proxy is None:
         return UP
@@ -258,7 +258,7 @@ _REMEDIES = {
 
 
 def hide_key(said: str, key: str) -> str:
-    """What a server says, without the key, as it is or as JSON or Python write it, or a half of it where words end."""
+    """Hide the key in a server's words: as it is, as JSON or Python write it, or the beginning of it where the words end."""
     for form in {key, json.dumps(key)[1:-1], repr(key)[1:-1]}:
         said = said.replace(form, "***")
     cut = next((size for size in range(len(key), SECRET - 1, -1) if said.endswith(key[:size])), 0)
@@ -266,8 +266,8 @@ def hide_key(said: str, key: str) -> str:
 
 
 def find_refused(status: int, said: str, body: Mapping[str, Any]) -> frozenset[str]:
-    """What of ``body`` the server can be asked without, by its words; where these name nothing, going on from a beginning.
-    Empty where there is nothing to leave out."""
+    """Find the part of ``body`` that the server, by its words, can be asked without; where they name nothing, the request to
+    go on from a beginning. Empty where there is nothing to leave out."""
     if "logprobs" in said and "top_logprobs" in body:
         return LOGPROBS if body["top_logprobs"] <= FEWER else frozenset({MANY})
     if status not in UNFIT or _TOO_LONG.search(said) or is_filtered(said):
@@ -311,7 +311,7 @@ def is_filtered(said: str) -> bool:
 
 
 def find_remedy(status: int, said: str) -> str:
-    """What to do about an HTTP status that ``said`` comes with."""
+    """Say what to do about an HTTP status that comes with the words ``said``."""
     if status == LIMITED and has_no_quota(said):
         return "the quota of the key's account is used up: see to that with the provider"
     if status in UNFIT and _TOO_LONG.search(said):

@@ -57,7 +57,7 @@ def _to_tree(expression: Expression) -> Mapping[str, Any]:
         return {"not": _to_tree(expression.part)}
     if isinstance(expression, Atom):
         if expression.relation == "mentions":
-            return {"mentions": list(expression.values)}
+            return {**({"field": expression.name} if expression.name else {}), "mentions": list(expression.values)}
         if expression.relation == "missing":
             return {"field": expression.name, "missing": True}
         if expression.relation == "is":

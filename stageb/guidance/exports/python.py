@@ -144,9 +144,7 @@ def _write_predicate(expression: Expression) -> str:
         simple = simplify(expression)
         if not isinstance(simple, Atom):
             return _write_predicate(simple)
-        given = simple.values if simple.relation == "mentions" else (simple.name, *simple.values)
-        made_by = "mentions" if simple.relation == "mentions" else MAKERS[simple.relation].__name__
-        return f"{made_by}({', '.join(map(repr, given))})"
+        return f"{MAKERS[simple.relation].__name__}({', '.join(map(repr, (simple.name, *simple.values)))})"
     if isinstance(expression, Arithmetic):
         return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
     if isinstance(expression, Points):

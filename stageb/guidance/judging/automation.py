@@ -16,7 +16,7 @@ Tickets of one group are no independent draws: one of each is drawn, and the bou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, exp, fsum, inf, lgamma, log, log1p
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What one more step of a sequence adds: all verdicts of a decider from a margin on."""
+    """One more step of a sequence: all verdicts of a decider from a margin on."""
 
     decider: str
     margin: float
@@ -69,6 +69,22 @@ def holds(automation: Automation, guidance: Guidance, by: str, asked: str) -> bo
     if MODEL in automation.deciders:
         return len(judges) == 1 and automation.asked == asked
     return len(judges) == 1 or judges == {"rules", "both"}
+
+
+def find_promises(guidance: Mapping[str, Guidance], by: str, asked: str) -> dict[str, Automation]:
+    """By mission, the automations that hold where tickets are judged so, as ``holds`` says."""
+    kept = {mission: each.automation for mission, each in guidance.items()}
+    return {mission: each for mission, each in kept.items() if each and holds(each, guidance[mission], by, asked)}
+
+
+def describe_promises(guidance: Mapping[str, Guidance], promises: Mapping[str, Automation]) -> Iterator[str]:
+    """By mission, what is decided alone, or why what was promised is not among the ``promises`` that hold."""
+    for mission, each in guidance.items():
+        if each.automation:
+            said = each.automation.describe()
+            if mission not in promises:
+                said = f"nothing is promised of how tickets are judged here; promised was: {said} (stageb automate)"
+            yield f"{mission}: {said}"
 
 
 def find_decider(row: Mapping[str, Any]) -> tuple[str, float]:
@@ -143,7 +159,7 @@ def make_sequence(levels: Sequence[Level], tickets: int, needed: int) -> list[Ma
 
 @dataclass(frozen=True, slots=True)
 class BoundSearch:
-    """What testing a sequence came to."""
+    """The result of testing a sequence."""
 
     bound: Bound | None  # None: nothing can be decided alone
     decided: int  # tickets decided alone; of the first set, where none was accepted

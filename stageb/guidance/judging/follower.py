@@ -130,7 +130,7 @@ def _holds(term: str, facts: set[str], forms: _RuleForms) -> bool:
 
 
 def _facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
-    """What summaries say, each in the form of a rule's condition: attributes, and every word."""
+    """Return the facts in summaries, each in the form of a rule's condition: attributes, and every word."""
     pairs = [part.partition(":") for summary in summaries for part in summary.split(";")]
     attributes = {f"{name.strip()}{forms.is_}{value.strip()}" for name, colon, value in pairs if colon}
     words = {f"a summary mentions {word.casefold()}" for summary in summaries for word in re.findall(r"\w+", summary)}
@@ -163,7 +163,7 @@ def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
 
 
 def _asked(user: str, words: Words, forms: _RuleForms) -> _ReflectionPrompt:
-    """What a reflection prompt shows: cases under their headings, and what was counted."""
+    """Parse a reflection prompt: cases under their headings, and the clues that were counted."""
     by = f"(?:{words.by.format(key=_KEY)})?"
     headings = [
         (right, verdict, text.format(by=by))

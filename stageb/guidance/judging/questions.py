@@ -1,4 +1,4 @@
-"""What reflection and the gate ask the model, as questions that they yield; reasons, too, where they are wanted.
+"""Questions of reflection and the gate to the model, for verdicts, samples and reasons.
 
 A function that needs the model is a generator: it yields a question, is sent the answer, and returns its result. So it is a
 function of its arguments and of the answers alone; it knows neither ranks nor engines, and a test may answer from a list.
@@ -20,21 +20,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JudgeTickets:
-    """How are these tickets judged under each guidance? The answer: a ``Judgement`` for each position, by guidance."""
+    """A question for verdicts under each guidance. The answer: a ``Judgement`` for each position, by guidance."""
 
     asked: tuple[tuple[Guidance, tuple[int, ...]], ...]  # with positions of tickets
 
 
 @dataclass(frozen=True, slots=True)
 class SampleAnswers:
-    """What does the model that reflects say? The answer: a ``Completion`` for each key, by request."""
+    """A question for samples of the model that reflects. The answer: a ``Completion`` for each key, by request."""
 
     requests: tuple[Request, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReasons:
-    """What reasons go with these verdicts? The answer: a ``Candidate`` for each position."""
+    """A question for the reasons of verdicts. The answer: a ``Candidate`` for each position."""
 
     guidance: Guidance  # that the verdicts were sampled under
     names: tuple[str, int]  # of their streams (``Round.names``)

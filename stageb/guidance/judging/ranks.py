@@ -1,4 +1,4 @@
-"""What every rank does for the loop: hold the model or the rules as code, judge its share of a round, answer questions.
+"""The work of every rank for the loop: hold the model or the rules as code, judge its share of a round, answer questions.
 
 What rank 0 decides alone goes through ``World.lead`` (``stageb/job/world.py``).
 
@@ -68,7 +68,7 @@ class Coder:
         self._compiled = lru_cache(KEPT)(self._compile)
 
     def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling]:
-        """What the rules say of each ticket."""
+        """Judge each ticket by the rules."""
         judge = self._compiled(guidance.mission, guidance.labels, guidance.rules)
         return [judge(reading(ticket)) for ticket in tickets]
 
@@ -171,7 +171,7 @@ class GuidanceRanks:
         ]
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        """What rules as code say of tickets, on every rank the same; no verdict on those that the model is asked."""
+        """Judge tickets by rules as code, on every rank the same; no verdict on those that the model is asked."""
         by_code = self.config.runner.judge == "both"
         if not by_code and guidance.judge in ("", "model"):
             return [Ruling(None)] * len(positions)
@@ -231,7 +231,7 @@ class GuidanceRanks:
         ]
 
     def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
-        """What the model that reflects answers: where it is one of its own, on rank 0 alone."""
+        """Sample answers of the model that reflects: where it is one of its own, on rank 0 alone."""
         if self.config.reflection.model is not None:
             return self.reflector.generate(question.requests) if self.world.is_global_zero else []
 

@@ -276,7 +276,7 @@ def _fields(condition: Condition) -> list[str]:
     sides = (
         [condition.name, condition.value] if condition.kind in ("equals", "differs", "over", "under") else [condition.name]
     )
-    if condition.kind == "missing":
+    if condition.kind in ("missing", "mentions"):
         return []
     return [field for side in sides for field in (_OPERATOR.split(side) if condition.is_computed else [side])]
 

@@ -99,7 +99,7 @@ def _join(one: Expression, other: Expression) -> Expression | None:
     left, right = mine[0], theirs[0]
     if not (isinstance(left, Atom) and isinstance(right, Atom) and left.relation == right.relation):
         return None
-    if left.relation not in ("is", "mentions") or left.name != right.name:
+    if left.relation not in ("is", "mentions") or (left.name, left.word_list) != (right.name, right.word_list):
         return None
     values = tuple(dict.fromkeys((*left.values, *right.values)))
     both = replace(left, values=_drop_implied(values) if left.relation == "mentions" else values)
@@ -137,8 +137,8 @@ def _card_codes(card: Scorecard, vocabulary: Vocabulary, read: Read) -> list[_Co
     names = {words: name for name, words in vocabulary.lists.items()}
     parts: list[tuple[int, Expression]] = []
     for lines in card.lists:
-        words = tuple(sorted(line[0].condition.value for line in lines))
-        parts += [(card.points[lines[0]], Atom("mentions", names[words], (word,))) for word in words]
+        words, column = tuple(sorted(line[0].condition.value for line in lines)), lines[0][0].condition.name
+        parts += [(card.points[lines[0]], Atom("mentions", column, (word,), names[words])) for word in words]
     listed = {line for lines in card.lists for line in lines}
     others = [(points, line) for line, points in card.points.items() if line not in listed]
     parts += [(points, meant) for points, line in others if (meant := _meant(line, read))]

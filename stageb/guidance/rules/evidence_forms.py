@@ -39,6 +39,7 @@ from stageb.guidance.rules.value_types import (
     is_text,
     parse_quantity,
     read_content,
+    read_value,
     split_words,
 )
 from stageb.guidance.words.types import Content, Ticket
@@ -63,7 +64,7 @@ class Condition:
     """One statement that is true of a ticket or not."""
 
     kind: Kind
-    name: str  # of the pair; empty for ``mentions``
+    name: str  # of the pair; of the column whose words count for ``mentions``, empty where any text's do
     value: str  # the value, the limit of ``above`` and ``below``, the word, the other pair's name, or how many count
     other: str = ""  # the second value of ``among``, the upper limit of ``within``
     is_computed: bool = False  # whether ``name``, and what it may be compared with, is a number that two names' give
@@ -80,8 +81,9 @@ class Forms:
     """What conditions may say beside plain ones: more to choose from costs each of them some weight."""
 
     arithmetic: bool = False  # limits of what two names' numbers give
-    wide: bool = False  # two or three words stand one after the other; a word begins so; a field is not there that most
-    #   tickets have; and more limits of one name's numbers, denser at both ends, with the fewest digits, or two at once
+    wide: bool = False  # two or three words stand one after the other; a word begins so; the one column of texts mentions
+    #   it; a field is not there that most tickets have; and more limits of one name's numbers, denser at both ends, with
+    #   the fewest digits, or two at once
     comparable: frozenset[str] = frozenset()  # names of which any two may be compared, or computed with, whatever they are
 
 
@@ -112,7 +114,8 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
     are_counted = any(each.is_counted for each in readings)
     # Each value of a text column, of which some are as short as a name's, is read as free text.
     texts = {name for name in columns if name not in quantities and any(map(is_text, set(columns[name].values())))}
-    masks |= _words(readings, texts)
+    only_text = _find_only_text(readings, texts) if forms.wide else ""
+    masks |= _words(readings, texts, only_text)
     if forms.wide:
         masks |= _stems(masks)
     for name, column in columns.items():
@@ -140,7 +143,7 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
         for name in (name for name in common if len(readings) < 2 * len(columns[name]) < 2 * len(readings)):
             masks[Condition("missing", name, "")] = ((1 << len(readings)) - 1) ^ to_mask(columns[name])
     if forms.wide:
-        masks |= _phrases(readings, texts, masks)
+        masks |= _phrases(readings, texts, masks, only_text)
     if forms.arithmetic:
         most_common = [name for name in common if name in numeric and any(name in pair for pair in alike)][:MOST_COMPUTED]
         masks |= _computed({name: numeric[name] for name in most_common}, alike, wrong, forms.wide)
@@ -318,20 +321,28 @@ def _stems(masks: Mapping[Condition, int]) -> dict[Condition, int]:
         for stem in find_stems(condition.value):
             words.setdefault(stem, []).append(mask)
     several = sorted((stem for stem, found in words.items() if len(found) > 1), key=_rank_length)
-    return {Condition("mentions", "", stem): reduce(or_, words[stem]) for stem in several}
+    return {Condition("mentions", next(iter(masks)).name, stem): reduce(or_, words[stem]) for stem in several}
 
 
-def _words(readings: Sequence[Reading], texts: Set[str]) -> dict[Condition, int]:
-    """Words of prose and of the columns ``texts``, wherever a ticket mentions them, as a rule sees it."""
+def _find_only_text(readings: Sequence[Reading], texts: Set[str]) -> str:
+    """The one column of ``texts`` that has all free text; empty where there are several, or prose."""
+    name = next(iter(texts)) if len(texts) == 1 else ""
+    return name if name and all(each.words <= find_mentioned(each.pairs.get(name, "")) for each in readings) else ""
+
+
+def _words(readings: Sequence[Reading], texts: Set[str], column: str) -> dict[Condition, int]:
+    """Words of prose and of the columns ``texts``, wherever a ticket mentions them, or in the one ``column`` alone."""
     words = {word for each in readings for word in each.words}
     words |= {word for each in readings for name in texts & each.pairs.keys() for word in find_words(each.pairs[name])}
     words -= STOP_WORDS
+    if column:
+        readings = [read_value(each.pairs.get(column, "")) for each in readings]
     masks: dict[str, int] = {}
     for position, each in enumerate(readings if words else ()):
         others = (find_mentioned(text) for pair in each.pairs.items() for text in pair)
         for word in words & each.words.union(*others):
             masks[word] = masks.get(word, 0) | 1 << position
-    return {Condition("mentions", "", word): masks[word] for word in sorted(masks, key=_rank_length)}
+    return {Condition("mentions", column, word): masks[word] for word in sorted(masks, key=_rank_length)}
 
 
 def _rank_length(text: str) -> tuple[int, str]:
@@ -340,7 +351,7 @@ def _rank_length(text: str) -> tuple[int, str]:
     return -len(text), text
 
 
-def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condition, int]) -> dict[Condition, int]:
+def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condition, int], of: str) -> dict[Condition, int]:
     """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words stands elsewhere, too."""
     having: dict[str, int] = {}
     for position, each in enumerate(readings):
@@ -350,9 +361,9 @@ def _phrases(readings: Sequence[Reading], texts: Set[str], masks: Mapping[Condit
     found: dict[Condition, int] = {}
     for phrase, mask in having.items():
         words = phrase.split(" ")
-        alone = (masks.get(Condition("mentions", "", word)) for word in words)
+        alone = (masks.get(Condition("mentions", of, word)) for word in words)
         if mask.bit_count() >= LEAST_PHRASE and mask not in alone and not JOINING.intersection(words):
-            found[Condition("mentions", "", phrase)] = mask
+            found[Condition("mentions", of, phrase)] = mask
     return found
 
 

@@ -18,16 +18,17 @@ class Atom:
     """One comparison."""
 
     relation: Relation
-    name: str  # of the field; for ``mentions`` of the word list, empty where words are named themselves
+    name: str  # of the field; empty for ``mentions`` where any text of the ticket counts
     values: tuple[
         str, ...
     ]  # one of which it has; the limit; words of which one is mentioned; the field that it is compared with
+    word_list: str = ""  # the name of the list that has these words; empty where they are named themselves
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields that it names."""
         both = self.relation in ("equals", "differs", "over", "under")
-        return () if self.relation == "mentions" else (self.name, *(self.values if both else ()))
+        return (*filter(None, (self.name,)), *(self.values if both else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expr
     """Words that have the same points side by side, where the first of them stands; those of each word list as they are."""
     firsts: dict[int, int] = {}
     places = [
-        firsts.setdefault(points, place) if is_word(part) and not part.name else place
+        firsts.setdefault(points, place) if is_word(part) and not part.word_list else place
         for place, (points, part) in enumerate(parts)
     ]
     return tuple(part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0]))
@@ -102,11 +103,11 @@ def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expr
 
 def join_values(parts: Sequence[Expression]) -> tuple[Expression, ...]:
     """``A is x or A is y`` as ``A is x or y``, and words likewise."""
-    places: dict[tuple[Relation, str], int] = {}
+    places: dict[tuple[Relation, str, str], int] = {}
     joined: list[Expression] = []
     for part in parts:
         if isinstance(part, Atom) and part.relation in ("is", "mentions"):
-            place = places.setdefault((part.relation, part.name), len(joined))
+            place = places.setdefault((part.relation, part.name, part.word_list), len(joined))
             if place < len(joined):
                 before = joined[place]
                 assert isinstance(before, Atom)
@@ -178,18 +179,17 @@ MAKERS: Mapping[Relation, Callable[..., Predicate]] = {
     "over": predicates.is_over,
     "under": predicates.is_under,
     "equals": predicates.equals,
+    "mentions": predicates.mentions,
 }
 """What makes a function of a comparison with the field's name and the values."""
 
 
 def simplify(atom: Atom) -> Expression:
-    """The same by the relations that ``MAKERS`` has, and ``mentions``."""
+    """The same by the relations that ``MAKERS`` has."""
     return Not(Atom("equals", atom.name, atom.values)) if atom.relation == "differs" else atom
 
 
 def _compile_atom(atom: Atom) -> Predicate:
-    if atom.relation == "mentions":
-        return predicates.mentions(*atom.values)
     if atom.relation == "differs":
         return compile_expression(simplify(atom))
     return MAKERS[atom.relation](atom.name, *atom.values)

@@ -59,7 +59,7 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         parts = grammar.part.join(_write(part, grammar) for part in counted.parts)
         return grammar.exactly.format(count=counted.count, parts=parts)
     if within := find_limits(expression):
-        return f"{within[0]}{grammar.within[0]}{within[1]}{grammar.within[1]}{within[2]}"
+        return grammar.within.format(name=within[0], low=within[1], high=within[2])
     if isinstance(expression, All | Some):
         mark = grammar.and_ if isinstance(expression, All) else grammar.or_
         return mark.join(_write(part, grammar) for part in expression.parts)
@@ -76,28 +76,31 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         return expression.name + next(ending for ending, denied in grammar.missing.items() if denied == is_denied)
     *first, last = expression.values
     listed = grammar.comma.join(first) + grammar.or_ + last if first else last
-    if expression.relation == "mentions":
-        listed = expression.name.join(grammar.of_list) if expression.name else listed
-        return next(opening for opening, denied in grammar.mentions.items() if denied == is_denied) + listed
-    return f"{expression.name}{_mark(expression.relation, is_denied, grammar)}{listed}"
+    listed = expression.word_list.join(grammar.of_list) if expression.word_list else listed
+    return f"{_name_subject(expression, grammar)}{_mark(expression.relation, is_denied, grammar)}{listed}"
+
+
+def _name_subject(atom: Atom, grammar: Grammar) -> str:
+    """The field of which something is said, or any summary."""
+    return atom.name or next(iter(grammar.summaries))
 
 
 def _write_scored(expression: Points, grammar: Grammar) -> Iterator[str]:
     """What has points; neighbouring words that have the same are listed, or named by their word list."""
 
-    def find_kind(scored: tuple[int, Expression]) -> tuple[int, bool, str]:
+    def find_kind(scored: tuple[int, Expression]) -> tuple[int, str, str]:
         points, part = scored
-        return points, is_word(part), part.name if is_word(part) else ""
+        return (points, _name_subject(part, grammar), part.word_list) if is_word(part) else (points, "", "")
 
-    for (points, are_words, name), run in groupby(expression.parts, key=find_kind):
-        said = [_write(part, grammar) for _, part in run]
-        if name:
-            yield f"{points}{name.join(grammar.each_of_list)}"
-        elif are_words and len(said) > 1:
-            mentioned, (opening, ending) = next(iter(grammar.mentions)), grammar.each_word
-            yield f"{points}{opening}{grammar.comma.join(each.removeprefix(mentioned) for each in said)}{ending}"
+    for (points, name, word_list), run in groupby(expression.parts, key=find_kind):
+        parts = [part for _, part in run]
+        words = [part.values[0] for part in parts if is_word(part)]
+        if word_list:
+            yield f"{points}{grammar.each_of_list.format(words=word_list, name=name)}"
+        elif len(words) > 1:
+            yield f"{points}{grammar.each_word.format(words=grammar.comma.join(words), name=name)}"
         else:
-            yield from (f"{points}{grammar.scored}{each}" for each in said)
+            yield from (f"{points}{grammar.scored}{_write(part, grammar)}" for part in parts)
 
 
 def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
@@ -159,8 +162,10 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
     found: dict[tuple[str, str], None] = {}
     for code in (rule.code for rule in read_rules(guidance, vocabulary, words, is_whole=False).each):
         for atom in atoms(code.expression) if isinstance(code, RuleCode) else ():
-            if isinstance(atom, Atom) and (atom.relation == "is" or (atom.relation == "mentions" and not atom.name)):
-                found |= dict.fromkeys((atom.name, value.removesuffix(ANY)) for value in atom.values)
+            if isinstance(atom, Atom) and atom.relation == "is":
+                found |= dict.fromkeys((atom.name, value) for value in atom.values)
+            if isinstance(atom, Atom) and atom.relation == "mentions" and not atom.word_list:
+                found |= dict.fromkeys(("", word.removesuffix(ANY)) for word in atom.values)
             for name in atom.fields:
                 numbers = [f"0 {unit}".rstrip() for unit in sorted(vocabulary.units.get(name, ()))]
                 others = vocabulary.scales.get(name) or sorted(vocabulary.list_kinds(name)) or ("",)
@@ -215,7 +220,7 @@ def make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | None
 def _name_word(scored: tuple[int, Expression]) -> tuple[int, Expression]:
     """The word itself, of a word list."""
     points, part = scored
-    return points, replace(part, name="") if is_word(part) else part
+    return points, replace(part, word_list="") if is_word(part) else part
 
 
 def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:

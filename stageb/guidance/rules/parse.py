@@ -9,17 +9,16 @@
                | NAME "is above" NUMBER "and below" NUMBER | NAME "is" ["not"] "missing"      unless that is a value of it
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
-               | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]      leak*: what begins so
-               | "a summary" ("mentions" | "does not mention") "a" LISTED
+               | TEXT ("mentions" | "does not mention") (WORD {"," WORD} ["or" WORD] | "a" LISTED)      leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
                | "it has" INTEGER "points or more:" scored {";" scored}      the whole of a condition
-    scored     = INTEGER "if" all | INTEGER "for each" ("of" WORD {"," WORD} | LISTED) "that a summary mentions"
+    scored     = INTEGER "if" all | INTEGER "for each" ("of" WORD {"," WORD} | LISTED) "that" TEXT "mentions"
+    TEXT       = NAME | "a summary"      which is any text of the ticket
     LISTED     = '"' NAME '" word'      of a word list (``word_lists.py``)
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
-cuts into atoms that the tickets know, the one of most atoms counts, and if there are two of these the rule is out of reach.
-Nothing is guessed.
+cuts into atoms that the tickets know, the one of most atoms counts, and of two such ones neither: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from stageb.guidance.rules.value_types import (
     parse_quantity,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary, is_mentionable
-from stageb.guidance.rules.wordings import Grammar
+from stageb.guidance.rules.wordings import Grammar, compile_form
 from stageb.guidance.words.types import Verdict
 
 LONGEST = 4000  # characters of a rule that is read
@@ -146,29 +145,28 @@ class _RuleReader:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
         self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
-        # What is compared: a field, or a number that two give.
-        self._subject = cache(lambda text: vocabulary.field(text) or self._read_computed(text))
+        self._subject = cache(lambda text: vocabulary.field(text) or self._read_computed(text))  # that is compared
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
         self._parting = re.compile("|".join((self._separator.pattern, *map(re.escape, (grammar.and_, *grammar.unless)))))
         longest_first = sorted(grammar.relations.items(), key=lambda item: -len(item[0]))
         self._relations = [(re.compile(re.escape(mark)), *said) for mark, said in longest_first]
-        self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
-        self._exactly = _counting(grammar.exactly, grammar.part)
-        opening = re.escape(grammar.points).replace(re.escape("{least}"), r"(-?\d{1,3})").replace(re.escape("{s}"), "s?")
-        self._points = re.compile(f"{opening}(.+)")
-        self._limits = re.compile("(.+?){}(.+?){}(.+)".format(*map(re.escape, grammar.within)))
-        each_word = "{}(?P<words>.+?){}".format(*map(re.escape, grammar.each_word))
-        each_of_list = "{}(?P<list>.+?){}".format(*map(re.escape, grammar.each_of_list))
+        counted = {"count": r"\d{1,2}", "parts": f".+{re.escape(grammar.part)}.+"}
+        self._counts = {compile_form(form, **counted): is_denied for form, is_denied in grammar.counts.items()}
+        self._exactly = compile_form(grammar.exactly, **counted)
+        self._points = compile_form(grammar.points + "{parts}", least=r"-?\d{1,3}", s="s?", parts=".+")
+        self._limits = compile_form(grammar.within, name=".+?", low=".+?", high=".+")
         self._of_list = re.compile("{}(.+?){}".format(*map(re.escape, grammar.of_list)))
-        self._scored = re.compile(rf"(-?\d{{1,2}})(?:{re.escape(grammar.scored)}(.+)|{each_of_list}|{each_word})")
+        self._scored = re.compile(rf"(-?\d{{1,2}})({re.escape(grammar.scored)})?(.+)")
+        forms = {grammar.each_of_list: grammar.of_list, grammar.each_word: ("", "")}
+        self._each = {compile_form(form, words=".+", name=".*?"): around for form, around in forms.items()}
         self.is_loose = False
 
     def read(self, text: str) -> _Atom:
         """The condition, or why it is out of reach."""
         if scored := self._points.fullmatch(text):
-            return self._read_points(int(scored[1]), scored[2])
+            return self._read_points(int(scored["least"]), scored["parts"])
         marks = re.compile(f"{re.escape(self._grammar.and_)}|{re.escape(self._grammar.or_)}")
         found = [(match.start(), match.end(), match[0] == self._grammar.and_) for match in marks.finditer(text)]
         if len(found) >= PIECES:
@@ -224,10 +222,6 @@ class _RuleReader:
 
     def _read_atom(self, text: str) -> _Atom:
         """One comparison, if the tickets know what it names."""
-        for opening, is_denied in self._grammar.mentions.items():
-            if text.casefold().startswith(opening):
-                atom = self._mention(text[len(opening) :])
-                return negate(atom) if is_denied and not isinstance(atom, OutOfReach) else atom
         for form, is_denied in self._counts.items():
             if counted := form.fullmatch(text):
                 return self._read_count(int(counted["count"]), counted["parts"], is_denied)
@@ -267,22 +261,33 @@ class _RuleReader:
         for piece in text.split(self._grammar.part):
             if not (scored := self._scored.fullmatch(piece)):
                 return OutOfReach(f"{piece!r} does not say what has points")
-            each = scored["list"].join(self._grammar.of_list) if scored["list"] else scored["words"]
-            part = self._mention(each) if each else self.read(scored[2])
+            part = self.read(scored[3]) if scored[2] else self._read_each(scored[3])
             if isinstance(part, OutOfReach):
                 return part
             if isinstance(part, Some | Points):
                 return OutOfReach(f"{piece!r} gives points for more than conditions that hold together")
-            single = [replace(part, values=(word,)) for word in part.values] if each and isinstance(part, Atom) else [part]
+            each = part if not scored[2] and isinstance(part, Atom) else None
+            single = [replace(each, values=(word,)) for word in each.values] if each else [part]
             parts += [(int(scored[1]), one) for one in single]
         return Points(least, tuple(parts))
 
-    def _mention(self, listed: str) -> _Atom:
-        known, named = self._vocabulary, self._of_list.fullmatch(listed)
+    def _read_each(self, text: str) -> _Atom:
+        """What each of several words has points for, as one condition."""
+        for form, around in self._each.items():
+            if found := form.fullmatch(text):
+                return self._mention(found["name"], found["words"].join(around))
+        return OutOfReach(f"{text!r} does not say what has points")
+
+    def _mention(self, name: str, listed: str) -> _Atom:
+        """That a field mentions one of the words ``listed``, or any summary does, or none."""
+        known, named, summaries = self._vocabulary, self._of_list.fullmatch(listed), self._grammar.summaries
+        field = known.field(name) or ("" if name.casefold() in summaries else None)
+        if field is None:
+            return OutOfReach(f"no ticket has {name!r}", "field", name, nearest=partial(known.nearest_name, name))
         if named:
             of_list = known.lists.get(named[1])
             missing = OutOfReach(f"no word list is called {named[1]!r}", "word")
-            return Atom("mentions", named[1], of_list) if of_list else missing
+            return Atom("mentions", field, of_list, named[1]) if of_list else missing
         words = [fold_text(word) for word in self._separator.split(listed)]
         for word in words:
             if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
@@ -290,9 +295,13 @@ class _RuleReader:
                 why = f"{word!r} is no single word, and no phrase of two or three" if known.holds(word) else lacks
                 value, nearest = word if is_mentionable(word) else "", partial(known.nearest_word, word)
                 return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
-        return Atom("mentions", "", self._once(words))
+        return Atom("mentions", field, self._once(words))
 
     def _compare(self, name: str, relation: Relation, is_denied: bool, value: str) -> _Atom:
+        if relation == "mentions":
+            found = self._mention(name, value)
+            is_denied = is_denied != self._grammar.summaries.get(name.casefold(), False)  # no summary mentions it
+            return negate(found) if is_denied and not isinstance(found, OutOfReach) else found
         known, field = self._vocabulary, self._subject(name)
         if isinstance(field, Computed):
             return self._compare_computed(field, relation, is_denied, value)
@@ -366,8 +375,7 @@ class _RuleReader:
         if other is None and not re.fullmatch(NUMBER, value):
             return OutOfReach(f"{value!r} is no number that {str(left)!r} is compared with")
         beside: Literal["over", "under"] = "over" if relation == "above" else "under"
-        limit: Literal["above", "below"] = "above" if relation == "above" else "below"
-        found = Arithmetic(beside, left, other) if other else Arithmetic(limit, left, value)
+        found = Arithmetic(beside, left, other) if other else Arithmetic(relation, left, value)
         return negate(found) if is_denied else found
 
     def _read_lists(self, field: str, listed: str) -> list[tuple[str, ...]]:
@@ -379,13 +387,6 @@ class _RuleReader:
             if fold_value(first) in known:
                 ways += [(first, *rest) for rest in self._lists(field, listed[mark.end() :])]
         return ways[:2]
-
-
-@cache
-def _counting(form: str, part: str) -> re.Pattern[str]:
-    """What finds the parts of ``form``: two or more."""
-    escaped = re.escape(form).replace(re.escape("{count}"), r"(?P<count>\d{1,2})")
-    return re.compile(escaped.replace(re.escape("{parts}"), f"(?P<parts>.+{re.escape(part)}.+)"))
 
 
 def _both(sides: Sequence[_Atom]) -> _Atom:

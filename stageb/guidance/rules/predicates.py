@@ -19,6 +19,7 @@ from stageb.guidance.rules.value_types import (
     fold_value,
     parse_number,
     parse_quantity,
+    read_value,
 )
 
 Predicate = Callable[[Reading], "bool | None"]
@@ -73,14 +74,15 @@ def equals(name: str, other: str) -> Predicate:
     return holds
 
 
-def mentions(*words: str) -> Predicate:
-    """The ticket has one of these words or phrases, which are in small letters, or a word that begins with one of these
-    stems (``leak*``): in free text, or in a field's name or value."""
+def mentions(name: str, *words: str) -> Predicate:
+    """The field has one of these words or phrases, which are in small letters, or a word that begins with one of these
+    stems (``leak*``); without a name, the ticket has: in free text, or in a field's name or value."""
     stems = [word.removesuffix(ANY) for word in words if word.endswith(ANY)]
     wanted = frozenset(word for word in words if " " not in word and not word.endswith(ANY))
     phrases = [word for word in words if " " in word]
 
     def holds(ticket: Reading) -> bool | None:
+        ticket = read_value(ticket.pairs.get(name, "")) if name else ticket
         return (
             not wanted.isdisjoint(ticket.mentioned)
             or any(map(ticket.mentions_stem, stems))

@@ -308,7 +308,7 @@ def clue_text(conditions: Sequence[Condition], words: Words) -> str:
 def _condition_text(condition: Condition, words: Words) -> str:
     parts = words.part.join(_condition_text(part, words) for part in condition.parts)
     form = words.conditions[condition.kind]
-    return form.format(name=condition.name, value=condition.value, other=condition.other, parts=parts)
+    return form.format(name=condition.name or words.summary, value=condition.value, other=condition.other, parts=parts)
 
 
 def case_text(case: Case, words: Words) -> str:

@@ -191,6 +191,12 @@ def read_content(content: Content) -> Reading:
     return Reading(pairs, frozenset(words), tuple(texts), content.is_counted)
 
 
+@lru_cache(maxsize=1 << 16)
+def read_value(value: str) -> Reading:
+    """A field's value alone, as a ticket that mentions what it does."""
+    return Reading({}, find_mentioned(value), (fold_text(value),))
+
+
 def read_summaries(summaries: tuple[str, ...]) -> Reading:
     """Prose, read."""
     return read_content(Content((), summaries))

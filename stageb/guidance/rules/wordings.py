@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from stageb.guidance.rules.evidence_forms import Kind
@@ -31,6 +32,7 @@ class Words:
     clue: str  # one line of it; {wrong}, {right}, {text}
     cited: str  # such a line in an edit's rationale, as people read it; {wrong}, {right}, {text}
     conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}, {parts}
+    summary: str  # the name of what mentions a word, where that may be any text of a ticket
     part: str  # between two that are counted
     both: str  # between two that hold together
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
@@ -98,13 +100,14 @@ EN = Words(
         "below": "{name} is below {value}",
         "missing": "{name} is missing",
         "within": "{name} is above {value} and below {other}",
-        "mentions": "a summary mentions {value}",
+        "mentions": "{name} mentions {value}",
         "equals": "{name} equals {value}",
         "differs": "{name} differs from {value}",
         "over": "{name} is above {value}",
         "under": "{name} is below {value}",
         "count": "at least {value} of ({parts})",
     },
+    summary="a summary",
     part="; ",
     both=" and ",
     right={"pass": "Right <to pass>{by}:", "fail": "Right <to fail>{by}:"},
@@ -154,13 +157,14 @@ ZH = Words(
         "below": "{name}小于{value}",
         "missing": "{name}缺失",
         "within": "{name}大于{value}且小于{other}",
-        "mentions": "摘要提到{value}",
+        "mentions": "{name}提到{value}",
         "equals": "{name}等于{value}",
         "differs": "{name}不等于{value}",
         "over": "{name}大于{value}",
         "under": "{name}小于{value}",
         "count": "至少{value}项成立（{parts}）",
     },
+    summary="摘要",
     part="；",
     both="且",
     right={"pass": "{by}判<pass>，正确：", "fail": "{by}判<fail>，正确："},
@@ -247,18 +251,27 @@ class Grammar:
     relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied;
     # of several that say the same, the first is the one that we write
     missing: Mapping[str, bool]  # behind a name -> whether that is denied
-    within: tuple[str, str]  # between a name and its lower limit, and between that and the upper one
-    mentions: Mapping[str, bool]  # before a word -> whether that is denied
+    within: str  # above one limit and below another, with {name}, {low} and {high}
+    summaries: Mapping[str, bool]  # what mentions a word, where that may be any text of a ticket -> whether none does
     counts: Mapping[str, bool]  # a count of conditions, with {count} and {parts} -> whether more than that many are denied
     exactly: str  # so many of the conditions and no more, with {count} and {parts}
     part: str  # between the conditions that are counted, or have points
     points: str  # before the conditions that have some, with {least}, and {s} behind a word that may stand in the plural
     scored: str  # between points and their condition
-    each_word: tuple[str, str]  # between points and words of which each has them, and behind these
+    each_word: str  # behind points, of words of which each has them, with {words} and {name}
     others: str  # behind what a ticket has most points for, with {total} and {count}
     word_list: tuple[str, str]  # before the name of a word list, and between that and its words
     of_list: tuple[str, str]  # around it where one of its words is mentioned
-    each_of_list: tuple[str, str]  # the same between points and the list of which each word has them, and behind it
+    each_of_list: str  # the same of a list whose words each have them
+
+
+@cache
+def compile_form(form: str, **places: str) -> re.Pattern[str]:
+    """What finds a form, and in it what stands in its ``{places}``, each of which is told by an expression."""
+    escaped = re.escape(form)
+    for name, found in places.items():
+        escaped = escaped.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>{found})")
+    return re.compile(escaped)
 
 
 ENGLISH = Grammar(
@@ -287,20 +300,22 @@ ENGLISH = Grammar(
         " != ": ("is", True),
         " equals ": ("equals", False),
         " differs from ": ("differs", False),
+        " mentions ": ("mentions", False),
+        " does not mention ": ("mentions", True),
     },
     missing={" is missing": False, " is not missing": True},
-    within=(" is above ", " and below "),
-    mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
+    within="{name} is above {low} and below {high}",
+    summaries={EN.summary: False, "no summary": True},
     counts={"at least {count} of ({parts})": False, "at most {count} of ({parts})": True},
     exactly="exactly {count} of ({parts})",
     part="; ",
     points="it has {least} point{s} or more: ",
     scored=" if ",
-    each_word=(" for each of ", " that a summary mentions"),
+    each_word=" for each of {words} that {name} mentions",
     others="{total} for {count} more",
     word_list=('"', '" words: '),
     of_list=('a "', '" word'),
-    each_of_list=(' for each "', '" word that a summary mentions'),
+    each_of_list=' for each "{words}" word that {name} mentions',
 )
 CHINESE = Grammar(
     if_=("：若", "："),
@@ -321,18 +336,21 @@ CHINESE = Grammar(
         "至多": ("above", True),
         "等于": ("equals", False),
         "不等于": ("differs", False),
+        "提到": ("mentions", False),
+        "未提到": ("mentions", True),
+        "没有提到": ("mentions", True),
     },
     missing={"缺失": False, "未缺失": True},
-    within=("大于", "且小于"),
-    mentions={"摘要提到": False, "摘要未提到": True, "摘要没有提到": True},
+    within="{name}大于{low}且小于{high}",
+    summaries={ZH.summary: False, "": False},
     counts={"至少{count}项成立（{parts}）": False, "至多{count}项成立（{parts}）": True},
     exactly="恰有{count}项成立（{parts}）",
     part="；",
     points="总分至少{least}：",
     scored="分若",
-    each_word=("分，每提到以下一项：", ""),
+    each_word="分，{name}每提到以下一项：{words}",
     others="其余{count}项共{total}分",
     word_list=("“", "”类词："),
     of_list=("“", "”类词"),
-    each_of_list=("分，每提到一个“", "”类词"),
+    each_of_list="分，{name}每提到一个“{words}”类词",
 )

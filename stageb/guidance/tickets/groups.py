@@ -42,7 +42,7 @@ _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])
 
 
 def advise_apart() -> str:
-    """What helps where equal tickets are no copies."""
+    """Say what to set where equal tickets are no copies."""
     apart = write_option("columns.repeats", "apart")
     return f"where tickets can say but a few different things, make each a case of its own: {apart}"
 
@@ -124,7 +124,7 @@ class Repeats:
 
 
 def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
-    """What there is to say of each mission whose tickets ``join_equal`` has joined."""
+    """Yield the repeats of each mission whose tickets ``join_equal`` has joined."""
     by_mission: dict[str, list[Ticket]] = {}
     for ticket in tickets:
         by_mission.setdefault(ticket.mission, []).append(ticket)
@@ -144,8 +144,8 @@ def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
 
 
 def _contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:
-    """What each ticket says, in a form that is equal where they say the same. Image files are read where others have their
-    sizes alone."""
+    """Yield the content of each ticket, in a form that is equal where tickets say the same. Image files are read where
+    others have their sizes alone."""
     plain = [(_texts(ticket), tuple(map(_size, list_image_files(ticket)))) for ticket in tickets]
     count = Counter(plain) if any(ticket.images for ticket in tickets) else Counter()
     for ticket, said in zip(tickets, plain, strict=True):

@@ -77,7 +77,7 @@ def leave_out(tickets: Sequence[Ticket], names: Sequence[str]) -> tuple[list[Tic
 
 
 def split_seed(config: LoopConfig) -> int:
-    """What names the split."""
+    """Return the seed of the split."""
     return config.seed if config.split.seed is None else config.split.seed
 
 
@@ -192,7 +192,7 @@ def bundles_at_once(config: LoopConfig) -> int:
 
 
 def weigh_labels(splits: Splits, prices: Prices) -> dict[str, float]:
-    """What judging one of a label's tickets wrong costs, as they were drawn: 1 for the dearer label."""
+    """Return the cost of judging one of a label's tickets wrong, as they were drawn: 1 for the dearer label."""
     most, chance = max(prices.values()), min(splits.drawn.values(), default=1.0)
     return {label: 1.0 if price == most else min(1.0, price / most / chance) for label, price in prices.items()}
 

@@ -95,7 +95,7 @@ class TicketStream(Generic[Item]):
             raise InputError(f"{bad[0].path}: changed since it was looked at: {bad[0].what}")
 
     def _entries(self, bad: list[BadLine]) -> Iterator[tuple[str, Entry]]:
-        """What stands in the files; what is wrong with one as a whole goes to ``bad``."""
+        """Yield the entries of the files; what is wrong with a file as a whole goes to ``bad``."""
         for file in self.files:
             try:
                 for entry in read_entries(file, self.columns, self.labelled):

@@ -26,7 +26,7 @@ from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
 from stageb.guidance.words.types import Content
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
-from stageb.untrusted.workbook import MARK, read_parquet, read_workbook
+from stageb.untrusted.workbook import MARK, read_parquet, read_workbook, write_value
 
 # The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
 #
@@ -73,7 +73,7 @@ class Decimals:
             raise FaultError(f"column {short(name)}: {short(cell)} {what}{more}", remedy, line)
 
     def _explain(self, cell: str) -> tuple[str, str]:
-        """What a doubtful cell may say, and the remedy."""
+        """Explain a doubtful cell; returns what it may say, and the remedy."""
         mark, other = NAMES[self._mark], _OTHER[self._mark]
         if self._mixed.fullmatch(cell):
             return f"has a {mark} between thousands", "export the table without such marks"
@@ -120,11 +120,22 @@ def _hint(near: str) -> str:
 
 
 def list_roles(columns: ColumnsConfig) -> Columns:
-    """What the columns of a table say, as rules written as code read its rows."""
+    """Return the roles of a table's columns, for rules written as code that read its rows."""
     mission = columns.mission if columns.mission_name is None else None
     others = (mission, columns.label, columns.group_id, columns.together, columns.split, columns.reason)
     named = tuple(name for name in others if name is not None)
     return Columns(named, tuple(columns.texts), columns.decimal, tuple(columns.rename.items()))
+
+
+def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str], Content]:
+    """The summaries of a row that a program hands over as an object, whose values are texts, numbers, booleans or null, and
+    what it says: as ``Table`` reads the same row of a Parquet file. Raises ``FaultError``."""
+    for name, value in said.items():
+        if isinstance(value, list | dict):
+            raise FaultError(f"{short(name)}: {short(value)}", "give it one text or number, or null")
+    check_apart(said)
+    shown, content = read_row({name: write_value(value) for name, value in said.items()}, roles)
+    return dict(shown) or {"image_1": ""}, content
 
 
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
@@ -212,7 +223,7 @@ class Table:
                 yield TableRow(line, raw.rstrip(b"\r\n"), cells)
 
     def read_row(self, row: TableRow) -> dict[str, Any]:
-        """What a ticket's line of JSON would say. Raises ``FaultError``."""
+        """Return the row as a ticket's line of JSON would give it. Raises ``FaultError``."""
         columns, cells = self.columns, row.cells
         if len(cells) != len(self.header):
             what = f"{len(cells)} cells where the header names {len(self.header)}"
@@ -286,7 +297,7 @@ class Table:
             if renamed := {near[name]: name for key, name in missing if near[name] and key == "texts"}:
                 remedy += f"; where it is the same column: {write_option('columns.rename', renamed)}"
             raise FaultError(f"no column {what}; there are {self._describe_header(free)}", remedy, line)
-        _check_apart([name for name in texts if not is_image_column(name)], line)
+        check_apart([name for name in texts if not is_image_column(name)], line)
         return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
 
     def _describe_header(self, free: Sequence[str]) -> str:
@@ -313,7 +324,7 @@ class Table:
 
 
 def _find_separator(header: str) -> str:
-    """What parts the cells of a header, by its first line."""
+    """Find the separator of the cells in a table's first line."""
     bare = re.sub(r'"[^"]*("|$)', "", header)
     return max(SEPARATORS, key=bare.count)  # of equals the first
 
@@ -345,7 +356,7 @@ def _goes_on(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
     return bool(nameless) and is_second and not all(second[place] for place in told)
 
 
-def _check_apart(names: Sequence[str], line: int) -> None:
+def check_apart(names: Iterable[str], line: int = 0) -> None:
     """Raise ``FaultError`` where rules cannot tell two columns apart."""
     column_of: dict[str, str] = {}
     for name in names:
@@ -356,7 +367,8 @@ def _check_apart(names: Sequence[str], line: int) -> None:
 
 
 def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
-    """What is wrong with the row that begins at ``line``, and the remedy; ``csv`` tells that by its words alone."""
+    """Explain what is wrong with the row that begins at ``line``, and return the remedy, too; ``csv`` tells that by its
+    words alone."""
     if "field limit" in str(error):
         what = f"a cell of more than {csv.field_size_limit():,} characters in the row that begins here"
         return what, "shorten it, or close its quote, if it was to end before"

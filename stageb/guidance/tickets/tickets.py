@@ -55,7 +55,7 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands at one place of a ticket file, not read yet."""
+    """An entry of a ticket file, not read yet."""
 
     line: int  # from 1
     raw: bytes  # as it came
@@ -123,7 +123,7 @@ def read_tickets(
 
 
 def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:
-    """What there is to say of lines that were left out though they are no faults."""
+    """Describe the lines that were left out though they are no faults."""
     for why, what in LEFT_OUT.items():
         own = [record.line for record in records if record.left_out == why]
         if own:
@@ -137,7 +137,7 @@ def _set_aside(path: str, entry: Entry, fault: FaultError, left_out: LeftOut | N
 
 
 def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
-    """What to say of a label of a mission that has pass and fail alone."""
+    """Return the fault of a label of a mission that has pass and fail alone."""
     known = "write one of " + ", ".join([*columns.passes, *columns.fails]) + f", or correct {advise_words()}"
     return FaultError(
         f"label {short(label)}", known if _has_own_words(columns) else f'write "pass" or "fail", or set {advise_words()}'
@@ -167,7 +167,8 @@ def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[se
 
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
-    """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
+    """Yield the entries of a file, one after the other, never all at once. Raises ``FaultError`` about the file as a
+    whole."""
     skips = labelled and columns.unlabelled == "skip"
     if not is_table(path):
         for number, raw in filled_lines(path, KIND):
@@ -213,7 +214,7 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
         label = row["label"] = json.dumps(int(label) if label == int(label) else label)
     if _has_own_words(columns) and not isinstance(label, dict | list):
         row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
-    return _make_ticket(row, labelled, None, apart=columns.repeats == "apart")
+    return make_ticket(row, labelled, None, apart=columns.repeats == "apart")
 
 
 def _has_no_label(raw: bytes) -> bool:
@@ -229,10 +230,10 @@ def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", NO_LABEL)
-    return _make_ticket(said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart")
+    return make_ticket(said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart")
 
 
-def _make_ticket(
+def make_ticket(
     row: dict[str, Any], labelled: bool, content: Content | None, together: str = "", apart: bool = False
 ) -> Ticket:
     """The ticket that a row of JSON says; or of a table, which has read its ``content``. One without a label has the label

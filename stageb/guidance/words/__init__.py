@@ -1,1 +1,1 @@
-"""What all rooms speak of: records, config, columns, texts, costs."""
+"""The vocabulary of all rooms: records, config, columns, texts, costs."""

@@ -1,4 +1,4 @@
-"""What is promised of the tickets that are decided alone, and which these are; part of a guidance, as its calibration is."""
+"""The tickets that are decided alone, and the promise about them; part of a guidance, as its calibration is."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Automation:
 
     @classmethod
     def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Automation | None:
-        """What ``to_plain`` wrote for a mission of these ``labels``; None for anything else."""
+        """Read what ``to_plain`` wrote for a mission of these ``labels``; None for anything else."""
         if not isinstance(plain, dict) or plain.keys() != {each.name for each in fields(cls)}:
             return None
         bounds, texts = plain["bounds"], [plain[name] for name in ("guidance", "by", "asked")]
@@ -75,7 +75,7 @@ class Automation:
         return {decider for each in self.bounds for decider in each.least}
 
     def describe(self) -> str:
-        """What is decided alone, and what is promised of it."""
+        """Describe how many tickets are decided alone, and the promise about them."""
         decided = sum(each.decided for each in self.bounds)
         said = [
             f"at most {write_share(each.max_error)} of {each.name} are wrong" for each in self.bounds if each.max_error < 1

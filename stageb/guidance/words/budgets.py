@@ -23,7 +23,7 @@ class Budget:
         return Budget(tuple(map(float.__add__, self.edits, other.edits)))
 
     def less(self, spent: Budget) -> Budget:
-        """What is left after ``spent``, fold by fold, never below 0."""
+        """Return the budget that is left after ``spent``, fold by fold, never below 0."""
         return Budget(tuple(max(0.0, mine - its) for mine, its in zip(self.edits, spent.edits, strict=True)))
 
     def most(self, other: Budget) -> Budget:

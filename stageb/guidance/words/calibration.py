@@ -1,4 +1,4 @@
-"""What turns the probabilities that a model gives verdicts into those that labels bear out."""
+"""Calibration of the probabilities that a model gives verdicts, by labels."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Leads = tuple[tuple[Verdict, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What turns the log-odds of a pass that a model gives under one guidance into those that labels bear out; of a mission
-    with labels of its own, the log-probability of each."""
+    """A map from the log-odds of a pass that a model gives under one guidance to those that labels bear out; for a mission
+    with labels of its own, from the log-probability of each."""
 
     slope: float = 1.0
     offset: float = 0.0
@@ -33,14 +33,15 @@ class Calibration:
     def of_labels(
         cls, labels: tuple[Verdict, ...], slope: float, offsets: Sequence[float], rules: float = 0.0, points: float = 0.0
     ) -> Calibration:
-        """What multiplies all log-probabilities, and adds to that of each label."""
+        """Return a calibration that multiplies all log-probabilities by ``slope``, and adds its offset to that of each
+        label."""
         if labels == PASS_FAIL:
             return cls(slope, offsets[0] - offsets[1], rules, points)
         return cls(slope, 0.0, rules, points, tuple(zip(labels, offsets, strict=True)))
 
     @classmethod
     def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Calibration | None:
-        """What ``to_plain`` wrote for a mission of these ``labels``; None for anything else."""
+        """Read what ``to_plain`` wrote for a mission of these ``labels``; None for anything else."""
         if not isinstance(plain, dict) or not plain.keys() <= set(cls.__slots__):
             return None
         numbers, offsets = dict(plain), plain.get("offsets", {})

@@ -17,7 +17,7 @@ TABBED = (".tsv", *SHEETS, *PARQUET)  # tables whose cells are parted by tabs, a
 
 @dataclass(frozen=True)
 class ColumnsConfig(Section, at="columns"):
-    """What the columns of tables of tickets say. ``--columns mission=Station,label=Result`` for short."""
+    """The columns of tables of tickets. ``--columns mission=Station,label=Result`` for short."""
 
     mission: str = setting("mission", trust=DATA)
     """The column that names the mission."""

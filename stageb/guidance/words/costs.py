@@ -1,4 +1,4 @@
-"""What verdicts come to by class and at the user's prices, beside the best answer that never looks at a ticket.
+"""Figures of verdicts by class and at the user's prices, beside the best answer that never looks at a ticket.
 
 Where failures are rare, accuracy hides them: passing everything is right in 96 of 100 cases and catches none. So beside each
 accuracy stand *recall* (the share of a label's tickets that got it) and *precision* (the share of its verdicts that were
@@ -27,13 +27,13 @@ EQUAL: Prices = {"pass": 1.0, "fail": 1.0}
 
 @dataclass(frozen=True)
 class PriceConfig(Section, at="price"):
-    """What errors cost, one beside the other: by these prices learning draws its tickets, the gate weighs what edits gain,
+    """The cost of errors, one beside the other: by these prices learning draws its tickets, the gate weighs what edits gain,
     and val chooses."""
 
     missed_failure: float = setting(1.0, PRICE)
-    """What a missed failure costs: a ticket labelled fail that passes."""
+    """The cost of a missed failure: a ticket labelled fail that passes."""
     false_alarm: float = setting(1.0, PRICE)
-    """What a false alarm costs: a ticket labelled pass that fails."""
+    """The cost of a false alarm: a ticket labelled pass that fails."""
 
 
 FORMER_PRICES = {"gate.fp_weight": "write price.missed_failure", "gate.fn_weight": "write price.false_alarm"}
@@ -127,7 +127,7 @@ def _measure_macro_f1(confusion: Confusion) -> float | None:
 
 
 def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
-    """What ``measure_classes`` returned, or a row that holds it, in words; costs where the prices differ."""
+    """Describe in words what ``measure_classes`` returned, or a row that holds it; costs where the prices differ."""
     classes, always = figures["classes"], figures["always"]
     if always["acc"] is None:
         return "no tickets"

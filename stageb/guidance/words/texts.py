@@ -94,7 +94,7 @@ TAKEN = ("none", "review", "model")  # what counts of verdicts hold beside the l
 
 
 def labels_fault(labels: Any) -> str:
-    """What is wrong with the labels of a mission; empty where nothing is. Rules begin with them."""
+    """Say what is wrong with the labels of a mission; empty where nothing is. Rules begin with them."""
     if not isinstance(labels, list | tuple):
         return "not a list"
     if not 2 <= len(labels) <= MOST_LABELS:
@@ -119,14 +119,14 @@ def are_named(found: Any) -> bool:
 
 
 def label_fault(label: Any) -> str:
-    """What a label must be, if it is not; empty where nothing is wrong with it."""
+    """Say what a label must be, if it is not; empty where nothing is wrong with it."""
     is_sound = isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL and label == " ".join(label.split())
     is_sound = is_sound and "|" not in label and not text_fault(label)
     return "" if is_sound else f"a text of 1 to {LONGEST_LABEL} characters with single spaces, without |"
 
 
 def verdict_words_fault(words: Mapping[str, str]) -> str:
-    """What is wrong with words of a user's own for pass and fail, and what to give; empty where nothing is."""
+    """Say what is wrong with a user's own words for pass and fail, and what to give; empty where nothing is."""
     if set(words) != {"pass", "fail"}:
         return "give a word for each of pass and fail, and for nothing else: {pass: OK, fail: NG}"
     one, other = (word.lower() for word in words.values())

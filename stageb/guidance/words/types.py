@@ -28,8 +28,8 @@ BACKGROUND = "background"  # in a rule's metadata: that it is no rule, but what 
 PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
 JudgeName = Literal["", "rules", "model", "weighed"]
-"""What gives a mission's verdicts: rules as code, and the model where these give none; the model; both, weighed. Empty: what
-the config of a run says, and elsewhere the model, by a calibration that may weigh rules."""
+"""The judge that gives a mission's verdicts: rules as code, and the model where these give none; the model; both, weighed.
+Empty: the judge that a run's config names, and elsewhere the model, by a calibration that may weigh rules."""
 NAME_LENGTH = 12  # digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
 UNKNOWN: Verdict = ""
@@ -44,14 +44,14 @@ NOWHERE: Place = (-1, 0, 0, 0)  # before everything
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What a model is shown of a ticket."""
+    """A ticket's images, for a model."""
 
     files: tuple[tuple[str, str], ...]  # (image_{n}, path), in numeric order
     instead: bool  # whether they replace the summaries, rather than being shown beside them
 
 
 class Content(NamedTuple):
-    """What a ticket says, with name and value apart where its file has names."""
+    """A ticket's content, with name and value apart where its file has names."""
 
     fields: tuple[tuple[str, str], ...]  # (name, value) of a table's columns, or of JSON's keys
     prose: tuple[str, ...]  # summaries and remarks without names, each on its own
@@ -81,7 +81,7 @@ class Ticket:
 
     @property
     def counts(self) -> str:
-        """What all its images count together, as a model reads it; empty where one image alone counts."""
+        """The counts of all its images together, as a model reads them; empty where one image alone counts."""
         return self.content.counts if self.content else ""
 
     @property
@@ -105,7 +105,7 @@ MOST_TICKETS, MOST_COST = 10**9, 1e12  # of an estimate; each is far above what 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What learnt rules come to on train tickets, each judged by what the others taught, beside the rules without them."""
+    """Figures of learnt rules on train tickets, each judged by what the others taught, beside the rules without them."""
 
     tickets: int
     acc_before: float  # share judged right without these rules
@@ -150,13 +150,13 @@ class Rule:
 
     @property
     def mark(self) -> str:
-        """What stands behind its key where people read it."""
+        """The mark behind its key where people read it."""
         marks = {BACKGROUND: self.is_background, FIXED: self.is_fixed, PROVISIONAL: self.is_provisional}
         return next((f" ({mark})" for mark, holds in marks.items() if holds), "")
 
     @property
     def estimate(self) -> Estimate | None:
-        """What it and the rules learnt with it come to; None where that is not known, as of a proven one."""
+        """Its estimate, with the rules learnt with it; None where that is not known, as of a proven one."""
         return Estimate.parse(self.metadata.get(ESTIMATE))
 
     @property
@@ -179,7 +179,7 @@ class Demonstration:
 
     @classmethod
     def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Demonstration | None:
-        """What a guidance.json of these ``labels`` holds, its summaries as an object; None for anything else."""
+        """Read a demonstration in a guidance.json of these ``labels``, its summaries an object; None for anything else."""
         names = {each.name: each.default for each in fields(cls)}
         needed = {name for name, default in names.items() if default is MISSING}
         if not isinstance(plain, dict) or not needed <= set(plain) <= set(names) or plain["verdict"] not in labels:
@@ -248,7 +248,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What rolling out one ticket brought."""
+    """The answers to one ticket that was rolled out."""
 
     ticket_key: str  # whose answers these are
     prompt_tokens: int  # length of its prompt
@@ -328,7 +328,7 @@ class Round:
 
     @property
     def names(self) -> tuple[str, int]:
-        """What names the streams of its answers, behind the run's seed: by the epoch only where it learns."""
+        """The names of its answers' streams, behind the run's seed: by the epoch only where it learns."""
         return "distill" if self.kind == "distill" else "rollout", self.epoch if self.learns else 0
 
 

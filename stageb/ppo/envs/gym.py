@@ -171,7 +171,7 @@ class GymEnvironment(Environment):
 
 
 def find_actions(here: Spaces) -> Actions:
-    """What the loop makes of a space of actions."""
+    """Return the loop's action type for a space of actions."""
     if isinstance(here.acts, spaces.Discrete):
         return Discrete(here.choices[0])
     return Joint(here.choices, here.numbers) if here.choices else Box(here.numbers)

@@ -29,7 +29,7 @@ PACKAGE = Path(__file__).parents[2]
 
 
 class GameError(Exception):
-    """What one of the games did, or returned, that cannot be played by."""
+    """A fault of one of the games, which makes it unplayable."""
 
     def __init__(self, game: int, what: str, place: str) -> None:
         """``game`` is its place among those that were stepped; ``place`` a file and line, or empty."""
@@ -38,7 +38,7 @@ class GameError(Exception):
 
 
 class Moves(NamedTuple):
-    """What a step of N games brought; arrays that nobody writes to again."""
+    """The outcome of a step of N games; arrays that nobody writes to again."""
 
     observations: NDArray[Any]  # (N, ...), as agents see them
     masks: Bools | None  # (N, choices)
@@ -149,7 +149,7 @@ class OwnGames:
 
     @contextlib.contextmanager
     def _watching(self, game: int, what: str) -> Iterator[None]:
-        """Whatever the user's code raises becomes a ``GameError``."""
+        """Turn any error of the user's code into a ``GameError``."""
         try:
             yield
         except (GameError, InputError):
@@ -160,7 +160,7 @@ class OwnGames:
 
     @contextlib.contextmanager
     def _reading(self, game: int, method: str) -> Iterator[None]:
-        """What cannot be read of a ``method``'s answer becomes a ``GameError``."""
+        """Turn a ``ValueError`` about a ``method``'s answer into a ``GameError``."""
         try:
             yield
         except ValueError as error:
@@ -201,5 +201,5 @@ def _near(file: str) -> str:
 
 
 def describe(told: Any) -> str:
-    """What a method returned in place of what it should."""
+    """Describe the wrong value that a method returned."""
     return f"{len(told)} values" if isinstance(told, tuple) else f"{type(told).__name__} alone"

@@ -18,7 +18,7 @@ Bools = NDArray[np.bool_]
 
 
 class Spaces:
-    """What games show and take, and how that becomes arrays and actions of the loop's."""
+    """Observation and action spaces of games, and their conversion to arrays and to actions of the loop's."""
 
     def __init__(self, seen: Any, acts: Any) -> None:
         """Raises ``ValueError`` for a space that the loop cannot use."""

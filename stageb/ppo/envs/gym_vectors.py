@@ -121,7 +121,7 @@ def _join(masks: Sequence[Bools | None]) -> Bools | None:
 
 
 def _serve(pipe: Connection, parent: int, make: Callable[[], Any], count: int) -> None:
-    """What a process of games does, to the end of its pipe."""
+    """Serve the games of one process, to the end of its pipe."""
     lifetime.die_with_parent(parent)
     games: OwnGames | None = None
     try:
@@ -145,7 +145,7 @@ class VectorGames:
     """A vector of Gymnasium's, with autoreset disabled."""
 
     def __init__(self, make: Callable[..., Any], count: int) -> None:
-        """What ``make`` makes of ``num_envs`` games. Raises ``GameError``."""
+        """Make a vector of ``count`` games by ``make``. Raises ``GameError``."""
         self._made, self._count = place_of(make), count
         with self._watching(), lifetime.bind_children():
             self._envs: VectorEnv[Any, Any, Any] = make(num_envs=count)
@@ -211,7 +211,7 @@ class VectorGames:
                 self._envs.close(terminate=True)
 
     def _read(self, shown: Any) -> NDArray[Any]:
-        """What all games show."""
+        """Return the observations of all games as an array."""
         space = self.spaces.seen
         if isinstance(space, spaces.Box):
             found = np.array(shown)
@@ -251,7 +251,7 @@ class VectorGames:
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[None]:
-        """Whatever the vector raises becomes a ``GameError``."""
+        """Turn any error of the vector into a ``GameError``."""
         try:
             yield
         except (GameError, InputError):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What one step of N games brought, before those that ended begin anew."""
+    """The outcome of one step of N games, before those that ended begin anew."""
 
     rewards: Tensor  # float32 (N,)
     ate: Tensor  # bool (N,)
@@ -130,7 +130,7 @@ class Game:
             self.food.copy_(torch.where(hungry, self._fallen(slice(None)), self.food))
 
     def grids(self) -> Tensor:
-        """What an agent sees: (N, cells), of the game's ``dtype``."""
+        """Return the agent's observations: (N, cells), of the game's ``dtype``."""
         grids = (self.free_at - self.clock[:, None]).clamp_(min=0).to(self.dtype)
         mark = self.length.masked_fill(self.food != self.head, self.cells + 1)  # at the head: just eaten, nothing laid yet
         return grids.scatter_(1, self.food[:, None], mark.to(self.dtype)[:, None])

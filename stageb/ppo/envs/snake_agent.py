@@ -59,7 +59,7 @@ def turn_upright(grids: Tensor, headings: Tensor, size: int) -> tuple[Tensor, Te
 
 
 def make_planes(grids: Tensor, size: int) -> Tensor:
-    """What the network reads of grids (B, cells): float32 (B, 5, size, size), in channels-last order.
+    """Convert grids (B, cells) to the network's input: float32 (B, 5, size, size), in channels-last order.
 
     Age over length, age over cells (the time until a cell is free), food, head, and ones.
     """

@@ -107,7 +107,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         return {"score": game.score.cpu().numpy(), "_score": everyone}
 
     def _final(self, game: Game, ended: Tensor, done: Bools) -> dict[str, Any]:
-        """What Gymnasium's own vectors say of games that ended."""
+        """Return ``info`` of games that ended, as Gymnasium's own vectors do."""
         last = np.full(self.num_envs, None, dtype=object)
         for place, seen in zip(ended.tolist(), make_observations(game, ended), strict=True):
             last[place] = seen

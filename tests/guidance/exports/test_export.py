@@ -181,7 +181,7 @@ def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -
                   st.sampled_from(["above", "below"]), names, st.integers(-5, 5)),
         st.builds(lambda relation, name, other: Atom(relation, name, (other,)),
                   st.sampled_from(["equals", "differs", "over", "under"]), names, names),
-        st.builds(lambda word: Atom("mentions", "", (word,)), values),
+        st.builds(lambda name, word: Atom("mentions", name, (word,)), st.one_of(st.just(""), names), values),
         st.builds(lambda relation, one, sign, other: Arithmetic(relation, Computed(one, sign, other), "3"),
                   st.sampled_from(["above", "below"]), names, st.sampled_from("+-×/"), names),
         st.builds(lambda relation, one, other: Arithmetic(relation, Computed(one, "×", other), Computed(other, "/", one)),

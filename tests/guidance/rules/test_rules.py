@@ -369,14 +369,14 @@ def test_a_ticket_mentions_what_any_of_its_texts_does(
         or (" " in word and any(has_phrase(text, word) for text in (*read.texts, *in_pairs)))
         for word in asked
     )
-    assert mentions(*asked)(read) is expected
+    assert mentions("", *asked)(read) is expected
 
 
 def test_words_longer_than_those_that_count_are_found_in_phrases() -> None:
     for long in (46, 48, 49, 60):
         word = "a" * long
-        assert mentions(f"{word} is")(Reading({"note": f"{word}ing is new"}, frozenset()))
-        assert not mentions(f"{word} is")(Reading({"note": f"{word}ung is new"}, frozenset()))
+        assert mentions("", f"{word} is")(Reading({"note": f"{word}ing is new"}, frozenset()))
+        assert not mentions("", f"{word} is")(Reading({"note": f"{word}ung is new"}, frozenset()))
 
 
 def test_a_text_is_gone_through_once_for_all_words_that_rules_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,5 +390,5 @@ def test_a_text_is_gone_through_once_for_all_words_that_rules_ask_for(monkeypatc
     monkeypatch.setattr(value_types, "split_words", count)
     read = Reading({"note": "the hose is not open, and the seal is worn"}, frozenset(), ("the hose leaks again",))
     asked = [f"{one} {other}" for one in ("hose", "not", "the") for other in ("open", "worn", "is")]
-    assert PointsReached(2, *((1, mentions(phrase)) for phrase in asked)).count_above(read) == 0
+    assert PointsReached(2, *((1, mentions("", phrase)) for phrase in asked)).count_above(read) == 0
     assert gone == {"note": 1, read.pairs["note"]: 1, "the hose leaks again": 1}

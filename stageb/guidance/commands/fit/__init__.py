@@ -1,1 +1,1 @@
-"""What a fit reads, writes and shows on rank 0."""
+"""Inputs and outputs of a fit on rank 0."""

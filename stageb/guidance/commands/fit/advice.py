@@ -1,4 +1,4 @@
-"""What a person should know of tickets before learning from them, and try next where a run has learnt nothing.
+"""Advice to a person on tickets before learning from them, and on what to try next where a run has learnt nothing.
 
 The first lines matter most.
 """
@@ -61,7 +61,7 @@ MOST_COPIES = 20  # of a text in the mean, beyond which it is a form of words
 
 
 def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
-    """What there is to say of each mission's tickets."""
+    """Yield cautions about each mission's tickets."""
     for mission in inputs.splits:
         own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
         told = (warn(own) for warn in (warn_of_names, warn_of_copies, warn_of_fields, warn_of_numbers))

@@ -1,4 +1,4 @@
-"""What a run leaves in a mission's folder, row by row. Nothing here reads a clock: equal runs leave equal bytes."""
+"""The files of a mission's folder, row by row. Nothing here reads a clock: equal runs leave equal bytes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def restore_current(journal: Journal, guidance: Guidance) -> None:
 
 
 def write_refused(journal: Journal, mission: str, reflection_id: str, proposals: Iterable[Proposal]) -> None:
-    """What was refused in a bundle's answers, with the raw text."""
+    """Write what was refused in a bundle's answers, with the raw text."""
     refused = [
         {
             "mission": mission,
@@ -148,7 +148,7 @@ def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Reco
 
 
 def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
-    """What a reflection was about and brought, before it is known what became of that."""
+    """Return the row of a reflection's bundle and proposals, before the gate decides on them."""
     return {
         "mission": mission,
         "reflection_id": bundle.name,
@@ -167,7 +167,7 @@ def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
 
 
 def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
-    """What was counted for one kind of error."""
+    """Return the counts for one kind of error."""
     evidence = shown.evidence
     return {
         "rule": shown.rule,
@@ -178,7 +178,7 @@ def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
 
 
 def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, gated: bool) -> Row:
-    """What became of the edits that were tried."""
+    """Return the row of the outcome of the edits that were tried."""
     winner = learnt.decision.winner
     return {
         "gate": asdict(make_gate_entry(learnt.decision, learnt.verdicts.judged, before.left, after.left)) if gated else None,

@@ -1,4 +1,4 @@
-"""What a run starts from, read and checked before anything is started, and what of it a run that goes on must share."""
+"""The inputs of a run, read and checked before anything is started, and which of them a resumed run must share."""
 
 from __future__ import annotations
 
@@ -221,13 +221,14 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
 
 
 def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
-    """What a mission may spend: its part, less what its guidance has spent on these tickets already."""
+    """Return a mission's budget: its part, less what its guidance has spent on these tickets already."""
     contents = (name_content(ticket) for ticket in tickets if ticket.mission == guidance.mission)
     return budget_per_mission(config.gating, missions).less(spent_on(guidance, contents))
 
 
 def _own_gate(config: LoopConfig) -> Choose | None:
-    """What ``gate.choose`` names. Raises ``ConfigError`` where there is no such function, or it cannot ask the model."""
+    """Import the function that ``gate.choose`` names. Raises ``ConfigError`` where there is none, or it cannot ask the
+    model."""
     name = config.gating.choose
     choose: Choose | None = function_named("gate.choose", name) if name else None
     if choose and not inspect.isgeneratorfunction(choose):
@@ -287,7 +288,7 @@ def check_folder(config: LoopConfig, inputs: Inputs, fresh: bool) -> None:
 
 
 def _tell_others(config: LoopConfig) -> dict[str, str]:
-    """What to say where the run in the folder was learnt from other tickets, or began with other guidance."""
+    """Return messages, by key, for a run in the folder that learnt from other tickets, or began with other guidance."""
     now, before = ", ".join(config.files), "others"
     with suppress(OSError, ValueError, strict_yaml.YamlError):
         given, _ = strict_yaml.read((config.output.folder / "config.yaml").read_text("utf-8"))

@@ -183,7 +183,7 @@ class FitProgress:
                 self.say(line, "warning")
 
     def _say_spent(self, inputs: Inputs) -> None:
-        """What is left of ``gate.alpha`` where guidance has spent some of it on these tickets."""
+        """Say how much of ``gate.alpha`` is left where guidance has spent some of it on these tickets."""
         whole = budget_per_mission(self._config.gating, len(inputs.guidance))
         for name, left in inputs.budget.items():
             if left != whole:

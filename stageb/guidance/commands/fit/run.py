@@ -187,7 +187,7 @@ class FitRun(RecordedRun):
         return replace(state, first=first if len(first) < FEWEST else ())
 
     def tools(self, name: str) -> Tools:
-        """What learning needs for one mission; made once."""
+        """Return the tools to learn one mission with; made once."""
         if name not in self._tools:
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
             pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)

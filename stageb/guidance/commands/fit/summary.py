@@ -91,8 +91,8 @@ def list_unpaid(state: State) -> dict[str, str]:
 
 
 def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
-    """What the accuracies are worth: failures caught and false alarms beside the best constant answer, and a warning if that
-    is as good."""
+    """Describe the accuracies by class: failures caught and false alarms beside the best constant answer, and a warning if
+    that is as good."""
     prices = prices_of(config.price)
     yield ""
     for mission, split, _, after in _pair_rows(journal, config, guidance):
@@ -142,8 +142,8 @@ def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any], tog
 
 
 def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[str]:
-    """What a person should know of learnt rules before they are used: which were often wrong on val, and which the model
-    does not apply as written."""
+    """Warn of learnt rules before they are used: of those that were often wrong on val, and of those that the model does not
+    apply as written."""
     mission, files = guidance.mission, RunFolder(journal.folder)
     yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.price))
     if config.runner.judge == "model":
@@ -153,7 +153,7 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
 
 
 def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:
-    """What to try next where a run has changed nothing of a mission's guidance."""
+    """Advise what to try next where a run has changed nothing of a mission's guidance."""
     attempts = list_attempts([parse_row(row) for row in journal.rows(f"{safe_name(mission)}/{REFLECTION}")])
     if not config.runner.epochs or attempts.accepted:
         return
@@ -164,13 +164,14 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
 
 
 def list_applied(journal: Journal, guidance: Guidance) -> Attempts:
-    """What a run changed on the way to ``guidance``; edits of an earlier run, which it may have started from, left out."""
+    """List the edits of a run on the way to ``guidance``; those of an earlier run, which it may have started from, left
+    out."""
     rows = map(parse_row, journal.rows(f"{safe_name(guidance.mission)}/{REFLECTION}"))
     return list_attempts([row for row in rows if row.applied is not None and row.step_after <= guidance.step])
 
 
 def describe_applied(edits: Attempts) -> str:
-    """What was changed, in words: ``2 accepted edits``."""
+    """Describe edits in words: ``2 accepted edits``."""
     accepted, provisional = len(edits.settled), len(edits.accepted) - len(edits.settled)
     if not provisional:
         return count_of(accepted, "accepted edit")
@@ -179,14 +180,15 @@ def describe_applied(edits: Attempts) -> str:
 
 
 def describe_splits(used: Collection[Split]) -> str:
-    """What each split was for; of one that is not ``used``, as it has no tickets, what nothing was done for."""
+    """Describe the use of each split; of one that is not ``used``, as it has no tickets, say what was not done for want of
+    it."""
     chosen = "the final ones chosen on val" if "val" in used else "the last ones stand, since without val none are chosen"
     served = "test was used for this table alone" if "test" in used else "without test no figure is of sealed tickets"
     return f"Rules were learnt from train tickets, {chosen}; {served}."
 
 
 def describe_spending(state: State, edits: int) -> list[str]:
-    """What the run cost, all in all and for each of its accepted ``edits``, and what ended it."""
+    """Describe the cost of a run, all in all and for each of its accepted ``edits``, and what ended it."""
     spent = state.spent
     lines = [
         f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, "

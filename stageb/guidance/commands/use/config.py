@@ -14,7 +14,7 @@ from stageb.engines.config import ModelConfig
 from stageb.guidance.config import FORMER_MODEL, Language, ManualReviewConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
-from stageb.settings import SHARE, Check, Section, at_least, setting
+from stageb.settings import SECONDS, SHARE, Check, Section, at_least, setting
 
 By = Literal["learnt", "model", "rules", "both"]
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
@@ -143,6 +143,37 @@ class AutomateConfig(UseConfig):
 def tickets_per_round(config: UseConfig) -> int:
     """Tickets of a round."""
     return config.round_size or GROUPS * config.sampler.micro_batch_size
+
+
+@dataclass(frozen=True)
+class ServeConfig(Section, at=""):
+    """Judging tickets by rules as code, for programs that ask over HTTP."""
+
+    guidance: str = setting("", Check(bool, "name a run's folder, such as out/run, or a guidance.json"))
+    """A run's folder, or a guidance.json. With a folder, columns and prompt default to the run's. It is read again as it
+    changes."""
+    by: Literal["learnt", "rules"] = "learnt"
+    """learnt: refuse missions for which learning found that a model judges better (judge in guidance.json); rules: judge
+    those by their rules alone, too."""
+    vocabulary: list[str] | None = None
+    """Ticket files that contain the names and values in the rules; null: those that the run learnt from, or what the file
+    tells."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    host: str = setting("127.0.0.1", Check(bool, "an address of this machine: 127.0.0.1, or 0.0.0.0 for all"))
+    """The address to answer at. Others than this machine reach it at 0.0.0.0: there is no login and no TLS, so put a proxy
+    before it."""
+    port: int = setting(8080, at_least(0, 65535))
+    """The port; 0: any that is free."""
+    max_tickets: int = setting(1000, at_least(1))
+    """Tickets of a request, at most."""
+    max_kib: int = setting(1024, at_least(1))
+    """KiB of a request, at most."""
+    max_seconds: float = setting(10.0, SECONDS)
+    """Seconds in which a request has to come, in which it is judged, and in which those in progress are finished at the
+    end."""
+    max_connections: int = setting(256, at_least(1))
+    """Connections at the same time; further ones get status 503."""
 
 
 ROUND = 384  # images: 24 groups of 16, so that every usual number of ranks gets as many

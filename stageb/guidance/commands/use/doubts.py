@@ -35,11 +35,13 @@ NamedFields = Mapping[str, Sequence[str]]
 """Fields as rules name them, each with the keys of these rules."""
 
 
-def find_named_fields(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> dict[str, list[str]]:
-    """The fields that rules name, with the keys of these. ``vocabulary`` is of tickets of the mission: those that taught the
-    rules, or else some that are to be judged."""
+def find_named_fields(
+    guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True
+) -> dict[str, list[str]]:
+    """The fields that rules name, with the keys of these. ``vocabulary`` is of tickets of the mission: the ``is_whole`` one
+    of those that taught the rules, or else of some that are to be judged."""
     found: dict[str, list[str]] = {}
-    for rule in read_rules(guidance, vocabulary, words).each:
+    for rule in read_rules(guidance, vocabulary, words, is_whole).each:
         for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):
             found.setdefault(name, []).append(rule.key)
     return found

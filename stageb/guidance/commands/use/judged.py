@@ -7,7 +7,7 @@ only get the tickets that the model is asked for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import shown, write_option
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig
-from stageb.guidance.commands.use.doubts import (
-    Doubts,
-    StrangeValues,
-    Survey,
-    find_named_fields,
-    find_shares,
-    keep_common,
-    send_to_review,
-)
+from stageb.guidance.commands.use.doubts import Doubts, StrangeValues, Survey, find_named_fields, find_shares, keep_common
 from stageb.guidance.commands.use.record import read_record
 from stageb.guidance.commands.use.rounds import Rounds
+from stageb.guidance.commands.use.rows import (
+    NO_TEXT,
+    add_counts,
+    count_asked,
+    finish_row,
+    judge_by_code,
+    make_row,
+    make_ruled_row,
+)
 from stageb.guidance.commands.use.source import (
     CodeJudge,
     TicketLine,
@@ -37,19 +38,16 @@ from stageb.guidance.commands.use.source import (
     list_inputs,
     make_check,
 )
-from stageb.guidance.commands.use.summary import Counts
-from stageb.guidance.judging.answers import check_readable, find_cited_rule
-from stageb.guidance.judging.automation import find_decider, holds
-from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, select
+from stageb.guidance.judging.answers import check_readable
+from stageb.guidance.judging.automation import describe_promises, find_promises
+from stageb.guidance.judging.selection import load_selection_rule
 from stageb.guidance.rules.judge import CodedRules
-from stageb.guidance.rules.predicates import Ruling, measure_margin
+from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.automation import PERSON, STAGEB, Automation
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.costs import prices_of
-from stageb.guidance.words.texts import TAKEN, one_line
-from stageb.guidance.words.types import HEADLINE_KEY, Answers, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.progress import console
 from stageb.store import disk
 from stageb.store.commits import flatten
@@ -57,11 +55,9 @@ from stageb.store.commits import flatten
 if TYPE_CHECKING:  # torch
     from stageb.guidance.commands.use.ranks import TicketAnswers
 
-ANSWER = 200  # characters, at most, of an answer that could not be used
 MOST = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
 KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
-NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoever judges the others
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = (
@@ -91,10 +87,7 @@ class JudgedRounds:
         self._code: CodeJudge | None = None  # None: nobody asks what the rules say as code
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
-        self._automations: dict[str, Automation] = {}  # by mission, those that hold for how tickets are judged here
-        for mission, each in guidance.items():
-            if each.automation and holds(each.automation, each, by, self.asked):
-                self._automations[mission] = each.automation
+        self._automations = find_promises(guidance, by, self.asked)
 
     @property
     def rules(self) -> Mapping[str, CodedRules] | None:
@@ -150,7 +143,7 @@ class JudgedRounds:
             found.check()
             config = self._config
             prices = prices_of(config.price) if isinstance(config, EvaluateConfig) else find_prices(self._source)
-            for said in (*found.describe(prices), *self._describe_automations()):
+            for said in (*found.describe(prices), *describe_promises(self.guidance, self._automations)):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.conclude())}
 
@@ -185,34 +178,22 @@ class JudgedRounds:
         agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
         doubts, made = self.doubts, []
         for line, ruling in zip(self._lines, self._rulings, strict=True):
-            step = self.guidance[line.ticket.mission].step
+            guidance = self.guidance[line.ticket.mission]
             if ruling is None:
-                row = make_row(line, *next(answered), step, agreement, rule)
-                doubt = doubts.explain(line.ticket, by_code=False)
+                row = make_row(line.ticket, *next(answered), guidance.step, agreement, rule)
             else:
-                why = self._code.explain(ruling, line.ticket) if self._code and ruling is not NO_TEXT else BLANK
-                row = make_ruled_row(line, ruling, why, step)
-                doubt = doubts.explain(line.ticket, by_code=True) if ruling.verdict else ""
-            decided_by = self.guidance[line.ticket.mission].rule(row["rule"])
-            row["provisional"] = decided_by is not None and decided_by.is_provisional
-            made.append(name_who_decides(send_to_review(row, doubt), self._automations.get(line.ticket.mission)))
+                row = make_ruled_row(line.ticket, ruling, self._code, guidance.step)
+            doubt = doubts.explain(line.ticket, by_code=ruling is not None) if ruling is None or ruling.verdict else ""
+            finished = finish_row(row, guidance, self._automations.get(guidance.mission), doubt)
+            made.append({**_name(line), **finished})
         self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made, labels_of(self.guidance))})
-
-    def _describe_automations(self) -> Iterator[str]:
-        """What is decided alone, or why what was promised does not hold here."""
-        for mission, guidance in self.guidance.items():
-            if guidance.automation:
-                said = guidance.automation.describe()
-                if mission not in self._automations:
-                    said = f"nothing is promised of how tickets are judged here; promised was: {said} (stageb automate)"
-                yield f"{mission}: {said}"
 
     def _take_round(self) -> None:
         """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
         self._lines, self._rulings, asked = [], [], 0
         while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
             for line in lines:
-                ruling = NO_TEXT if line.ticket.is_blank else self._code.judge(line.ticket) if self._code else None
+                ruling = judge_by_code(self._code, line.ticket) if self._code else NO_TEXT if line.ticket.is_blank else None
                 if ruling and ruling is not NO_TEXT and not self._is_decided(line.ticket, ruling):
                     if self.by != "both":  # the calibration of a model may weigh what the rules say
                         line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict, leads=ruling.leads))
@@ -239,7 +220,7 @@ class JudgedRounds:
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
             vocabulary = Vocabulary.of(mine)
-            named = find_named_fields(each, vocabulary, words)
+            named = find_named_fields(each, vocabulary, words, is_whole=not why)
             every[mission], fields[mission] = named, named if why else keep_common(named, mine)
             if mine and not why:
                 shares[mission] = find_shares(named, mine)
@@ -279,82 +260,7 @@ class JudgedRounds:
         return CodeJudge(code_rules(self.guidance, known, words, is_whole=not why))
 
 
-def make_row(
-    line: TicketLine,
-    answers: Answers,
-    shares: Mapping[Verdict, float] | None,
-    guidance_step: int,
-    min_verdict_agreement: float,
-    rule: SelectionRule,
-) -> dict[str, Any]:
-    """The row of one ticket; ``shares``: how probable each label is, where the engine can tell; ``rule`` selects the
-    verdict."""
-    selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
-    why, verdict = selection.manual_review, selection.verdict
-    probability = shares[verdict] if shares and verdict is not None else None
-    if verdict is None and candidates:
-        why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
-    if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
-        why = f"low probability: {probability:.2f}"  # one answer cannot disagree with itself
-    return {
-        **_name(line),
-        "verdict": verdict,
-        "by": "model",
-        "reason": selection.reason,
-        "agreement": round(selection.vote_strength, 6),
-        "probability": probability,
-        "rule": find_cited_rule(selection.reason),
-        "margin": None,
-        "review": bool(why),
-        "why": why,
-        "guidance_step": guidance_step,
-    }
-
-
-def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: int) -> dict[str, Any]:
-    """The row of a ticket that rules judge as code; ``said`` is which rule gives the verdict, or why none does."""
-    is_decided = ruling.verdict is not None
-    return {
-        **_name(line),
-        "verdict": ruling.verdict,
-        "by": "rules",
-        "reason": said if is_decided else "",
-        "agreement": float(is_decided),
-        "probability": None,
-        "rule": ruling.rule,
-        "margin": measure_margin(ruling, HEADLINE_KEY),
-        "review": not is_decided,
-        "why": "" if is_decided else said,
-        "guidance_step": guidance_step,
-    }
-
-
-def name_who_decides(row: Mapping[str, Any], automation: Automation | None) -> dict[str, Any]:
-    """A row of predictions with who decides its ticket, ``STAGEB`` or ``PERSON``; None where nothing is promised."""
-    if automation is None:
-        return {**row, "decides": None}
-    if row["review"] or automation.decides(row["verdict"], *find_decider(row)):
-        return {**row, "decides": PERSON if row["review"] else STAGEB}
-    return {**send_to_review(row, "not decided alone"), "decides": PERSON}
-
-
 def _name(line: TicketLine) -> dict[str, Any]:
     """What a row says of its ticket."""
     of = line.ticket
     return {"file": line.file, "line": line.line, "mission": of.mission, "group_id": of.group_id, "label": line.label}
-
-
-def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, tuple[Verdict, ...]]) -> Counts:
-    """``counts`` with further rows; ``labels`` are those of each mission."""
-    found = {mission: dict(of) for mission, of in counts.items()}
-    for each in rows:
-        of = found.setdefault(each["mission"], dict.fromkeys((*labels[each["mission"]], *TAKEN), 0))
-        of[each["verdict"] or "none"] += 1
-        of["review"] += each["review"]
-        of["model"] += each["by"] == "model"
-    return found
-
-
-def count_asked(counts: Counts) -> int:
-    """Tickets that the model was asked."""
-    return sum(of["model"] for of in counts.values())

@@ -151,10 +151,13 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     plain["sampler"]["reasons"] = SamplerConfig.reasons  # a run need not read what people want to
     unused = ("split", "reason") if "max_error" in values else ("together", "split", "reason")  # learning alone needs these
     plain["columns"] |= dict.fromkeys(unused)
-    taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, LoopConfig, defaults(LoopConfig))
+    own = {name: plain[name] for name in OF_RUN if name in values}
+    taken = trust.take_data(str(folder), own, LoopConfig, defaults(LoopConfig))
     if "price" in values:
         taken["price"] = asdict(asked.config.price)
-    if values.get("by") == "rules":  # then no engine is loaded, whatever the folder names
+    if "model" not in values:
+        return taken
+    if values["by"] == "rules":  # then no engine is loaded, whatever the folder names
         del taken["model"]
     return {**taken, "by": "both" if asked.config.runner.judge == "both" else "learnt"}
 

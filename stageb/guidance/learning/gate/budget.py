@@ -1,4 +1,4 @@
-"""What the gate deals out: the run's false-acceptance budget, and the train tickets that edits are tested on.
+"""The resources that the gate deals out: the run's false-acceptance budget, and the train tickets that edits are tested on.
 
 Each mission has an equal part, cut in three, one part for the edits that each fold of train has taught. A test spends half
 of what its part has left, or an eighth (``decide.py``), and an edit that is proven gives its level back.
@@ -43,13 +43,13 @@ from stageb.guidance.words.types import FOLDS, NOTHING, Budget, Guidance
 
 
 def budget_per_mission(gate: GateConfig, missions: int) -> Budget:
-    """What each of so many missions may spend."""
+    """Return the budget of each of so many missions."""
     return Budget((gate.alpha / missions / FOLDS,) * FOLDS)
 
 
 def spent_on(guidance: Guidance, contents: Iterable[str]) -> Budget:
-    """What was spent on tickets of these ``contents`` before a run starts from ``guidance``: all that its file tells, but
-    nothing where it says what taught it and none of that is among them."""
+    """Return the budget spent on tickets of these ``contents`` before a run starts from ``guidance``: all that its file
+    tells, but nothing where it says what taught it and none of that is among them."""
     taught = guidance.taught_by
     return guidance.spent if not taught or not taught.isdisjoint(contents) else NOTHING
 
@@ -67,7 +67,7 @@ TOLD = 8  # tickets of a group that an edit is tested on, at most
 
 @dataclass(frozen=True)
 class Pool:
-    """What the edits of one mission may be made from and tested on."""
+    """The tickets that the edits of one mission may be made from and tested on."""
 
     groups: Sequence[Group]  # in the order in which tests see them; every ``FOLDS``-th is of one fold
     size: int  # tickets that one edit is tested on, at most

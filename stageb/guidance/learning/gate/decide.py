@@ -64,7 +64,7 @@ Join = Callable[[Edit, Edit], Edit | None]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What edits of one mission are tried with."""
+    """The judge and the tickets that edits of one mission are tried with."""
 
     judge: Judge
     race_on: Sequence[int]  # positions of tickets; no group of theirs is tested on
@@ -75,7 +75,7 @@ class Gate:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Trial:
-    """What became of one edit. It equals itself alone, so that it can be looked up."""
+    """The trial of one edit, with its outcome. It equals itself alone, so that it can be looked up."""
 
     edit: Edit
     outcome: Outcome = "dropped"
@@ -89,7 +89,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of a bundle's edits."""
+    """The decision on a bundle's edits."""
 
     tried: tuple[Trial, ...]
     left: float  # of the part of the budget that its tests were given
@@ -151,7 +151,7 @@ def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[l
 
 
 def _race_gains(gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[Gained]]:
-    """What the race asks: for each edit, by its number, and each of its race tickets, by its place, the gain."""
+    """Ask for the gains that the race wants: for each edit, by its number, and each of its race tickets, by its place."""
     wanted = [(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked]
     gained = yield from gate.judge.gains(wanted)
     judged = yield from gate.judge.judgements(wanted)
@@ -163,8 +163,8 @@ def _race_gains(gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, 
 def _join_survivors(
     ranked: Sequence[Trial], gate: Gate, join: Join, raced: _RaceTickets, level: float
 ) -> Dialogue[list[Trial]]:
-    """What becomes of the first edit as others join it, in their order: those of which the race says that what they add
-    promises a test of its own, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
+    """Join others to the first edit, in their order: those of which the race says that what they add promises a test of its
+    own, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
     joined: list[Trial] = []
     for other in ranked[1:]:
         team = joined[-1] if joined else ranked[0]
@@ -183,7 +183,7 @@ def _join_survivors(
 def _test_in_turn(
     candidates: Sequence[Trial], gate: Gate, raced: _RaceTickets, left: float
 ) -> Dialogue[tuple[dict[Trial, Trial], float]]:
-    """What becomes of each as they are tested in turn, until one is accepted; and what is left of the budget."""
+    """Test candidates in turn, until one is accepted; returns the outcome of each, and what is left of the budget."""
     tested: dict[Trial, Trial] = {}
     for tried in candidates:
         won, lost = tried.score.rates(raced.among)
@@ -227,7 +227,7 @@ def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialog
 
 
 def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Dialogue[list[list[float]]]:
-    """What each group's tickets gain."""
+    """Ask for the gain on each ticket, by group."""
     (gains,) = yield from judge.gains([(guidance, [i for group in groups for i in group])])
     each = iter(gains)
     return [[next(each) for _ in group] for group in groups]

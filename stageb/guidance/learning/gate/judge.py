@@ -85,7 +85,7 @@ class Judge:
         return passes > most_passes * len(positions) or sum(map(abs, lost.values())) > most_changed * len(positions)
 
     def weigh(self, position: int) -> float:
-        """What a ticket counts, at most 1: its price over the chance of having been drawn."""
+        """Return a ticket's weight, at most 1: its price over the chance of having been drawn."""
         share = self.prices.get(self.tickets[position].label, 1.0) / max(self.prices.values())
         return min(1.0, share / self.drawn.get(position, 1.0))
 
@@ -121,7 +121,7 @@ class Verdicts:
         return counted._with(guidance, judgements)
 
     def missing(self, question: JudgeTickets) -> JudgeTickets:
-        """What of a question is not known, each ticket once."""
+        """Return the part of a question that is not known, each ticket once."""
         unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
         for guidance, positions in question.asked:
             text = render_guidance(guidance)

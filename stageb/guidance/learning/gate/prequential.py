@@ -31,7 +31,7 @@ GROWTH = 1.5  # from what has taught to what will have, after each block
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """What some groups have taught."""
+    """The guidance that some groups have taught, and its expected gains and losses."""
 
     guidance: Guidance
     won: float  # share of tickets that it is hoped to judge better than the present guidance

@@ -31,7 +31,7 @@ TicketKind = tuple[Verdict, bool]
 
 
 class Gained(NamedTuple):
-    """What one edit gains on some tickets."""
+    """The gains of one edit on some tickets."""
 
     gains: Sequence[float]  # one a ticket
     free: bool = False  # whether rules as code judged all of them, so that further ones are likely to cost nothing
@@ -43,7 +43,7 @@ Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Gained
 
 @dataclass(frozen=True, slots=True)
 class KindScore:
-    """What one edit won and lost on tickets of one kind."""
+    """The sums that one edit won and lost on tickets of one kind."""
 
     seen: int = 0
     won: float = 0.0

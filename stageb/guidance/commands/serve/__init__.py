@@ -1,0 +1,1 @@
+"""``stageb serve``: rules as code for programs that ask over HTTP."""

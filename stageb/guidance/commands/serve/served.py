@@ -1,0 +1,203 @@
+"""The guidance that a service judges by, read once, and the rows that it gives; and what tells that its files have changed.
+
+Nothing here knows of HTTP. Tickets are judged as ``stageb predict --by rules`` judges them, by the same functions, so a
+service and a file of predictions say the same of a ticket, in the same words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import InputError, StagebError, shown, write_option
+from stageb.guidance.commands.use.config import ServeConfig
+from stageb.guidance.commands.use.rows import finish_row, judge_by_code, make_ruled_row
+from stageb.guidance.commands.use.source import (
+    CodeJudge,
+    TicketLine,
+    code_rules,
+    find_tickets,
+    labels_of,
+    load_guidance,
+    make_check,
+)
+from stageb.guidance.judging.automation import describe_promises, find_promises
+from stageb.guidance.rules.expression import atoms
+from stageb.guidance.rules.guidance_file import split_step
+from stageb.guidance.rules.parse import OutOfReach
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.tickets.tables import list_roles, read_object
+from stageb.guidance.tickets.tickets import make_ticket
+from stageb.guidance.words.automation import Automation
+from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.types import Guidance, Ticket
+from stageb.untrusted.strict_json import FaultError
+
+MOST_FAULTS = 20  # of a request that are told
+NAMELESS = "ticket"  # the group_id of one that names none
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a request, or with one of its tickets."""
+
+    at: str  # the ticket's place in a batch, such as [3], counted from 0; empty: the request, or its only ticket
+    what: str
+    remedy: str
+
+
+class RequestError(Exception):
+    """A request that cannot be answered, and the status of HTTP that says so."""
+
+    def __init__(self, status: int, faults: Sequence[Fault]) -> None:
+        super().__init__(status)
+        self.status, self.faults = status, faults
+
+
+@dataclass(frozen=True)
+class Served:
+    """Guidance in use."""
+
+    guidance: Mapping[str, Guidance]
+    code: CodeJudge
+    promises: Mapping[str, Automation]  # by mission: what is decided alone, where anything is
+    read: Callable[[Mapping[str, Any]], Ticket]
+    check: Callable[[TicketLine], None]
+
+    def judge_all(self, tickets: Sequence[Any], is_batch: bool, ends: float) -> list[dict[str, Any]]:
+        """A row for each of the ``tickets``, in their order, as predictions have them but for their places in files; all are
+        judged, or none. ``ends`` is when time is up, by ``time.monotonic``.
+
+        Raises ``RequestError``."""
+        rows, faults = list[dict[str, Any]](), list[Fault]()
+        for place, said in enumerate(tickets):
+            if time.monotonic() > ends:
+                what = f"not judged in time: {place} of {len(tickets)} tickets were"
+                raise RequestError(503, [Fault("", what, "send fewer at once, or give the service more max_seconds")])
+            try:
+                rows.append(self._judge(said))
+            except FaultError as fault:
+                faults.append(Fault(f"[{place}]" if is_batch else "", fault.what, fault.remedy))
+                if len(faults) >= MOST_FAULTS:
+                    break
+        if faults:
+            raise RequestError(422, faults)
+        return rows
+
+    def describe(self) -> Iterator[str]:
+        """What there is to know before tickets come, a line each."""
+        yield from describe_promises(self.guidance, self.promises)
+        for mission, rules in self.code.rules.items():
+            for rule in rules.each:
+                if isinstance(rule.code, OutOfReach):
+                    why = f"{rule.key} cannot be read as code ({rule.code.why})"
+                    yield f"{mission}: {why}: tickets that hang on it are for a person"
+
+    def list_fields(self) -> dict[str, list[str]]:
+        """By mission, the fields that its rules name."""
+        codes = {mission: [rule.code for rule in rules.each] for mission, rules in self.code.rules.items()}
+        read = {mission: [each for each in of if not isinstance(each, OutOfReach)] for mission, of in codes.items()}
+        named = {mission: [atom for each in of for atom in atoms(each.expression)] for mission, of in read.items()}
+        return {mission: [*dict.fromkeys(name for atom in of for name in atom.fields)] for mission, of in named.items()}
+
+    def _judge(self, said: Any) -> dict[str, Any]:
+        """The row of one ticket. Raises ``FaultError``."""
+        if not isinstance(said, dict):
+            remedy = 'write a ticket as an object, {"Seal": "worn", ...}, and several as a list of objects'
+            raise FaultError("no object", remedy)
+        ticket = self.read(said)
+        self.check(TicketLine("", 0, ticket, None))
+        guidance, ruling = self.guidance[ticket.mission], judge_by_code(self.code, ticket)
+        named = {"mission": ticket.mission, "group_id": None if ticket.group_id == NAMELESS else ticket.group_id}
+        row = make_ruled_row(ticket, ruling, self.code, guidance.step)
+        return {**named, **finish_row(row, guidance, self.promises.get(ticket.mission))}
+
+
+def load_served(config: ServeConfig) -> Served:
+    """The guidance that a config names. Raises ``InputError`` where it cannot be used, or rules as code should not judge."""
+    guidance = load_guidance(config.guidance, config.prompt)
+    asking = [mission for mission, each in guidance.items() if each.judge in ("model", "weighed")]
+    if asking and config.by != "rules":
+        what = f"learning found that a model judges {', '.join(map(repr, asking))} better than rules as code"
+        remedy = (
+            f"{write_option('by', 'rules')} has the rules judge alone all the same, or have stageb predict ask the model"
+        )
+        raise InputError(shown(f"{config.guidance}: {what}, and a service asks none; {remedy}", 600))
+    columns = None if config.columns == ColumnsConfig() else config.columns
+    known, why = find_tickets(config.guidance, config.vocabulary or (), columns, write_option("vocabulary", "FILE"))
+    if why and any(len(each.rules) > 1 and not each.named for each in guidance.values()):
+        raise InputError(shown(f"{config.guidance}: {why}", 400))
+    code = CodeJudge(code_rules(guidance, known, words_of(config.prompt), is_whole=not why))
+    only = next(iter(guidance)) if len(guidance) == 1 else None
+    check = make_check(labels_of(guidance), config.columns, once=False)
+    promises = find_promises(guidance, "rules", "")
+    return Served(guidance, code, promises, _make_reader(config.columns, only), check)
+
+
+def _make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mapping[str, Any]], Ticket]:
+    """What reads an object: one with ``per_image`` as a line of JSON Lines, any other as a row of a table by its columns'
+    names. Labels are not read; ``mission`` is that of tickets that name none. It raises ``FaultError``."""
+    roles = list_roles(columns)
+
+    def name(said: Mapping[str, Any], column: str | None) -> str:
+        """What stands in a column that names something; a number may."""
+        value = said.get(column or "")
+        return "" if value is None else str(value).strip()
+
+    def read(said: Mapping[str, Any]) -> Ticket:
+        if "per_image" in said:
+            return make_ticket({"mission": mission, "group_id": NAMELESS, **said, "label": None}, False, None)
+        summaries, content = read_object(said, roles)
+        named = columns.mission_name or name(said, columns.mission) or mission
+        row = {"mission": named, "group_id": name(said, columns.group_id) or NAMELESS, "per_image": summaries}
+        return make_ticket(row, False, content)
+
+    return read
+
+
+class GuidanceInUse:
+    """What a service judges by now: the last guidance that could be read, while its files change."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        """Raises ``InputError`` where there is nothing to begin with."""
+        self._config, self._stamp = config, _stamp_files(config.guidance)
+        self.served = load_served(config)
+        self.refused = ""  # why the files that lie there now are not in use; empty: they are
+        self.counts = {"taken": 0, "refused": 0}
+
+    def has_changed(self) -> bool:
+        """Whether the files are others than those that were read last."""
+        return _stamp_files(self._config.guidance) != self._stamp
+
+    def reload(self) -> str:
+        """Read the files again. What cannot be used leaves what is in use. Returns a line for people."""
+        self._stamp = _stamp_files(self._config.guidance)  # before they are read: a later change is seen by its own stamp
+        try:
+            self.served = load_served(self._config)
+        except (StagebError, OSError) as error:
+            self.refused = str(error)
+            self.counts["refused"] += 1
+            steps = ", ".join(f"{mission!r} step {each.step}" for mission, each in self.served.guidance.items())
+            return f"{self._config.guidance} has changed and cannot be used; in use is still {steps}: {error}"
+        self.refused = ""
+        self.counts["taken"] += 1
+        steps = ", ".join(f"{mission!r} step {each.step}" for mission, each in self.served.guidance.items())
+        return f"{self._config.guidance} has changed, and is in use: {steps}"
+
+
+def _stamp_files(source: str) -> list[tuple[str, int, int, int]]:
+    """What tells files of guidance from those that take their places."""
+    path, _ = split_step(source)
+    files = sorted(path.glob("*/guidance.json")) if path.is_dir() else [path]
+    return [stamp for file in files for stamp in _stamp(file)]
+
+
+def _stamp(file: Path) -> Iterator[tuple[str, int, int, int]]:
+    try:
+        status = file.stat()
+    except OSError:  # gone for now; who reads it says so
+        return
+    yield str(file), status.st_ino, status.st_mtime_ns, status.st_size
