@@ -8,8 +8,8 @@ they would take the place of present ones.
 A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects, if it does: with
 demonstrations, and beside what they say as code (``stacking.py``). What they must beat is the present guidance with
 demonstrations and a calibration by the same tickets, which is also what stays without them where no tests follow. Since that
-may be worse than one verdict for all tickets, rules must beat the best of these, too. Where the two together show no gain,
-but the rules alone are likely to be better than that, and the model is more than a point behind them, the rules decide.
+may be worse than one verdict for all tickets, rules must beat the best of these, too. Where no gain is shown, rules that are
+likely to be better than that verdict stay as provisional unless the model is better without them: what they say is weighed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stageb.guidance.learning.material import Material, Whole
 from stageb.guidance.learning.reflect import Reflection
 from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.scorecards import judge_compared
-from stageb.guidance.learning.stacking import MOST_BEHIND, Stacker
+from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, known_verdicts, make_gate, make_judge, rule_on
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
@@ -287,10 +287,12 @@ class _Teacher:
         elif config.runner.judge == "both":
             edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
         estimate = _estimate(whole, self.bundle.judged)
-        is_likely = (test.standard_errors if stackers else whole.gain) > LIKELY
-        if stackers and not (test.accepts or is_likely):
-            relying = self._rely_on_rules(whole, edit, stackers.present)
-            edit, is_likely = relying or edit, bool(relying)
+        is_likely = whole.gain > LIKELY  # better than the best constant verdict
+        if stackers and test.standard_errors > LIKELY:
+            is_likely = True
+        elif stackers and is_likely:
+            kept = self._keep_beside(whole, edit, stackers)
+            edit, is_likely = kept or edit, kept is not None
         outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
         has_rules = speaking_rules(self.present.rules, self.tools.words)
         excess = yield from judge.exceeds_limits(edit.guidance, self.positions)
@@ -302,20 +304,21 @@ class _Teacher:
         shares = stackers.edited.measure_judges() if stackers else {}
         return Trial(edit, outcome, test=test, estimate=estimate, calibration_errors=errors, judges=shares)
 
-    def _rely_on_rules(self, whole: Whole, edit: Edit, present: Stacker) -> Edit | None:
-        """The edit under which its rules as code decide, if they are likely to be better than the best constant verdict, so
-        that code alone would keep them, and the model under the ``present`` guidance is more than ``MOST_BEHIND`` them, and
-        than a standard error; None where that is not so, or they cannot be read. A hundred tickets can teach good rules, yet
-        too little about how far to trust them beside the model: that is measured on rules that fewer tickets taught."""
-        rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
-        if not self.tools.weighs or whole.gain <= LIKELY or any(isinstance(rule.code, OutOfReach) for rule in rules):
-            return None
-        before = present.rights(self.positions)
-        ahead = present.judge.compare({i: not whole.wrong >> self._places[i] & 1 for i in before}, before)
-        least = max(MOST_BEHIND * sum(map(present.judge.weigh, before)), math.sqrt(sum(gain * gain for gain in ahead)))
-        if sum(ahead) <= least:
-            return None
-        return replace(edit, guidance=replace(edit.guidance, judge="rules"))
+    def _keep_beside(self, whole: Whole, edit: Edit, stackers: _Stackers) -> Edit | None:
+        """The edit, where it may take the place of the present guidance though no test shows that it is better; None where
+        it may not. Its rules are likely to be better than the best constant verdict, and what they say is weighed beside
+        what the model says: so that is kept unless the model without them is ahead by more than a standard error. Where too
+        little is known to weigh by, its rules as code judge, if they are ahead by as much."""
+        before, after = (each.rights(self.positions) for each in (stackers.present, stackers.edited))
+        needed = -1.0
+        if not after:
+            rules = read_rules(edit.guidance, self.tools.vocabulary, self.tools.words).each
+            if not self.tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
+                return None
+            after = {i: not whole.wrong >> place & 1 for i, place in self._places.items()}
+            edit, needed = replace(edit, guidance=replace(edit.guidance, judge="rules")), 1.0
+        gains = stackers.present.judge.compare({i: after[i] for i in before if i in after}, before)
+        return edit if sum(gains) >= needed * math.sqrt(sum(gain * gain for gain in gains)) else None
 
     def _edit(self, whole: Whole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
