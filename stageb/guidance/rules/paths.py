@@ -1,7 +1,7 @@
 """What rules call counts of nested objects: their paths as phrases, in a language that has them.
 
-The field ``统计_光纤_保护措施_无保护`` of JSON is 保护措施为无保护的光纤. A rule is written with the phrase where no other field could
-be meant, and read with the path or the phrase, with the name that wraps all paths or without it.
+The field ``统计_光纤_保护措施_无保护`` of JSON is 保护措施为无保护的光纤. A rule is written with the phrase where no other
+field could be meant, and read with the path or the phrase, with the name that wraps all paths or without it.
 """
 
 from __future__ import annotations

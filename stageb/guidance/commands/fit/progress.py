@@ -238,10 +238,7 @@ class FitProgress:
             self.say(f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
         if self._rolled_out == WARM and not self._time_told and self._schedule.epochs:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
-            self.say(
-                f"At this pace, judging takes {rest} more at most; reflections and their tests come on top "
-                "and are not timed yet"
-            )
+            self.say(f"At this pace, judging takes {rest}; reflections and their tests come on top and are not timed yet")
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
     def show_skipped(self, batch: Round, why: str) -> None:
