@@ -366,6 +366,7 @@ CHINESE = Grammar(
     counted={
         "没有{name}": ("is", False, "0"),
         "有{name}": ("above", False, "0"),
+        "恰有{value}个{name}": ("is", False, ""),
         "{name}多于{value}个": ("above", False, ""),
         "{name}少于{value}个": ("below", False, ""),
         "{name}至少{value}个": ("below", True, ""),

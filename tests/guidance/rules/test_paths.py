@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.sql import write_sql
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.learning.terms import Term, find_terms
+from stageb.guidance.rules.evidence_forms import Condition, Forms, reading
 from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not, Points, Some, compile_expression
 from stageb.guidance.rules.fields import Columns, read_said
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
@@ -61,6 +62,7 @@ CALLED = call_counts(KNOWN, choose_grammar(ZH))
         ("若统计_光纤_保护措施_无保护大于1", "若保护措施为无保护的光纤多于1个"),
         ("若统计_挡风板_可见性_完整为0", "若没有可见性为完整的挡风板"),
         ("若统计_挡风板_备注大于0", "若有挡风板的备注"),
+        ("若统计_光纤_保护措施_无保护为4", "若恰有4个保护措施为无保护的光纤"),
         ("若统计_光纤_弯曲半径_半径不合理<4cm或成环不小于2", "若弯曲半径为半径不合理<4cm或成环的光纤至少2个"),
         ("若统计_光纤_保护措施_无保护不为0", "若保护措施为无保护的光纤的数量不为0"),
         ("若统计_光纤_保护措施_无保护为2或4", "若保护措施为无保护的光纤的数量为2或4"),
@@ -129,3 +131,12 @@ def test_rules_of_both_languages_decide_alike_and_leave_alike(expression: Expres
     assert verdicts[0] == verdicts[1] == verdicts[2]
     missions = [CodedMission("m", 1, CodedRules([CodedRule("G1", "", code)]), tickets=TICKETS) for code in codes]
     assert len({write_sql([mission]) for mission in missions}) == 1
+
+
+def test_that_something_is_there_is_said_before_how_often() -> None:
+    readings = [reading(count({"光纤": {"保护措施": {"无保护": number}}, "挡风板": 2})) for number in (0, 1, 2, 0, 1, 1)]
+    there = [reading(count({"光纤": {"保护措施": {"无保护": number}}, "挡风板": 2})) for number in (0, 1, 1, 0, 1, 1)]
+    name = "统计_光纤_保护措施_无保护"
+    told = {mask: term.condition for term, mask in find_terms(there, Forms(wide=True)).items()}
+    assert told[0b110110] == Condition("above", name, "0")
+    assert Term(Condition("is", name, "1")) in find_terms(readings, Forms(wide=True))

@@ -16,7 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
-from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_few, warn_of_labels, warn_of_names, warn_of_numbers
+from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, warn_of_tickets
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
@@ -176,10 +176,9 @@ class FitProgress:
             for name, splits in inputs.splits.items():
                 self.say(f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
-                told = (warn(own_tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers))
-                for line in chain(warn_of_labels(own_tickets, self._config), *told):
+                for line in warn_of_tickets(own_tickets, self._config):
                     self.say(f"{name}: {line}", "warning")
-            for line in warnings:
+            for line in chain(warn_of_language(inputs.tickets, self._config.prompt.language), warnings):
                 self.say(line, "warning")
 
     def _say_spent(self, inputs: Inputs) -> None:
