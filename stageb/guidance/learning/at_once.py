@@ -49,7 +49,7 @@ from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 from stageb.guidance.words.calibration import CALIBRATED_ON
-from stageb.guidance.words.costs import EQUAL, has_labels, prices_of
+from stageb.guidance.words.costs import has_labels, prices_of
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Judgement, Operation, Proposal, Rule
 
 LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
@@ -302,7 +302,7 @@ class _Teacher:
         if not rules:
             return None
         costs = f"cost {whole.cost:.3f} a ticket at the prices given, {whole.present:.3f} without them"
-        if prices_of(self.tools.config.price) == EQUAL:
+        if {*prices_of(self.tools.config.price).values()} == {1}:
             costs = f"judge {1 - whole.cost:.1%} rightly, {1 - whole.present:.1%} without them"
         why = f"{MEASURED} {costs} ({among.bit_count():,} tickets)"
         operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]

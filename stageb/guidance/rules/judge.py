@@ -85,17 +85,17 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
 
 
 def _name_subject(atom: Atom, grammar: Grammar) -> str:
-    """The field of which something is said, or any summary."""
+    """Name the field of which something is said, or any summary."""
     return _call(atom.name, grammar) if atom.name else next(iter(grammar.summaries))
 
 
 def _call(name: str, grammar: Grammar) -> str:
-    """A field as rules call it, or the number that its phrase counts."""
+    """Name a field as rules call it, or the number that its phrase counts."""
     return grammar.amount.format(name=grammar.called[name]) if name in grammar.called else name
 
 
 def _write_count(atom: Atom, grammar: Grammar, is_denied: bool) -> str:
-    """What is said of a count that has a phrase; empty where it is said as of other fields."""
+    """Write what is said of a count that has a phrase; empty where it is said as of other fields."""
     if atom.name not in grammar.called or not atom.values[0].isdigit() or len(atom.values) > 1:
         return ""
     said, (value,) = (atom.relation, is_denied), atom.values

@@ -17,7 +17,7 @@ from stageb.guidance.rules.wordings import Grammar, compile_form
 
 
 def call_counts(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:
-    """Field that counts -> its phrase; none in a language without phrases, and of tickets that count nothing."""
+    """Map each field that counts to its phrase; none in a language without phrases, and of tickets that count nothing."""
     if not (grammar.paths and vocabulary.is_counted):
         return {}
     paths = {name: name.split("_") for name in _list_counts(vocabulary)}
@@ -29,7 +29,7 @@ def call_counts(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:
 
 @lru_cache(maxsize=8)  # many rules are read by one vocabulary
 def find_called(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:
-    """Phrase, folded -> the field that it may mean, where no other may be meant."""
+    """Map each phrase, folded, to the field that it means; those that may mean several are left out."""
     found: dict[str, set[str]] = {fold_text(name): {name} for name in vocabulary.values}
     for name in _list_counts(vocabulary) if grammar.paths else ():
         path = name.split("_")
@@ -49,11 +49,11 @@ class PhraseReader:
         self._forms = [(compile_form(form, name=".+", value=r"\d+"), said) for form, said in forms]
 
     def find_field(self, text: str) -> str | None:
-        """The field that is called so, or whose phrase counts so; None where there is none."""
+        """Find the field that is called so, or whose phrase counts so; None where there is none."""
         return self._vocabulary.field(text) or self._amounts.get(fold_text(text))
 
     def read(self, text: str) -> Iterator[Expression]:
-        """What is said of a count without naming its number, in each way to read it."""
+        """Read what is said of a count, in each way in which it may be read."""
         for form, (relation, is_denied, only) in self._forms:
             found = form.fullmatch(text)
             name = self._called.get(fold_text(found["name"]), "") if found else ""
@@ -63,13 +63,13 @@ class PhraseReader:
 
 
 def _list_counts(vocabulary: Vocabulary) -> list[str]:
-    """The fields all of whose values, as far as known, are whole numbers, but for those of one image."""
+    """List the fields all of whose values, as far as known, are whole numbers, but for those of one image."""
     whole = [name for name in vocabulary.units if all(map(str.isdigit, vocabulary.values[name] - {""}))]
     return [name for name in whole if not OF_ONE_IMAGE.match(name)]
 
 
 def _write_phrase(path: Sequence[str], grammar: Grammar) -> str:
-    """A path as the language says it: what lies deeper is within what comes first."""
+    """Write a path as the language says it: what lies deeper is within what comes first."""
     if len(path) > len(grammar.paths):
         return grammar.within_path.format(path[0], _write_phrase(path[1:], grammar))
     return grammar.paths[len(path) - 1].format(*path)

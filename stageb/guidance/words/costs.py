@@ -23,7 +23,6 @@ Prices = Mapping[str, float]
 """Label -> the price of judging one of its tickets wrong: 1 where it names none, as other labels than pass and fail."""
 
 EQUAL: Prices = {"pass": 1.0, "fail": 1.0}
-ERRORS = ("missed failures", "false alarms")  # what a person calls the counts fp and fn
 
 
 @dataclass(frozen=True)

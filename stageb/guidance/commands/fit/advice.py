@@ -71,7 +71,7 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
 
 
 def warn_of_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
-    """What a run says of a mission's tickets, too, before it begins."""
+    """Say what a run, too, says of a mission's tickets before it begins."""
     told = (warn(tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers))
     yield from chain(warn_of_labels(tickets, config), *told)
 
@@ -100,13 +100,13 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
 
 
 def warn_of_language(tickets: Sequence[Ticket], language: Language) -> Iterator[str]:
-    """That rules are written in another language than tickets."""
+    """Warn of rules in another language than tickets."""
     if language != "zh" and are_chinese(tickets):
         yield f"most tickets are Chinese, and rules English; for Chinese ones say {write_option('prompt.language', 'zh')}"
 
 
 def are_chinese(tickets: Sequence[Ticket]) -> bool:
-    """Whether most tickets have Chinese characters, and no Japanese syllables among them."""
+    """Tell whether most tickets have Chinese characters, and no Japanese syllables among them."""
     said = ["".join(text for _, text in ticket.per_image) for ticket in tickets]
     return 2 * sum(bool(HAN.search(text)) and not KANA.search(text) for text in said) > len(said)
 

@@ -21,7 +21,7 @@ from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
-from stageb.guidance.words.costs import ERRORS, count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
+from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table
@@ -70,7 +70,7 @@ def tabulate(
     """Accuracy with its 95 % interval, missed failures (fp) and false alarms (fn) per mission and split: before learning and
     after. Of missions that are ``unpaid``, why they learnt nothing, or for nothing alone."""
     has_own = any(has_labels(each.labels) for each in guidance.values())
-    wrong = ["wrong"] if has_own else [*ERRORS]
+    wrong = ["wrong"] if has_own else ["missed failures", "false alarms"]
     drawn = make_table(
         "before learning -> after (95 % interval)", ["mission", "split"], ["tickets", "accuracy", *wrong, "review"]
     )

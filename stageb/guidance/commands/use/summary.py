@@ -12,15 +12,7 @@ from rich.text import Text
 from stageb.errors import shown
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import warn_of_misread
-from stageb.guidance.words.costs import (
-    ERRORS,
-    PriceConfig,
-    Prices,
-    count_wrong,
-    describe_classes,
-    prices_of,
-    warn_of_constant,
-)
+from stageb.guidance.words.costs import PriceConfig, Prices, count_wrong, describe_classes, prices_of, warn_of_constant
 from stageb.guidance.words.texts import TAKEN
 from stageb.runs.figures import make_console, make_table, print_table
 
@@ -109,7 +101,7 @@ def _list_sides(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, Mappi
 
 def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Table:
     has_own = any("fp" not in figures for _, _, of in sides for figures in of["missions"].values())
-    names = ["tickets", "accuracy", *(["wrong"] if has_own else [*ERRORS]), "no verdict", "review"]
+    names = ["tickets", "accuracy", *(["wrong"] if has_own else ["missed failures", "false alarms"]), "no verdict", "review"]
     told = any(by for _, by, _ in sides)
     names += ["model asked"] if told else []
     columns = {"guidance": "compare" in evaluation["figures"] or len(sides) == 1, "by": told}
