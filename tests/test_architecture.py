@@ -153,6 +153,7 @@ THIRD_PARTY = {
     "lab/bench/learning/*": {"gepa", "matplotlib", "scipy", "sklearn", "torch"},
     "lab/bench/automate": {"mapie", "numpy", "sklearn", "sureband"},
     "lab/bench/peers": {"fasterrisk", "imodels", "interpret", "matplotlib", "numpy", "pandas", "pystreed", "wittgenstein"},
+    "lab/bench/lake": {"duckdb"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/models/*": {"torch", "transformers"},
