@@ -29,6 +29,7 @@ BENCHMARKS = {
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
     "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
     "serve": Benchmark("Tickets per second of stageb serve, over HTTP.", "lab.bench.serve:main"),
+    "lake": Benchmark("Rows per second judged by rules as SQL, in DuckDB over Parquet.", "lab.bench.lake:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),

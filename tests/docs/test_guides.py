@@ -36,7 +36,7 @@ from stageb.guidance.rules.guidance_file import read_guidance
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
 NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it
 LAUNCHERS = ("fabric", "torchrun", "srun", "python")
-OTHERS = set("cd curl export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split())
+OTHERS = set("cd curl docker export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split())
 SECONDS = 200  # for one block, on a busy machine
 
 

@@ -34,7 +34,7 @@ def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(
     assert (spent["rollouts"], spent["judged"]) == (0, 0)
     judged = rows(run, "selections.jsonl")
     assert spent["saved"] > 2 * len(judged)  # two samples each, and the gate's verdicts
-    assert f"Rules as code spared the model {spent['saved']:,} more rollouts and verdicts." in told
+    assert f"Spent: no answer of a model; rules as code gave all {spent['saved']:,}." in told
     for row in rows(run, "trajectories.jsonl"):
         assert (row["decode"], row["tokens"], row["format_ok"]) == (-1, 0, True)
     assert {row["reason"] for row in judged} == {"G0: A ticket passes unless a rule fails it.", "G1: Fail if state is torn."}
@@ -43,9 +43,9 @@ def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(
     assert [row["acc"] for row in metrics if row["split"] == "test"][-1] == 1.0
     assert main(["report", str(run), "--tickets", str(tickets)]) == 0
     page = (run / "report.html").read_text()
-    assert "tickets of val and test, all rightly." in page
+    assert "held-out tickets, all rightly." in page
     assert "The model judged" not in page and "Taken word for word, it decides" in page
-    assert "answers and verdicts that rules as code spared the model" in page
+    assert "answers and verdicts that rules as code gave" in page
 
 
 def test_the_model_is_asked_for_what_code_cannot_decide(tickets: Path, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def one_label(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(plain: Fit, fit: Fit) -> None:
-    judging = "At this pace, judging takes less than a minute more at most; reflections and their tests come on top"
+    judging = "At this pace, judging takes less than a minute; reflections and their tests come on top"
     whole = "At this pace, less than a minute to go, reflections and tests included; less where learning ends early"
     lines = plain.err.splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith(judging))

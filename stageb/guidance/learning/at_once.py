@@ -327,7 +327,10 @@ class _Teacher:
         rules = write_whole(whole, replace(self.tools.vocabulary, lists=find_word_lists(others)), words)
         if not rules:
             return None
-        why = f"{MEASURED} {whole.cost:.3f} a ticket, {whole.present:.3f} without ({among.bit_count():,} tickets)"
+        costs = f"cost {whole.cost:.3f} a ticket at the prices given, {whole.present:.3f} without them"
+        if {*prices_of(self.tools.config.price).values()} == {1}:
+            costs = f"judge {1 - whole.cost:.1%} rightly, {1 - whole.present:.1%} without them"
+        why = f"{MEASURED} {costs} ({among.bit_count():,} tickets)"
         operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
         if whole.replaces:
             free = [rule for rule in self.present.rules if not rule.is_fixed]

@@ -217,7 +217,7 @@ def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
     """What an accepted edit gained; empty where nothing was measured. ``is_weighed``: by unequal prices."""
     if not attempt.test or not attempt.test["tickets"]:
         return ""
-    points = "points of cost, weighed by the prices," if is_weighed else "points"
+    points = "points of cost, weighed by the prices," if is_weighed else "points of accuracy"
     count = f"{attempt.test['tickets']:,}"
     return f"{attempt.test['mean_gain'] * 100:+.1f} {points} on {count} tickets that it was not made from"
 

@@ -137,16 +137,17 @@ def side_of(condition: Condition) -> Side:
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
     """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a field has a value, or that a
-    word is mentioned. Of those that say the same of all tickets, the first. A condition on a field that a ticket lacks does
-    not hold for it, denied or not."""
+    word is mentioned. Of those that say the same of all tickets, the first, and that something is there rather than how
+    often. A condition on a field that a ticket lacks does not hold for it, denied or not."""
     masks = find_conditions(readings, forms)
     having: dict[str, int] = {}
     for condition, mask in masks.items():
         if condition.kind == "is":
             having[condition.name] = having.get(condition.name, 0) | mask
     everything = (1 << len(readings)) - 1
+    are_counted = any(each.is_counted for each in readings)
     first: dict[int, Term] = {}
-    for condition, mask in masks.items():
+    for condition, mask in sorted(masks.items(), key=lambda each: are_counted and _is_number_of(each[0])):
         first.setdefault(mask, Term(condition))
     for condition, mask in masks.items():
         if mask.bit_count() < LEAST_DENIED:
@@ -269,6 +270,11 @@ def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) 
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _is_number_of(condition: Condition) -> bool:
+    """Whether it is that something is counted so many times, and at least once."""
+    return condition.kind == "is" and condition.value.isdigit() and condition.value != "0"
 
 
 def _fields(condition: Condition) -> list[str]:

@@ -12,6 +12,7 @@ from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.expression import All, Atom, Expression, Points, find_exact_count, join_words, negate
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.paths import call_counts
 from stageb.guidance.rules.prompts import Words, choose_grammar, clue_text
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -64,7 +65,8 @@ def _write_rules(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Wri
 
     codes = _card_codes(whole.card, vocabulary, read) if whole.card else join_codes(_line_codes(whole.lines, read))
     rules = [(RuleCode(whole.verdict, expression), lines) for expression, lines in codes]
-    texts = [(write_rule(code, words), code, lines) for code, lines in rules]
+    called = call_counts(vocabulary, choose_grammar(words))
+    texts = [(write_rule(code, words, called), code, lines) for code, lines in rules]
     return [
         WrittenRule(text, lines, whole.verdict)
         for text, code, lines in sorted(texts, key=lambda each: _count_parts(each[1].expression))

@@ -26,7 +26,7 @@ from stageb.guidance.words.types import (
     Rule,
 )
 
-MEASURED = "on tickets that did not teach them, these rules cost"  # begins the reasons that code gives
+MEASURED = "on tickets that did not teach them, these rules"  # begins the reasons that code gives
 
 
 def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: str = "") -> Guidance:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from types import MappingProxyType
 
 from stageb.guidance.rules.expression import (
     All,
@@ -42,9 +43,9 @@ def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
     return f"{spell(verdict, words)}{grammar.if_[0]}", grammar.end
 
 
-def write_rule(code: RuleCode, words: Words) -> str:
-    """``code`` in the language and the verdict words of ``words``."""
-    grammar, verdict = choose_grammar(words), spell(code.verdict, words)
+def write_rule(code: RuleCode, words: Words, called: Mapping[str, str] = MappingProxyType({})) -> str:
+    """``code`` in the language and the verdict words of ``words``, with the phrases by which fields are ``called``."""
+    grammar, verdict = replace(choose_grammar(words), called=called), spell(code.verdict, words)
     if code.condition is None:
         assert code.exception is not None  # it says something
         return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
@@ -59,7 +60,7 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         parts = grammar.part.join(_write(part, grammar) for part in counted.parts)
         return grammar.exactly.format(count=counted.count, parts=parts)
     if within := find_limits(expression):
-        return grammar.within.format(name=within[0], low=within[1], high=within[2])
+        return grammar.within.format(name=_call(within[0], grammar), low=within[1], high=within[2])
     if isinstance(expression, All | Some):
         mark = grammar.and_ if isinstance(expression, All) else grammar.or_
         return mark.join(_write(part, grammar) for part in expression.parts)
@@ -74,15 +75,32 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
     if expression.relation == "missing":
         return expression.name + next(ending for ending, denied in grammar.missing.items() if denied == is_denied)
-    *first, last = expression.values
+    if said := _write_count(expression, grammar, is_denied):
+        return said
+    is_beside = expression.relation in ("equals", "differs", "over", "under")
+    *first, last = (_call(value, grammar) if is_beside else value for value in expression.values)
     listed = grammar.comma.join(first) + grammar.or_ + last if first else last
     listed = expression.word_list.join(grammar.of_list) if expression.word_list else listed
     return f"{_name_subject(expression, grammar)}{_mark(expression.relation, is_denied, grammar)}{listed}"
 
 
 def _name_subject(atom: Atom, grammar: Grammar) -> str:
-    """The field of which something is said, or any summary."""
-    return atom.name or next(iter(grammar.summaries))
+    """Name the field of which something is said, or any summary."""
+    return _call(atom.name, grammar) if atom.name else next(iter(grammar.summaries))
+
+
+def _call(name: str, grammar: Grammar) -> str:
+    """Name a field as rules call it, or the number that its phrase counts."""
+    return grammar.amount.format(name=grammar.called[name]) if name in grammar.called else name
+
+
+def _write_count(atom: Atom, grammar: Grammar, is_denied: bool) -> str:
+    """Write what is said of a count that has a phrase; empty where it is said as of other fields."""
+    if atom.name not in grammar.called or not atom.values[0].isdigit() or len(atom.values) > 1:
+        return ""
+    said, (value,) = (atom.relation, is_denied), atom.values
+    found = (form for form, (*relation, only) in grammar.counted.items() if (*relation,) == said and only in ("", value))
+    return next(found, "").format(name=grammar.called[atom.name], value=value)
 
 
 def _write_scored(expression: Points, grammar: Grammar) -> Iterator[str]:

@@ -42,6 +42,7 @@ from stageb.guidance.rules.expression import (
     join_values,
     negate,
 )
+from stageb.guidance.rules.paths import PhraseReader
 from stageb.guidance.rules.prompts import Words, choose_grammar
 from stageb.guidance.rules.value_types import (
     NUMBER,
@@ -106,7 +107,9 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
     """What ``text`` says of tickets that hold what ``vocabulary`` does, in the language and verdict words of ``words``."""
     grammar = choose_grammar(words)
     text = " ".join(text.split()).removesuffix(grammar.end)
-    verdict = next((v for v, spelled in words.verdicts.items() if _begins(text, spelled, grammar)), None)
+    folded, begins = text.casefold(), (*grammar.if_, grammar.unless[0])
+    spelled = {verdict: word for verdict, word in words.verdicts.items() if folded.startswith(word.casefold())}
+    verdict = next((verdict for verdict, word in spelled.items() if text.startswith(begins, len(word))), None)
     if verdict is None:
         return NO_RULE
     if len(text) > LONGEST:
@@ -127,11 +130,6 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
     return codes[0] if len(codes) == 1 else TWO_WAYS if codes else faults[-1].with_hint()
 
 
-def _begins(text: str, spelled: str, grammar: Grammar) -> bool:
-    begins = (*grammar.if_, grammar.unless[0])
-    return text.casefold().startswith(spelled.casefold()) and text.startswith(begins, len(spelled))
-
-
 def _cuts(text: str, mark: str) -> Iterator[tuple[str, str]]:
     """``text`` as a whole, and cut in two at each ``mark``."""
     yield text, ""
@@ -145,7 +143,8 @@ class _RuleReader:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
         self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
-        self._subject = cache(lambda text: vocabulary.field(text) or self._read_computed(text))  # that is compared
+        self._phrases = PhraseReader(vocabulary, grammar)
+        self._subject = cache(lambda text: self._phrases.find_field(text) or self._read_computed(text))  # that is compared
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
@@ -233,6 +232,7 @@ class _RuleReader:
             for found in mark.finditer(text)
         ]
         tried += [self._within(*found.groups())] if (found := self._limits.fullmatch(text)) else []
+        tried += self._phrases.read(text)
         right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach))) or self._read_missing(text)
         if len(right) == 1:
             return right[0]
@@ -307,7 +307,7 @@ class _RuleReader:
             return self._compare_computed(field, relation, is_denied, value)
         if field is None:
             return OutOfReach(f"no ticket has {name!r}", "field", name, nearest=partial(known.nearest_name, name))
-        other = known.field(value)
+        other = self._phrases.find_field(value)
         if relation == "is":
             lists = self._lists(field, value)
             if len(lists) > 1:

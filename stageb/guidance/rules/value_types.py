@@ -193,7 +193,7 @@ def read_content(content: Content) -> Reading:
 
 @lru_cache(maxsize=1 << 16)
 def read_value(value: str) -> Reading:
-    """A field's value alone, as a ticket that mentions what it does."""
+    """Read a field's value alone, as a ticket that mentions what it does."""
     return Reading({}, find_mentioned(value), (fold_text(value),))
 
 

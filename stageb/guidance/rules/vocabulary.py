@@ -27,7 +27,7 @@ from stageb.guidance.words.types import Content, Ticket
 MOST_KINDS = 32  # values of a field that is expected to have no others
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """What tickets of one mission hold."""
 
@@ -40,6 +40,7 @@ class Vocabulary:
     is_tabular: bool  # whether half of the tickets or more have fields
     scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of words, by the names that a guidance gives them
+    is_counted: bool = False  # whether a number that some ticket does not name is 0
 
     @classmethod
     def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:
@@ -52,9 +53,11 @@ class Vocabulary:
         texts: list[str] = []
         pieces: set[str] = set()
         counted = having = 0
+        is_counted = False
         for ticket in tickets:
             read = reading(ticket)
             words |= read.words
+            is_counted |= read.is_counted
             counted, having = counted + 1, having + bool(read.pairs)
             pieces.update(read.texts)
             texts += [fold_text(summary) for _, summary in ticket.per_image]
@@ -80,6 +83,7 @@ class Vocabulary:
             frozenset(pieces),
             2 * having >= max(1, counted),
             ranked,
+            is_counted=is_counted,
         )
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -237,7 +237,7 @@ INSTRUCT: dict[str, dict[str, Any]] = {  # of each language, what takes the plac
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
     """How one language writes rules: ``parse.py`` reads them, ``judge.py`` writes them."""
 
@@ -263,6 +263,13 @@ class Grammar:
     word_list: tuple[str, str]  # before the name of a word list, and between that and its words
     of_list: tuple[str, str]  # around it where one of its words is mentioned
     each_of_list: str  # the same of a list whose words each have them
+    paths: tuple[str, ...] = ()  # what is called a count, by the names of which its path has one, two or more; none where
+    # rules call it as tickets do (``paths.py``)
+    within_path: str = "{} {}"  # the first name of a longer path, and the rest
+    amount: str = "{name}"  # the number that a phrase counts
+    counted: Mapping[str, tuple[Relation, bool, str]] = field(default_factory=dict)  # what is said of it, with {name}, and
+    # {value} where it is not the one given -> the same as a relation
+    called: Mapping[str, str] = field(default_factory=dict)  # field -> its phrase, of the tickets that a rule is written for
 
 
 @cache
@@ -353,4 +360,16 @@ CHINESE = Grammar(
     word_list=("“", "”类词："),
     of_list=("“", "”类词"),
     each_of_list="分，{name}每提到一个“{words}”类词",
+    paths=("{}", "{}的{}", "{1}为{2}的{0}"),
+    within_path="{}中{}",
+    amount="{name}的数量",
+    counted={
+        "没有{name}": ("is", False, "0"),
+        "有{name}": ("above", False, "0"),
+        "恰有{value}个{name}": ("is", False, ""),
+        "{name}多于{value}个": ("above", False, ""),
+        "{name}少于{value}个": ("below", False, ""),
+        "{name}至少{value}个": ("below", True, ""),
+        "{name}至多{value}个": ("above", True, ""),
+    },
 )

@@ -220,7 +220,7 @@ def test_where_tickets_are_drawn_by_price_equal_ones_are_drawn_raced_and_studied
 
 def test_the_end_of_a_run_tells_of_no_split_that_it_had_not() -> None:
     assert describe_splits({"train", "val", "test"}) == (
-        "Rules were learnt from train tickets, the final ones chosen on val; test was used for this table alone."
+        "Rules were learnt from train tickets. Val chose the final ones. Test was used for this table alone."
     )
     bare = describe_splits({"train"})
     assert "none are chosen" in bare and "no figure is of sealed tickets" in bare

@@ -14,7 +14,7 @@ from typing import Any
 
 from stageb.errors import write_option
 from stageb.guidance.commands.fit.inputs import Inputs
-from stageb.guidance.config import LoopConfig
+from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.exact import fewest_wins
@@ -40,6 +40,7 @@ FORMS = 0.9  # share of tickets without free text from which on these are forms,
 DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
     r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}|\d\d([-/.])\d\d\3\d\d)(?:[T ].*)?"
 )
+HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
 NUMERAL = re.compile(r"[-+]?\d[\d.,:/-]*")
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
     ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
@@ -64,9 +65,15 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
     """Yield cautions about each mission's tickets."""
     for mission in inputs.splits:
         own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
-        told = (warn(own) for warn in (warn_of_names, warn_of_copies, warn_of_fields, warn_of_numbers))
-        yield from (f"{mission}: {line}" for line in chain(warn_of_labels(own, config), *told))
+        yield from (f"{mission}: {line}" for line in chain(warn_of_tickets(own, config), warn_of_fields(own)))
+    yield from warn_of_language(inputs.tickets, config.prompt.language)
     yield from warn_of_few(inputs, config)
+
+
+def warn_of_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
+    """Say what a run, too, says of a mission's tickets before it begins."""
+    told = (warn(tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers))
+    yield from chain(warn_of_labels(tickets, config), *told)
 
 
 def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
@@ -90,6 +97,18 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
             f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: "
             f"{write_option(f'price.{worth}', 20)}"
         )
+
+
+def warn_of_language(tickets: Sequence[Ticket], language: Language) -> Iterator[str]:
+    """Warn of rules in another language than tickets."""
+    if language != "zh" and are_chinese(tickets):
+        yield f"most tickets are Chinese, and rules English; for Chinese ones say {write_option('prompt.language', 'zh')}"
+
+
+def are_chinese(tickets: Sequence[Ticket]) -> bool:
+    """Tell whether most tickets have Chinese characters, and no Japanese syllables among them."""
+    said = ["".join(text for _, text in ticket.per_image) for ticket in tickets]
+    return 2 * sum(bool(HAN.search(text)) and not KANA.search(text) for text in said) > len(said)
 
 
 def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
-from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_few, warn_of_labels, warn_of_names, warn_of_numbers
+from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, warn_of_tickets
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
@@ -176,10 +176,9 @@ class FitProgress:
             for name, splits in inputs.splits.items():
                 self.say(f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
-                told = (warn(own_tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers))
-                for line in chain(warn_of_labels(own_tickets, self._config), *told):
+                for line in warn_of_tickets(own_tickets, self._config):
                     self.say(f"{name}: {line}", "warning")
-            for line in warnings:
+            for line in chain(warn_of_language(inputs.tickets, self._config.prompt.language), warnings):
                 self.say(line, "warning")
 
     def _say_spent(self, inputs: Inputs) -> None:
@@ -238,10 +237,7 @@ class FitProgress:
             self.say(f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
         if self._rolled_out == WARM and not self._time_told and self._schedule.epochs:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
-            self.say(
-                f"At this pace, judging takes {rest} more at most; reflections and their tests come on top "
-                "and are not timed yet"
-            )
+            self.say(f"At this pace, judging takes {rest}; reflections and their tests come on top and are not timed yet")
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
     def show_skipped(self, batch: Round, why: str) -> None:

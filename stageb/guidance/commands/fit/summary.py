@@ -67,10 +67,10 @@ def show(
 def tabulate(
     journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance], unpaid: Mapping[str, str] = MappingProxyType({})
 ) -> Table:
-    """Accuracy with its 95 % interval, wrong passes (fp) and wrong fails (fn) per mission and split: before learning and
+    """Accuracy with its 95 % interval, missed failures (fp) and false alarms (fn) per mission and split: before learning and
     after. Of missions that are ``unpaid``, why they learnt nothing, or for nothing alone."""
     has_own = any(has_labels(each.labels) for each in guidance.values())
-    wrong = ["wrong"] if has_own else ["wrong pass", "wrong fail"]
+    wrong = ["wrong"] if has_own else ["missed failures", "false alarms"]
     drawn = make_table(
         "before learning -> after (95 % interval)", ["mission", "split"], ["tickets", "accuracy", *wrong, "review"]
     )
@@ -182,33 +182,40 @@ def describe_applied(edits: Attempts) -> str:
 def describe_splits(used: Collection[Split]) -> str:
     """Describe the use of each split; of one that is not ``used``, as it has no tickets, say what was not done for want of
     it."""
-    chosen = "the final ones chosen on val" if "val" in used else "the last ones stand, since without val none are chosen"
-    served = "test was used for this table alone" if "test" in used else "without test no figure is of sealed tickets"
-    return f"Rules were learnt from train tickets, {chosen}; {served}."
+    chosen = "Val chose the final ones." if "val" in used else "Without val none are chosen: the last ones stand."
+    served = "Test was used for this table alone." if "test" in used else "Without test no figure is of sealed tickets."
+    return f"Rules were learnt from train tickets. {chosen} {served}"
 
 
 def describe_spending(state: State, edits: int) -> list[str]:
     """Describe the cost of a run, all in all and for each of its accepted ``edits``, and what ended it."""
-    spent = state.spent
-    lines = [
-        f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, "
-        f"{count_of(spent.reflections, 'reflection')}; {spent.tokens:,} tokens"
-    ]
-    if edits and (asked := spent.rollouts + spent.judged):
-        each = asked / edits
-        lines[0] += f". For each accepted edit {each:,.0f} rollouts and verdicts"
-    if spent.saved:
-        asked = spent.rollouts + spent.judged
-        some = (
-            f", about {spent.saved * spent.tokens // asked:,} tokens"
-            if asked and spent.reflections <= len(state.missions)
-            else ""
-        )  # each took none
-        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts{some}.")
+    lines = _describe_answers(state, edits)
     if state.ended == STOP:
         lines.append("Learning was told to stop. To learn on, run the same command with a higher runner.epochs.")
     for key in dict.fromkeys(state.over.values()):
         names = [name for name, spent_on in state.over.items() if spent_on == key]
         of = f" of {', '.join(names)}" if len(names) < len(state.missions) else ""
         lines.append(f"Learning{of} ended at {key}. To learn on, run the same command with a higher one.")
+    return lines
+
+
+def _describe_answers(state: State, edits: int) -> list[str]:
+    """Describe what the model was asked, and what rules as code spared it."""
+    spent = state.spent
+    asked = spent.rollouts + spent.judged
+    if spent.saved and not asked + spent.tokens:
+        return [f"Spent: no answer of a model; rules as code gave all {spent.saved:,}."]
+    lines = [
+        f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, "
+        f"{count_of(spent.reflections, 'reflection')}; {spent.tokens:,} tokens"
+    ]
+    if edits and asked:
+        lines[0] += f". For each accepted edit {asked / edits:,.0f} rollouts and verdicts"
+    if spent.saved:
+        some = (
+            f", about {spent.saved * spent.tokens // asked:,} tokens"
+            if asked and spent.reflections <= len(state.missions)
+            else ""
+        )  # each took none
+        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts{some}.")
     return lines

@@ -118,7 +118,7 @@ def _describe_chance(caught: tuple[int, int], alarms: tuple[int, int]) -> str:
         said += (
             f" {share:.0%} of these tickets are failures. If it were 1%, 1,000 tickets would bring about {catches:.0f} "
             f"failures caught and {count_of(round(990 * alarms[0] / alarms[1]), 'false alarm')}, at worst "
-            f"{990 * wilson(*alarms)[1]:.0f} (in the same sense)."
+            f"{990 * wilson(*alarms)[1]:.0f} (19 times in 20)."
         )
     return said
 
@@ -138,9 +138,9 @@ def describe_decided(letter: Mapping[str, Any]) -> str:
     """How many tickets a rule decides by its letter, one at least, and how many of them rightly."""
     count, right = letter["decided"], letter["right"]
     if count == 1:
-        return f"1 ticket of val and test, {'rightly' if right else 'wrongly'}"
+        return f"1 held-out ticket, {'rightly' if right else 'wrongly'}"
     rightly = "all" if right == count else f"{right:,} of them" if right else "none"
-    return f"{count:,} tickets of val and test, {rightly} rightly"
+    return f"{count:,} held-out tickets, {rightly} rightly"
 
 
 def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices: Prices) -> str:
@@ -150,15 +150,17 @@ def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices
         return "was not measured: code cannot judge by the rules"
     won, lost, verdict, decided, tickets = rule["won"], rule["lost"], rule["verdict"], letter["decided"], letter["tickets"]
     many = f"all {tickets:,}" if decided == tickets else f"{decided:,} of {tickets:,}"
-    n = f"code judged {many} tickets of val and test with it and without it"
+    n = f"code judged {many} held-out tickets with it and without it"
     if not won and not lost:
         return f"changes nothing ({n})"
     if verdict not in PASS_FAIL:
-        return f"{won:,} right less and {lost:,} more: {(lost - won) / decided * 100:+.1f} points of accuracy ({n})"
-    errors = [("fail", won, "missed failure", "more"), ("pass", lost, "false alarm", "less")]
+        return (
+            f"{won:,} fewer judged rightly and {lost:,} more: {(lost - won) / decided * 100:+.1f} points of accuracy ({n})"
+        )
+    errors = [("fail", won, "more missed failure"), ("pass", lost, "fewer false alarm")]
     if verdict == "pass":
-        errors = [("pass", won, "false alarm", "more"), ("fail", lost, "missed failure", "less")]
-    what = " and ".join(f"{count_of(count, name)} {way}" for _, count, name, way in errors if count)
+        errors = [("pass", won, "more false alarm"), ("fail", lost, "fewer missed failure")]
+    what = " and ".join(count_of(count, name) for _, count, name in errors if count)
     change = f"{(lost - won) / decided * 100:+.1f} points of accuracy"
     if prices["fail"] != prices["pass"]:
         (more, *_), (less, *_) = errors

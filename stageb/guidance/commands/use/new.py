@@ -17,7 +17,7 @@ from pathlib import Path
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.fit.advice import warn_of_copies, warn_of_fields, warn_of_labels, warn_of_names
+from stageb.guidance.commands.fit.advice import are_chinese, warn_of_copies, warn_of_fields, warn_of_labels, warn_of_names
 from stageb.guidance.commands.use.guess import Told, read_guessed
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -37,10 +37,12 @@ def main(arguments: Sequence[str]) -> int:
     (columns, notes), tickets = read_guessed(table, Told(*(getattr(args, name) for name in Told._fields)))
     counts = Counter(ticket.label for ticket in tickets)
     try:
-        target.write_text(write_config(table, columns), encoding="utf-8")
+        target.write_text(write_config(table, columns, is_chinese := are_chinese(tickets)), encoding="utf-8")
     except OSError as error:
         raise InputError(shown(f"{target}: {error.strerror}; name another file with --to")) from None
     print(f"{shown(table)}: {len(tickets):,} tickets: {describe_counts(counts)}")
+    if is_chinese:
+        print("most tickets are Chinese, so rules will be, too: prompt.language zh")
     told = (warn(tickets) for warn in (warn_of_names, warn_of_copies, warn_of_fields))
     for line in chain(notes, warn_of_labels(tickets, LoopConfig(tickets=[table])), *told):
         print(f"Note: {line}")
@@ -68,8 +70,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def write_config(table: str, columns: ColumnsConfig) -> str:
-    """The config as commented YAML: the keys that a table's owner may want to set."""
+def write_config(table: str, columns: ColumnsConfig, is_chinese: bool = False) -> str:
+    """The config as commented YAML: the keys that a table's owner may want to set, and the language of rules where tickets
+    are Chinese."""
     mission = ("mission", columns.mission, "the column that names the mission")
     if columns.mission_name is not None:
         mission = ("mission_name", columns.mission_name, "of all rows; or mission: COLUMN")
@@ -96,6 +99,8 @@ def write_config(table: str, columns: ColumnsConfig) -> str:
         _write_key("tickets", [table], "labelled tickets to learn from"),
         _write_key("seed", defaults(LoopConfig)["seed"], "of every random choice"),
     ]
+    if is_chinese:
+        top.append(f"prompt:\n  {_write_key('language', 'zh', 'of the rules: en or zh')}")
     head = "# Written by `stageb new`, for validate, fit, predict and evaluate. stageb fit --columns.help says more.\n"
     return "".join([head, *top, "columns:\n", *(f"  {_write_key(*row)}" for row in rows)])
 

@@ -101,7 +101,7 @@ def _list_sides(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, Mappi
 
 def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Table:
     has_own = any("fp" not in figures for _, _, of in sides for figures in of["missions"].values())
-    names = ["tickets", "accuracy", *(["wrong"] if has_own else ["wrong pass", "wrong fail"]), "no verdict", "review"]
+    names = ["tickets", "accuracy", *(["wrong"] if has_own else ["missed failures", "false alarms"]), "no verdict", "review"]
     told = any(by for _, by, _ in sides)
     names += ["model asked"] if told else []
     columns = {"guidance": "compare" in evaluation["figures"] or len(sides) == 1, "by": told}

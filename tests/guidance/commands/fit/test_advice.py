@@ -99,7 +99,7 @@ def test_an_edit_is_shown_where_it_got_as_far_as_a_comparison() -> None:
 
 
 def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
-    assert "one accepted: +52.5 points on 32 tickets" in told(reflection(1, accepted=True))
+    assert "one accepted: +52.5 points of accuracy on 32 tickets" in told(reflection(1, accepted=True))
     assert "+52.5 points of cost, weighed by the prices, on 32 tickets" in told(
         reflection(1, accepted=True), is_weighed=True
     )

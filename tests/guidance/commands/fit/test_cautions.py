@@ -15,7 +15,7 @@ from stageb.guidance.commands.fit.advice import (
     warn_of_numbers,
 )
 from stageb.guidance.commands.fit.inputs import read_inputs
-from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -164,3 +164,14 @@ def test_it_is_the_failures_that_must_not_be_few(scope: Literal["bundle", "all"]
     assert not cautions(made(150, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
     lines = cautions(made(500, lambda n: n * 7 % 500 < 40, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
     assert len(lines) == (scope == "bundle")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"), [("密封圈 {}: 磨损", True), ("seal {}: worn", False), ("シール {}: 摩耗した", False), ("{}", False)]
+)
+def test_rules_in_another_language_than_tickets_are_told(text: str, is_told: bool, tmp_path: Path) -> None:
+    tickets = made(60, lambda n: n % 2 == 0, lambda n: f"{text.format(n)}; size: {n % 7}")
+    told = [line for line in cautions(tickets, tmp_path) if "--prompt.language zh" in line]
+    assert len(told) == is_told
+    chinese = replace(CONFIG, prompt=PromptConfig("zh"))
+    assert not any("Chinese" in line for line in cautions(tickets, tmp_path, chinese))

@@ -50,7 +50,7 @@ def test_results_and_rules_come_first_and_costs_last(learnt: Path) -> None:
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "always passing would catch none." in text
-    assert re.search(r"Fail if state is torn\. Decides \d+ tickets of val and test, all rightly\.", text)
+    assert re.search(r"Fail if state is torn\. Decides \d+ held-out tickets, all rightly\.", text)
     assert "tokens read and made" in text[places[-1] :]
 
 
@@ -90,9 +90,9 @@ def test_nothing_is_said_in_codes(learnt: Path) -> None:
 
 def test_what_a_rule_decides_and_which_ticket_taught_it_are_told_in_words() -> None:
     told = [describe_decided({"decided": decided, "right": right}) for decided, right in ((1, 1), (1, 0), (4, 0), (40, 38))]
-    assert told == [f"1 ticket of val and test, {how}" for how in ("rightly", "wrongly")] + [
-        "4 tickets of val and test, none rightly",
-        "40 tickets of val and test, 38 of them rightly",
+    assert told == [f"1 held-out ticket, {how}" for how in ("rightly", "wrongly")] + [
+        "4 held-out tickets, none rightly",
+        "40 held-out tickets, 38 of them rightly",
     ]
     assert [name_ticket(key) for key in ("a::b::fail", "by hand")] == ["a::b, labelled fail", "by hand"]
     assert [mark_cut(letters * "w")[-2:] for letters in (199, 200)] == ["ww", "w…"]
@@ -123,7 +123,7 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     text = plain(tmp_path)
     torn = sum(row["label"] == "fail" for row in small.rows())
     of_rule = text.partition("G1 ")[2].partition("G1 ")[2]
-    found = re.search(r"it decides (\d+) tickets of val and test, all rightly", of_rule)
+    found = re.search(r"it decides (\d+) held-out tickets, all rightly", of_rule)
     assert found
     decided = int(found[1])
     assert 0 < decided < torn
@@ -141,8 +141,8 @@ def test_a_rule_that_brings_nothing_measurable_is_said_so_though_it_stays(tmp_pa
     assert ended.code == 0
     text = plain(tmp_path)
     n = sum(map(int, re.findall(r"(?:val|test), epoch \d+: (\d+) tickets", text)))
-    torn, new = re.findall(rf"Leaving it out (.*?) \(code judged all {n} tickets of val and test with it and", text)
-    assert re.fullmatch(r"\d+ missed failures more: -\d+.\d points of accuracy", torn)
+    torn, new = re.findall(rf"Leaving it out (.*?) \(code judged all {n} held-out tickets with it and", text)
+    assert re.fullmatch(r"\d+ more missed failures: -\d+.\d points of accuracy", torn)
     assert new == "changes nothing"
 
 
@@ -176,11 +176,11 @@ def test_edits_are_told_in_words() -> None:
 
 def test_what_leaving_a_rule_out_would_change_is_told_with_its_tickets_and_at_the_prices() -> None:
     row = {"verdict": "pass", "won": 4, "lost": 1}
-    judged = "(code judged 80 of 90 tickets of val and test with it and without it)"
+    judged = "(code judged 80 of 90 held-out tickets with it and without it)"
     letter = {"decided": 80, "tickets": 90}
-    said = f"4 false alarms more and 1 missed failure less: -3.8 points of accuracy {judged}"
+    said = f"4 more false alarms and 1 fewer missed failure: -3.8 points of accuracy {judged}"
     assert describe_left_out(row, letter, EQUAL) == said
-    said = f"4 false alarms more and 1 missed failure less: -0.075 in the cost of a ticket {judged}"
+    said = f"4 more false alarms and 1 fewer missed failure: -0.075 in the cost of a ticket {judged}"
     assert describe_left_out(row, letter, {"fail": 10.0, "pass": 1.0}) == said
     for unread in ({"out_of_reach": "it looks odd"}, {}):
         assert describe_left_out(unread, letter, EQUAL) == "was not measured: code cannot judge by the rules"
@@ -196,6 +196,6 @@ def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
     more = describe_outcome(row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2).more
     assert "Of all failures like these, 56% to 79% are likely to be caught" in more
     assert "34% of these tickets are failures. If it were 1%, 1,000 tickets would bring about 7 failures caught" in more
-    assert "caught and 33 false alarms, at worst 82 (in the same sense)." in more
+    assert "caught and 33 false alarms, at worst 82 (19 times in 20)." in more
     sampled = row | {"n": 100, "cost": 0.1, "always": row["always"] | {"cost": 0.3}}
     assert "19 times" not in describe_outcome(sampled, EQUAL, 2).more  # classes stand for more tickets than were judged

@@ -49,6 +49,19 @@ def test_the_command_that_it_prints_can_be_run(capsys: pytest.CaptureFixture[str
     assert main(printed.splitlines()[-1].split()[1:]) == 0
 
 
+def test_chinese_tickets_get_chinese_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"单{n},{'密封圈磨损' if n % 3 else '密封圈完好'},{'不合格' if n % 3 else '合格'}\n" for n in range(30))
+    new(f"工单号,检查描述,结论\n{rows}")
+    assert "most tickets are Chinese, so rules will be, too: prompt.language zh" in capsys.readouterr().out
+    assert parse(["--config", "tickets", "--config", "my.yaml"]).config.prompt.language == "zh"
+    with pytest.raises(SystemExit):
+        main(["predict", "--config", "my.yaml", "--print_config"])
+    assert "language: zh" in capsys.readouterr().out
+    Path("my.yaml").unlink()
+    new(RACKS)
+    assert "Chinese" not in capsys.readouterr().out and "prompt" not in Path("my.yaml").read_text()
+
+
 def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> None:
     new(RACKS)
     with pytest.raises(SystemExit) as end:
