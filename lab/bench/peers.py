@@ -1,9 +1,6 @@
 """Rules of ours beside those of other tools, each with so many conditions: bin/bench peers
 
-A tool gets the same train tickets in its own form: values one-hot or as numbers, the words that three tickets have as a bag,
-binarised as its documentation says. What its model holds is counted: a split, a literal, a feature with points is one
-condition. RIPPER learns several labels as its paper says, from the rarest to the commonest; FasterRisk one against the rest.
-
+Ours has the shipped configs, ``reflection.size`` and code alone; the others: ``rivals.py``. All learn from the same tickets.
 Each fit is a process with a time limit and leaves a line in the results file; a further call skips what is there. Tools that
 are not installed are left out (imodels, wittgenstein, fasterrisk, pystreed, interpret).
 """
@@ -18,8 +15,7 @@ import os
 import sys
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from multiprocessing.connection import wait
@@ -28,22 +24,18 @@ from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 from lab.bench.guidance import measure, read_set
+from lab.bench.rivals import FREE, LEARNERS, MODULES, SIZES, SIZES_OF, find_columns
 from lab.bench.rows import Row, add_sets, find_set
 from stageb.errors import InputError
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.value_types import parse_number
-from stageb.guidance.words.types import Ticket
 
 SETS = (
     "car_evaluation house_votes tic_tac_toe balance_scale monk1 monk2 cylinder_bands nursery_sample steel_plates_faults "
     "maintie failure_mode sf_food_three facility_urgency hypobench_deceptive_reviews"
 ).split()
-SIZES = (5, 10, 20, 40)
-FREE = 0  # the size that stands for the tool's own
-FEWEST = 3  # train tickets with a word, below which it is no column
-CATEGORIES = 10  # different numbers of a column, above which they are no values
-MOST_BINARY = 100  # columns of which an optimal tree is found
-DEPTHS = range(3, 11)  # of optimal trees, each tried while there is time
+
+
+TOOLS = {"stageb": "stageb", **MODULES}
+"""Tool -> its module."""
 
 
 class Fit(NamedTuple):
@@ -55,40 +47,20 @@ class Fit(NamedTuple):
     size: int
 
 
-class Columns(NamedTuple):
-    """Train and test tickets as tables; numbers are floats, values texts, words 0 or 1."""
-
-    train: Any  # pandas.DataFrame
-    test: Any
-    train_labels: Sequence[str]
-    test_labels: Sequence[str]
-
-
-class Learnt(NamedTuple):
-    """What a tool makes of a set."""
-
-    verdicts: Sequence[str]  # on test
-    conditions: int
-
-
-Learner = Callable[[Columns, int, int, float], Learnt]
-"""Of a set's columns, the most conditions, a seed, and the seconds that it may take."""
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run what is not yet in the results file; print the table."""
     parser = argparse.ArgumentParser(prog="bin/bench peers", description=__doc__)
     add_sets(parser, SETS)
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", default=[1, 2, 3], help="of the split and the tool")
     parser.add_argument("--sizes", nargs="+", type=int, metavar="N", default=[*SIZES, FREE], help="0: the tool's own")
-    parser.add_argument("--tools", nargs="+", metavar="NAME", choices=[*MODULES], default=[*MODULES], help="which of them")
+    parser.add_argument("--tools", nargs="+", metavar="NAME", choices=[*TOOLS], default=[*TOOLS], help="which of them")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the results, a line each")
     parser.add_argument("--processes", type=int, metavar="N", default=1, help="at once; 0: only print the table")
     parser.add_argument("--limit", type=float, metavar="SECONDS", default=120, help="of one fit")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw accuracy over conditions, as a PNG")
     asked = parser.parse_args(arguments)
     if asked.processes:
-        tools = [tool for tool in asked.tools if find_spec(MODULES[tool].partition(".")[0])]
+        tools = [tool for tool in asked.tools if find_spec(TOOLS[tool].partition(".")[0])]
         fits = [
             Fit(name, seed, tool, size)
             for size in asked.sizes
@@ -118,7 +90,7 @@ def tabulate(rows: Iterable[Row]) -> Iterator[str]:
             theirs = find_means(rows, tool, size)
             both = [key for key in theirs if key in ours]
             names = sorted({name for name, _ in both})
-            if tool == "stageb" or not both:
+            if not both:
                 continue
             ahead, of_best, accuracies = [], [], []
             for name in names:
@@ -154,7 +126,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    tools = [tool for tool in MODULES if tool != "ebm"]
+    tools = [tool for tool in TOOLS if tool != "ebm"]
     curves = {tool: {size: find_means(rows, tool, size) for size in SIZES} for tool in tools}
     free = find_means(rows, "ebm", FREE)
     shared = set.intersection(*(set(some) for curve in curves.values() for some in curve.values()), set(free))
@@ -171,168 +143,6 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes.set_ylabel(f"accuracy on test, %, of {len({name for name, _ in shared})} sets")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
-
-
-# One fit -----------------------------------------------------------------------------------------------------------------
-
-
-def learn_figs(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """A sum of trees, of so many splits (Tan and others 2022)."""
-    from imodels.tree.figs import FIGSClassifier
-
-    train, test = _make_binary(columns)
-    model = FIGSClassifier(max_rules=size, random_state=seed)
-    model.fit(train.to_numpy(float), columns.train_labels)
-    return Learnt(model.predict(test.to_numpy(float)), sum(map(_count_splits, model.trees_)))
-
-
-def learn_ripper(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """Rules for the rarest label, then for the next one of those left; the commonest has the others (Cohen 1995)."""
-    from wittgenstein import RIPPER
-
-    *rare, common = sorted(Counter(columns.train_labels).items(), key=lambda each: each[1])
-    train, labels, verdicts = columns.train, list(columns.train_labels), [common[0]] * len(columns.test)
-    is_open, left, conditions = [True] * len(columns.test), size, 0
-    for place, (label, _) in enumerate(rare):
-        model = RIPPER(max_total_conds=left // (len(rare) - place), random_state=seed)
-        if left // (len(rare) - place) and label in labels:
-            model.fit(train.reset_index(drop=True), y=[each == label for each in labels], pos_class=True)
-            count = sum(len(rule.conds) for rule in model.ruleset_.rules)
-            left, conditions = left - count, conditions + count
-            for n, is_label in enumerate(model.predict(columns.test)):
-                if is_label and is_open[n]:
-                    verdicts[n], is_open[n] = label, False
-            spared = [not each for each in model.predict(train)]
-            train, labels = train[spared], [each for each, kept in zip(labels, spared, strict=True) if kept]
-    return Learnt(verdicts, conditions)
-
-
-def learn_fasterrisk(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """Points of so many features, -5 to 5; of several labels a card each, the likeliest (Liu and others 2022)."""
-    import numpy as np
-    from fasterrisk.binarization_util import BinBinarizer
-    from fasterrisk.fasterrisk import RiskScoreClassifier, RiskScoreOptimizer
-
-    train, test = _make_binary(columns)
-    numbers = [name for name in train if train[name].nunique() > 2]
-    if numbers:
-        cutter = BinBinarizer(sampling_seed=seed)
-        cut, _ = cutter.fit_transform(train[numbers])
-        train = train.drop(columns=numbers).join(cut)
-        test = test.drop(columns=numbers).join(cutter.transform(test[numbers])[0])
-    rows, judged = train.to_numpy(float), test.to_numpy(float)
-    counts = Counter(columns.train_labels).most_common()
-    named = [label for label, _ in (counts[1:] if len(counts) == 2 else counts)]
-    found, conditions = {}, 0
-    for place, label in enumerate(named):
-        share = (size - conditions) // (len(named) - place)
-        wanted = np.array([1.0 if each == label else -1.0 for each in columns.train_labels])
-        if not share:
-            found[label] = np.full(len(judged), (wanted > 0).mean())
-            continue
-        optimizer = RiskScoreOptimizer(X=rows, y=wanted, k=min(share, rows.shape[1]))
-        optimizer.optimize()
-        multiplier, intercept, points = optimizer.get_models(model_index=0)
-        found[label] = RiskScoreClassifier(multiplier, intercept, points).predict_prob(judged)
-        conditions += int((points != 0).sum())
-    if len(counts) == 2:
-        found[counts[0][0]] = 1 - found[named[0]]
-    return Learnt([max(found, key=lambda label: found[label][n]) for n in range(len(judged))], conditions)
-
-
-def learn_optimal_tree(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """The tree of so many splits that is right most often on train, the deepest of ``DEPTHS`` that is proven in time
-    (van der Linden and others 2023)."""
-    import numpy as np
-    from pystreed import STreeDClassifier
-
-    train, test = _make_binary(columns)
-    labels = sorted(set(columns.train_labels))
-    wanted = np.array([labels.index(label) for label in columns.train_labels])
-    until, learnt = time.monotonic() + 0.7 * limit, None
-    for depth in DEPTHS:
-        left = until - time.monotonic()
-        if left < 0.1 * limit or depth > size:
-            break
-        model = STreeDClassifier(
-            max_depth=depth, max_num_nodes=min(size, 2**depth - 1), time_limit=left, random_seed=seed,
-            max_num_binary_features=MOST_BINARY,
-        )  # fmt: skip
-        model.fit(train, wanted)
-        if not model.is_fitted() or (learnt and not model.fit_result.is_optimal()):
-            break
-        learnt = Learnt([labels[each] for each in model.predict(test)], model.fit_result.tree_nodes())
-    if learnt is None:
-        raise TimeoutError(f"no tree in {limit:.0f} s")
-    return learnt
-
-
-def learn_ebm(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """A sum of boosted curves, of one column and of two, which nobody counts (Nori and others 2019)."""
-    from interpret.glassbox import ExplainableBoostingClassifier
-
-    is_wide = columns.train.shape[1] > MOST_BINARY
-    model = ExplainableBoostingClassifier(random_state=seed, n_jobs=1, **({"interactions": 0} if is_wide else {}))
-    model.fit(columns.train, list(columns.train_labels))
-    return Learnt(model.predict(columns.test), 0)
-
-
-LEARNERS: Mapping[str, Learner] = {
-    "figs": learn_figs,
-    "ripper": learn_ripper,
-    "fasterrisk": learn_fasterrisk,
-    "streed": learn_optimal_tree,
-    "ebm": learn_ebm,
-}
-MODULES = {
-    "stageb": "stageb",
-    "figs": "imodels.tree.figs",
-    "ripper": "wittgenstein",
-    "fasterrisk": "fasterrisk.fasterrisk",
-    "streed": "pystreed",
-    "ebm": "interpret.glassbox",
-}
-SIZES_OF = {**dict.fromkeys(("figs", "ripper", "fasterrisk", "streed"), SIZES), "ebm": (FREE,)}
-
-
-def find_columns(train: Sequence[Ticket], test: Sequence[Ticket]) -> Columns:
-    """The tickets as tables. A column of numbers holds the median where a train ticket has none; few different numbers are
-    values, too."""
-    import pandas as pd
-
-    taught, judged = ([reading(ticket) for ticket in some] for some in (train, test))
-    tables: list[dict[str, list[Any]]] = [{}, {}]
-    for name in dict.fromkeys(name for read in taught for name in read.pairs):
-        values = [read.pairs[name] for read in taught if name in read.pairs]
-        told = [number for number in map(parse_number, values) if number is not None]
-        is_number = len(told) == len(values)
-        has_values = not is_number or len(set(told)) <= CATEGORIES
-        for table, reads in zip(tables, (taught, judged), strict=True):
-            if is_number:
-                found = [parse_number(read.pairs.get(name, "")) for read in reads]
-                table[f"{name} as a number"] = [median(told) if number is None else float(number) for number in found]
-            if has_values:
-                table[name] = [read.pairs.get(name, "none") for read in reads]
-            elif len(told) < len(taught):
-                table[f"{name} is there"] = [int(name in read.pairs) for read in reads]
-    counts = Counter(word for read in taught for word in read.words)
-    for word in sorted(word for word in counts if counts[word] >= FEWEST):
-        for table, reads in zip(tables, (taught, judged), strict=True):
-            table[f"mentions {word}"] = [int(word in read.words) for read in reads]
-    frames = [pd.DataFrame(table) for table in tables]
-    return Columns(frames[0], frames[1], [ticket.label for ticket in train], [ticket.label for ticket in test])
-
-
-def _make_binary(columns: Columns) -> tuple[Any, Any]:
-    """Train and test with a column of 0 and 1 for each value that a train ticket has."""
-    import pandas as pd
-
-    train, test = (pd.get_dummies(table, prefix_sep=" is ", dtype=int) for table in (columns.train, columns.test))
-    return train, test.reindex(columns=train.columns, fill_value=0)
-
-
-def _count_splits(node: Any) -> int:
-    return 0 if node.left is None else 1 + _count_splits(node.left) + _count_splits(node.right)
 
 
 def _learn(fit: Fit, path: Path, limit: float) -> Row:
@@ -357,7 +167,7 @@ def _run_all(fits: Sequence[Fit], data: Path, out: Path, processes: int, limit: 
     """Each fit in a process of one thread, so many at once; a line in ``out`` for each that ends or is ended."""
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     for tool in dict.fromkeys(fit.tool for fit in fits):
-        importlib.import_module(MODULES[tool])  # once, for all that are forked
+        importlib.import_module(TOOLS[tool])  # once, for all that are forked
     context = multiprocessing.get_context("fork")
     paths = {name: find_set(data, name) for name in dict.fromkeys(fit.name for fit in fits)}
     waiting, running = [*reversed(fits)], dict[Any, tuple[Fit, Any, float]]()

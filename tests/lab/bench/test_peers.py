@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench import guidance, peers
+from lab.bench import guidance, peers, rivals
 from lab.bench.__main__ import main
 from lab.bench.peers import Fit
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -36,8 +36,8 @@ def test_each_of_several_values_counts_apart() -> None:
 
 def test_columns_are_those_of_the_train_tickets() -> None:
     pytest.importorskip("pandas")
-    columns = peers.find_columns(TICKETS, [ticket(99, "pass", "violet", None, "loose nut")])
-    train, test = peers._make_binary(columns)
+    columns = rivals.find_columns(TICKETS, [ticket(99, "pass", "violet", None, "loose nut")])
+    train, test = rivals._make_binary(columns)
     assert list(train) == list(test)
     assert {"colour is red", "weight as a number", "weight is there", "mentions loose", "mentions bolt"} <= {*train}
     assert test["weight as a number"][0] == 6.0  # the median of those that have one
