@@ -264,7 +264,7 @@ def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
     for temperature, shares in ((1.0, [0.3, 0.5, 0.2]), (0.0, [0.0, 1.0, 0.0])):
         sampler = SamplerConfig(grid=[DecodeConfig(temperature=temperature)], samples_per_decode=10, reasons="none")
         judged = judge_tickets(tickets, guidance, Weighing(), sampler, words, "probability")
-        assert [each.merit for each in judged] == shares
+        assert [each.p_correct for each in judged] == shares
         (answers,) = rollout(tickets[:1], guidance, Weighing(), sampler, words, ["seed"])
         said = [each.verdict for each in answers.candidates]
         assert [said.count(label) / 10 for label in guidance.labels] == shares

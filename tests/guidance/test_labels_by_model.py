@@ -196,8 +196,8 @@ def test_calibrations_in_turn_are_one() -> None:
         n: Judgement(find_shares(scores, 0.7)[LABELS.index(label)], 0, scores=scores)
         for n, (label, scores) in enumerate(zip(labelled, said, strict=True))
     }
-    once, merits = calibrate(guidance(), judged, [Ticket("m", "g", label, ()) for label in labelled], 0.7)
-    assert sum(merits.values()) > sum(each.merit for each in judged.values())
+    once, p_correct = calibrate(guidance(), judged, [Ticket("m", "g", label, ()) for label in labelled], 0.7)
+    assert sum(p_correct.values()) > sum(each.p_correct for each in judged.values())
     twice = once.calibration.after(once.calibration).weigh(said[0])
     assert all(
         abs(a - b) < 1e-9 for a, b in zip(twice, once.calibration.weigh(once.calibration.weigh(said[0])), strict=True)

@@ -84,8 +84,8 @@ class Trial:
             assert not any(self.tickets[i].key in shown for i in positions)  # it could copy the verdict
             odds = {i: self.log_odds(i) for i in positions}
             shares = {i: sigmoid(each, CONFIG.sampler.grid[0].temperature) for i, each in odds.items()}
-            merits = {i: share if self.tickets[i].label == "pass" else 1 - share for i, share in shares.items()}
-            found.append([Judgement(merits[i], 9, scores=(odds[i], 0.0)) for i in positions])
+            p_correct = {i: share if self.tickets[i].label == "pass" else 1 - share for i, share in shares.items()}
+            found.append([Judgement(p_correct[i], 9, scores=(odds[i], 0.0)) for i in positions])
         return found
 
     def run(self) -> Guidance:
@@ -102,8 +102,8 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
     trial = Trial(right=0.9)
     trial.run()
     assert [each is None for each in trial.prepared] == [True, False, False]
-    assert not trial.stacker.merits(trial.blocks[0])
-    assert set(trial.stacker.merits(trial.blocks[1])) == set(trial.blocks[1])
+    assert not trial.stacker.p_correct(trial.blocks[0])
+    assert set(trial.stacker.p_correct(trial.blocks[1])) == set(trial.blocks[1])
 
 
 def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
@@ -130,7 +130,7 @@ def test_calibrated_verdicts_are_better_than_either_and_tell_how_sure_they_are()
     trial = Trial(right=0.85, sees=1.2)
     trial.run()
     last = trial.blocks[-1]
-    right = sum(merit > 0.5 for merit in trial.stacker.merits(last).values())
+    right = sum(p > 0.5 for p in trial.stacker.p_correct(last).values())
     code = sum(("torn" in trial.tickets[i].per_image[0][1]) == (trial.tickets[i].label == "fail") for i in last)
     alone = sum((trial.log_odds(i) > 4.0) == (trial.tickets[i].label == "pass") for i in last)
     assert right >= max(code, alone)
@@ -142,7 +142,7 @@ def test_a_model_that_is_all_but_certain_of_one_verdict_is_calibrated_as_one_tha
     mild, certain = (Trial(right=0.85, sees=1.2, bias=bias) for bias in (4.0, 40.0))
     mild.run(), certain.run()
     last = mild.blocks[-1]
-    found = [[round(merit, 4) for merit in trial.stacker.merits(last).values()] for trial in (mild, certain)]
+    found = [[round(p, 4) for p in trial.stacker.p_correct(last).values()] for trial in (mild, certain)]
     assert found[0] == found[1]
 
 
@@ -168,7 +168,7 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
     trial = Trial(right=0.9, weighs=False)
     guidance, after = answer_all(trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer)
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
-    assert guidance.judge == "model" and set(after.merits(trial.blocks[0])) == set(trial.blocks[0])
+    assert guidance.judge == "model" and set(after.p_correct(trial.blocks[0])) == set(trial.blocks[0])
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
     assert guidance and guidance.judge == "rules"  # right of nine in ten, and the model, which passes nearly all, of fewer
 

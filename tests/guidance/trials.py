@@ -35,23 +35,23 @@ class World:
 
     tickets: Sequence[Ticket]
     present: Sequence[float]
-    table: dict[str, Sequence[float]] = field(default_factory=dict)  # an edit's rules -> merits
+    table: dict[str, Sequence[float]] = field(default_factory=dict)  # an edit's rules -> p_correct
     asked: Counter[tuple[str, int]] = field(default_factory=Counter)  # (rules, position) -> how often
     verdicts: Verdicts = field(default_factory=Verdicts)  # of the last answer
     by_rules: set[str] = field(default_factory=set)  # edits, by their rules, that code judges in the model's place
 
-    def edit(self, name: str, merits: Sequence[float], evidence: Sequence[int] = ()) -> Edit:
-        """An edit that adds the rule ``name`` and judges as ``merits`` says."""
+    def edit(self, name: str, p_correct: Sequence[float], evidence: Sequence[int] = ()) -> Edit:
+        """An edit that adds the rule ``name`` and judges as ``p_correct`` says."""
         guidance = replace(PRESENT, step=4, rules=(*PRESENT.rules, Rule("G1", name)), next_number=2)
-        self.table[rules(guidance)] = merits
+        self.table[rules(guidance)] = p_correct
         return Edit((Proposal(len(self.table), "", (), ()),), 1, guidance, tuple(evidence))
 
     def join(self, one: Edit, other: Edit) -> Edit:
         """Both edits at once: what either makes of a ticket, the better or, where neither is better, the worse."""
         names = [rule.text for edit in (one, other) for rule in edit.guidance.rules[1:]]
         both = [self.table[rules(edit.guidance)] for edit in (one, other)]
-        merits = [max(a, b) if max(a, b) > now else min(a, b) for a, b, now in zip(*both, self.present, strict=True)]
-        made = self.edit(" and ".join(names), merits, (*one.evidence, *other.evidence))
+        p_correct = [max(a, b) if max(a, b) > now else min(a, b) for a, b, now in zip(*both, self.present, strict=True)]
+        made = self.edit(" and ".join(names), p_correct, (*one.evidence, *other.evidence))
         return replace(made, proposals=(*one.proposals, *other.proposals))
 
     def gate(
@@ -99,16 +99,14 @@ def rules(guidance: Guidance) -> str:
 def worlds(draw: st.DrawFn) -> tuple[World, list[Edit], list[int], list[int]]:
     """A world, edits of all kinds, and the tickets to race and to test on."""
     count = draw(st.integers(2, 60))
-    merits = st.lists(MERIT, min_size=count, max_size=count)
-    world = World(numbered(count), draw(merits))
+    p_correct = st.lists(MERIT, min_size=count, max_size=count)
+    world = World(numbered(count), draw(p_correct))
     cut = draw(st.integers(1, count))
     edits = []
     for name in range(draw(st.integers(0, 6))):
         better, worse = draw(st.sets(st.integers(0, count - 1))), draw(st.sets(st.integers(0, count - 1), max_size=4))
         reached = draw(st.sampled_from([0.4, 0.9, 1.0, 1.0]))
-        after = [
-            max(merit, reached) if i in better else 0.0 if i in worse else merit for i, merit in enumerate(world.present)
-        ]
+        after = [max(p, reached) if i in better else 0.0 if i in worse else p for i, p in enumerate(world.present)]
         evidence = draw(st.lists(st.integers(0, cut - 1), max_size=4, unique=True))
         edits.append(world.edit(f"edit {name}", after, evidence))
     return world, edits, list(range(cut)), list(range(cut, count))

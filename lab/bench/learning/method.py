@@ -54,7 +54,7 @@ class Judge:
             batch = [new[i] for i in group]
             judged = rollout.judge_tickets(batch, guidance, self._engine, SamplerConfig(), ENGLISH, "answer")
             for ticket, each in zip(batch, judged, strict=True):
-                self._known[text, ticket.mission, ticket.key] = each.merit == 1
+                self._known[text, ticket.mission, ticket.key] = each.p_correct == 1
         return [self._known[name] for name in names]
 
 

@@ -134,7 +134,7 @@ class Run:
         raced = min(CONFIG.race_size, self.train // 3)
         self._raced = range(raced)
         self._pool = Pool(whole_groups(range(raced, self.train), self._world.tickets), CONFIG.pool_size)
-        self._known: dict[int, float] = {}  # merits under the guidance
+        self._known: dict[int, float] = {}  # p_correct under the guidance
 
     def accepts(self, number: int, rules: Sequence[Turns]) -> bool:
         """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets of a fold."""

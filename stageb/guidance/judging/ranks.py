@@ -206,7 +206,7 @@ class GuidanceRanks:
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
             found = rollout.judge_tickets(tickets, guidance, self._model, sampler, self.words, self.judges_by)
-            return [[each.merit, each.tokens, each.by_rules, each.scores] for each in found]
+            return [[each.p_correct, each.tokens, each.by_rules, each.scores] for each in found]
 
         tickets: list[Ticket] = []
         groups: list[Group] = []

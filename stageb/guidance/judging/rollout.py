@@ -184,7 +184,7 @@ def judge_tickets(
     answers = rollout(tickets, guidance, engine, once, words, ["verdict"])
     return [
         Judgement(
-            merit=float(any((c.verdict or first_verdict(c.text, words)) == ticket.label for c in answer.candidates)),
+            p_correct=float(any((c.verdict or first_verdict(c.text, words)) == ticket.label for c in answer.candidates)),
             tokens=sum(answer.prompt_tokens + c.tokens for c in answer.candidates),
         )
         for ticket, answer in zip(tickets, answers, strict=True)

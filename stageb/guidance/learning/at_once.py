@@ -71,8 +71,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     if stackers:
         is_right = _judge_by_code(mission.guidance, positions, tools)
     else:
-        (merits,), verdicts = yield from ask_once(judge.merits([(mission.guidance, positions)]), verdicts)
-        is_right = [merit > 0.5 for merit in merits]
+        (p_correct,), verdicts = yield from ask_once(judge.p_correct([(mission.guidance, positions)]), verdicts)
+        is_right = [p > 0.5 for p in p_correct]
     cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, is_right, strict=True))
     bundle = Bundle(mission.bundles, 0, cases)
     teacher = _Teacher(mission.guidance, bundle, positions, groups, tools)
@@ -224,7 +224,7 @@ class _Teacher:
         stackers, before = _Stackers(edited, present), present.rights(judged)
         if guidance is None or not before:  # too little is known yet to calibrate either
             return None, stackers
-        known, rights = edited.merits(judged), edited.rights(judged)
+        known, rights = edited.p_correct(judged), edited.rights(judged)
         return Taught(guidance, found.whole.won, found.whole.lost, known, rights, before), stackers
 
     def list_sizes(self, learnt: Mapping[int, Whole]) -> tuple[SizeEntry, ...]:

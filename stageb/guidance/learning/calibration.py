@@ -70,12 +70,12 @@ def find_scores(judgement: Judgement, labels: Sequence[Verdict]) -> tuple[float,
 def calibrate(
     guidance: Guidance, judged: Mapping[int, Judgement], tickets: Sequence[Ticket], temperature: float
 ) -> tuple[Guidance, dict[int, float]]:
-    """``guidance`` calibrated by how it judges some of ``tickets``, by position; and its merits then."""
+    """``guidance`` calibrated by how it judges some of ``tickets``, by position; and how probable right labels are then."""
     labels = guidance.labels
     scores = {i: find_scores(each, labels) for i, each in judged.items() if not each.by_rules}  # of these nothing is weighed
     further = fit_calibration(list(scores.values()), [tickets[i].label for i in scores], labels)
     after = {i: find_shares(further.weigh(each), temperature)[labels.index(tickets[i].label)] for i, each in scores.items()}
-    decided = {i: each.merit for i, each in judged.items() if each.by_rules}
+    decided = {i: each.p_correct for i, each in judged.items() if each.by_rules}
     return replace(guidance, calibration=further.after(guidance.calibration)), decided | after
 
 

@@ -44,7 +44,7 @@ SURE = 0.99  # of what the model set labels apart by, the share that is within i
 class Opinion(NamedTuple):
     """How one judge judges a ticket."""
 
-    merit: float  # how probable the right verdict is
+    p_correct: float  # how probable the right verdict is
     is_right: bool  # whether it is the most probable one
 
 
@@ -146,11 +146,11 @@ class Stacker:
         there = [name for name in names if all(name in by for by in known.values())]
         return {name: round(self._weigh({i: by[name].is_right for i, by in known.items()}), 6) for name in there}
 
-    def merits(self, positions: Iterable[int]) -> dict[int, float]:
+    def p_correct(self, positions: Iterable[int]) -> dict[int, float]:
         """How the guidance that they were last judged under, by the judge that it had, judges those of the tickets that are
         known."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
-        return {i: each.by[each.judge].merit for i, each in known.items() if each.judge in each.by}
+        return {i: each.by[each.judge].p_correct for i, each in known.items() if each.judge in each.by}
 
     def rights(self, positions: Iterable[int]) -> dict[int, bool]:
         """Whether that judge is right of them."""
@@ -218,7 +218,7 @@ class Stacker:
         (judged,) = yield from self.judge.judgements([(guidance, block)])
         weighed = {}
         for i, each, ruling in zip(block, judged, self._rule_on(guidance, block), strict=True):
-            label, by_model = self.tools.tickets[i].label, Opinion(each.merit, each.merit > 0.5)
+            label, by_model = self.tools.tickets[i].label, Opinion(each.p_correct, each.p_correct > 0.5)
             by: dict[JudgeName, Opinion] = {"model": by_model}
             by["rules"] = _take_ruling(ruling.verdict, label) or by_model
             weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, by, judge)

@@ -183,7 +183,9 @@ class MissionState:
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
-    merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
+    p_correct: Mapping[str, float] = field(
+        default_factory=dict
+    )  # ticket_key -> how the present guidance judges it, if known
     failed: tuple[tuple[str, int], ...] = ()  # what failed a test under the present guidance: the edited one's digest, and
     #   the fold that taught it, which does not teach it again
     changed: bool = False  # whether the epoch has accepted an edit
@@ -238,7 +240,7 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"], first)
 
 
-_PLAIN_FIELDS = "again bundles merits changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already
+_PLAIN_FIELDS = "again bundles p_correct changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:

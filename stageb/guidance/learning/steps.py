@@ -126,17 +126,17 @@ def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState,
     demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
     positions = tools.splits.raced or tools.splits.studied
     guidance = choose_demonstrations(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions], tools)
-    judge, verdicts, merits = make_judge(mission, tools), Verdicts(), dict[int, float]()
+    judge, verdicts, p_correct = make_judge(mission, tools), Verdicts(), dict[int, float]()
     if tools.weighs:
         named = {each.source for each in guidance.shown}
         others = [i for i in positions if tools.tickets[i].key not in named]
-        _, verdicts = yield from ask_once(judge.merits([(guidance, others[:CALIBRATED_ON])]), verdicts)
-        guidance, merits = calibrate(guidance, verdicts.known_under(guidance), tools.tickets, tools.temperature)
+        _, verdicts = yield from ask_once(judge.p_correct([(guidance, others[:CALIBRATED_ON])]), verdicts)
+        guidance, p_correct = calibrate(guidance, verdicts.known_under(guidance), tools.tickets, tools.temperature)
     if guidance == mission.guidance:
         return mission, verdicts
-    known = {tools.tickets[i].key: merit for i, merit in merits.items()}
+    known = {tools.tickets[i].key: p for i, p in p_correct.items()}
     guidance = note_tickets(replace(guidance, step=guidance.step + 1), tools.tickets, tools.splits)
-    return replace(mission, guidance=guidance, merits=known), verdicts
+    return replace(mission, guidance=guidance, p_correct=known), verdicts
 
 
 def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
@@ -166,12 +166,12 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
         further = list(islice((i for i in tools.pool.fold(each) if i not in there), max(0, wanted - len(there))))
         folds.append(tools.pool.of_fold(each, there.union(further)))
         asked += further
-    _, verdicts = yield from ask_once(judge.merits([(mission.guidance, asked)]), known_verdicts(mission, tools))
-    merits = verdicts.of(mission.guidance)
+    _, verdicts = yield from ask_once(judge.p_correct([(mission.guidance, asked)]), known_verdicts(mission, tools))
+    p_correct = verdicts.of(mission.guidance)
     weights = weigh_labels(tools.splits, prices_of(config.price))
 
     def case_at(position: int) -> Case:
-        return rolled_out.get(position) or Case(tools.tickets[position], merits[position] > 0.5, None)
+        return rolled_out.get(position) or Case(tools.tickets[position], p_correct[position] > 0.5, None)
 
     def weighed(position: int) -> Case:
         return replace(case_at(position), weight=weights.get(tools.tickets[position].label, 1.0))
@@ -181,7 +181,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
     )
     first = replace(first, asked=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)  # for all of them, at once
     seen = {tools.tickets[i].key: case_at(i) for i in rolled_out}
-    mission = replace(mission, seen=seen, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
+    mission = replace(mission, seen=seen, p_correct={tools.tickets[i].key: p for i, p in p_correct.items()})
     return mission, (first, *others)
 
 
@@ -249,9 +249,9 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
     seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
     asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
     judged = learnt.verdicts.of(winner.guidance if winner else mission.guidance)
-    merits = {tools.tickets[i].key: merit for i, merit in judged.items() if i in asked_again}
+    p_correct = {tools.tickets[i].key: p for i, p in judged.items() if i in asked_again}
     spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
-    mission = replace(mission, left=learnt.left, merits=merits)
+    mission = replace(mission, left=learnt.left, p_correct=p_correct)
     if winner is None:
         guidance, failed = mission.guidance, (*mission.failed, *learnt.failed)
         if learnt.prepared:
@@ -342,7 +342,7 @@ def make_judge(mission: MissionState, tools: Tools) -> Judge:
 
 def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:
     """How the mission's present guidance judges tickets, as far as that is known."""
-    return Verdicts().plus(mission.guidance, {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()})
+    return Verdicts().plus(mission.guidance, {tools.splits.by_key[key]: p for key, p in mission.p_correct.items()})
 
 
 def _edits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> list[Edit]:

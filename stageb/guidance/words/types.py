@@ -267,14 +267,14 @@ class Answers:
 class Judgement:
     """How a ticket is judged under some guidance, for the gate."""
 
-    merit: float  # the share of answers, in [0, 1], that give the ticket's label
+    p_correct: float  # the share of answers, in [0, 1], that give the ticket's label
     tokens: int  # read and made; 0 where the ticket was not judged
     by_rules: bool = False  # whether rules as code gave it, and no model
     scores: Sequence[float] = ()  # the labels' log-probabilities, but for a constant; none where nothing is weighed
 
     def is_wrong(self, label: int) -> bool:
         """Whether another label is more probable than the ticket's, which stands at this place."""
-        return self.scores[label] < max(self.scores) if self.scores else self.merit < 0.5
+        return self.scores[label] < max(self.scores) if self.scores else self.p_correct < 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ def test_a_begun_verdict_is_drawn_by_its_probability_and_the_reason_goes_on_from
     assert rollout(round_[1:], GUIDANCE, engine, sampler, words, NAMES) == given_[1:]
     for judge_by, temperature in (("answer", 0.0), ("probability", 0.9)):
         judged = judge_tickets(round_, GUIDANCE, engine, sampler, words, judge_by)
-        assert [each.merit for each in judged] == [
+        assert [each.p_correct for each in judged] == [
             sigmoid(ratio if each.label == "pass" else -ratio, temperature) for each in round_
         ]
 
@@ -297,7 +297,7 @@ def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "merit"),
+    ("answer", "p_correct"),
     [
         ("Verdict: pass\nReason: all is well", 1.0),
         ("Verdict: Fail", 0.0),
@@ -307,7 +307,7 @@ def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
         ("", 0.0),
     ],
 )
-def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: float) -> None:
+def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, p_correct: float) -> None:
     seen: list[Decode] = []
 
     def answering(prompt: Prompt, decode: Decode, key: int) -> str:
@@ -317,7 +317,7 @@ def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: fl
     engine = ScriptedEngine(answering)
     (judged,) = judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
     (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, WORDS["en"])])
-    assert judged == Judgement(merit, read + len(answer.partition("\n")[0].split()) + 1)
+    assert judged == Judgement(p_correct, read + len(answer.partition("\n")[0].split()) + 1)
     assert [(decode.temperature, decode.stop) for decode in seen] == [(0.0, ("\n",))]
 
 
@@ -331,18 +331,18 @@ def test_by_probability_the_two_verdict_lines_are_weighed_at_the_grids_temperatu
         rollout_prompt(each, GUIDANCE, WORDS["en"]) for each in both
     ]
     weights = [math.exp(-1 / temperature), math.exp((-1 - lead) / temperature)]
-    assert passes.merit == pytest.approx(weights[0] / sum(weights), abs=1e-6)
-    assert passes.merit + fails.merit == pytest.approx(1, abs=2e-6)
+    assert passes.p_correct == pytest.approx(weights[0] / sum(weights), abs=1e-6)
+    assert passes.p_correct + fails.p_correct == pytest.approx(1, abs=2e-6)
     assert passes.tokens == engine.count_tokens([engine.questions[0].prompt])[0] + 1
 
 
 def test_greedily_the_more_probable_verdict_is_all_and_a_tie_is_never_right() -> None:
     assert [sigmoid(lead, 0) for lead in (-3.0, -1e-9, 0.0, 1e-9, 5.0)] == [0.0, 0.0, 0.0, 1.0, 1.0]
     sampler = SamplerConfig(grid=[DecodeConfig(temperature=0)])
-    for lead, merits in ((0.3, [1.0, 0.0]), (-0.3, [0.0, 1.0]), (0.0, [0.0, 0.0])):
+    for lead, p_correct in ((0.3, [1.0, 0.0]), (-0.3, [0.0, 1.0]), (0.0, [0.0, 0.0])):
         both = [ticket(), replace(ticket(), label="fail")]
         judged = judge_tickets(both, GUIDANCE, Weighing(lead), sampler, WORDS["en"], "probability")
-        assert [each.merit for each in judged] == merits
+        assert [each.p_correct for each in judged] == p_correct
     assert sigmoid(1e9, 0.01) == 1.0
     assert sigmoid(-1e9, 0.01) == 0.0
 
@@ -364,9 +364,9 @@ def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -
         verdicts = [parse_verdict(candidate.text, WORDS["en"]) for candidate in answers.candidates]
         formed = [verdict for verdict in verdicts if verdict]
         assert len(formed) > samples / 2
-        unsure += 0.05 < judgement.merit < 0.95
-        error = math.sqrt(max(judgement.merit * (1 - judgement.merit), 0.01) / len(formed))
-        assert formed.count("pass") / len(formed) == pytest.approx(judgement.merit, abs=4 * error)
+        unsure += 0.05 < judgement.p_correct < 0.95
+        error = math.sqrt(max(judgement.p_correct * (1 - judgement.p_correct), 0.01) / len(formed))
+        assert formed.count("pass") / len(formed) == pytest.approx(judgement.p_correct, abs=4 * error)
     assert unsure
 
 

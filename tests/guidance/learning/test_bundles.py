@@ -72,7 +72,7 @@ class Mission:
         pool = Pool(whole_groups(splits.tested, self.tickets), self.config.gating.pool_size)
         return Tools(self.config, self.tickets, splits, pool, Vocabulary.of(self.tickets), self.count_tokens, 16)
 
-    def merit(self, guidance: Guidance, i: int) -> float:
+    def p_correct(self, guidance: Guidance, i: int) -> float:
         """How a ticket is judged: good rules mend most tickets, others hardly change one."""
         number = max((int(rule.text.split()[2].strip(".")) for rule in guidance.rules[1:]), default=99)
         name = self.tickets[i].key
@@ -99,7 +99,9 @@ class Mission:
     def _judged(self, question: JudgeTickets) -> list[list[Judgement]]:
         for guidance, positions in question.asked:
             self.asked.update((rule_lines(guidance), i) for i in positions)
-        return [[Judgement(self.merit(guidance, i), TOKENS) for i in positions] for guidance, positions in question.asked]
+        return [
+            [Judgement(self.p_correct(guidance, i), TOKENS) for i in positions] for guidance, positions in question.asked
+        ]
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         return [len(prompt.system) // 4 for prompt in prompts]
@@ -178,7 +180,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         assert len(where) >= min(len(fold), config.evidence_tickets)
         for case, i in zip(bundle.judged, where, strict=True):
             told = mission.seen.get(case.ticket.key)
-            assert case == told or (told is None and case.right == (world.merit(mission.guidance, i) > 0.5))
+            assert case == told or (told is None and case.right == (world.p_correct(mission.guidance, i) > 0.5))
             assert told is not None or case.reason is None
         assert {case.ticket.key for case in bundle.judged} >= {
             key for key in mission.seen if tools.splits.by_key[key] in fold
@@ -207,7 +209,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         assert is_due(State({"m": after}), "m", 1000, tools.config) == after.again
         if after.again:  # it may have been tried in vain before, and what that told is forgotten
             for key in [key for key in world.asked if key[0] == rule_lines(after.guidance)]:
-                world.asked[key] = int(tickets[key[1]].key in after.merits)
+                world.asked[key] = int(tickets[key[1]].key in after.p_correct)
             cost, tokens = world.asked.total(), TOKENS * world.asked.total()
         mission = after
 
@@ -344,8 +346,8 @@ def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() 
     tools = world.tools()
     read = []
     for judged in (tools.splits.studied[:3], tools.splits.studied):
-        known = {world.tickets[i].key: world.merit(NEUTRAL, i) for i in judged}
-        _, (bundle,) = world.answer(draw_bundles(MissionState(NEUTRAL, left=LEFT, merits=known), tools))
+        known = {world.tickets[i].key: world.p_correct(NEUTRAL, i) for i in judged}
+        _, (bundle,) = world.answer(draw_bundles(MissionState(NEUTRAL, left=LEFT, p_correct=known), tools))
         read.append(bundle.judged)
     assert read[0] == read[1]
     assert len(read[0]) == 10 < len(list(tools.pool.fold(0)))
@@ -476,7 +478,7 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
 def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Fail if a is 1."
     monkeypatch.setattr(learning, "decide", accepting(text))
-    monkeypatch.setattr(Mission, "merit", lambda self, guidance, i: float(len(guidance.rules) % 2 == i % 2))
+    monkeypatch.setattr(Mission, "p_correct", lambda self, guidance, i: float(len(guidance.rules) % 2 == i % 2))
     world = whole(made_up(Random("touched")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied)
@@ -494,7 +496,7 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
     assert 0 < sum(holds(case.ticket) for case in judged.values()) < len(judged)
     for key, case in judged.items():
         if holds(case.ticket):
-            right = world.merit(mission.guidance, tools.splits.by_key[key]) > 0.5
+            right = world.p_correct(mission.guidance, tools.splits.by_key[key]) > 0.5
             assert (case.right, case.reason) == (right, None)
         else:
             assert case == before[key]
@@ -537,7 +539,7 @@ def test_of_a_round_a_verdict_settles_what_answers_leave_open() -> None:
     for case in (case for bundle in bundles for case in bundle.judged):
         record = records[case.ticket.key]
         if record.selection.low_agreement:
-            assert (case.right, case.reason) == (world.merit(NEUTRAL, tools.splits.by_key[case.ticket.key]) > 0.5, None)
+            assert (case.right, case.reason) == (world.p_correct(NEUTRAL, tools.splits.by_key[case.ticket.key]) > 0.5, None)
         else:
             assert case == case_of(record)
     assert bundles[0].asked == sum(record.selection.low_agreement for record in records.values()) > 0

@@ -104,8 +104,8 @@ def test_a_guidance_that_is_calibrated_again_weighs_what_the_model_says_by_both(
     raw = {n: (2.0 if n % 3 else -1.0) + 3 * (n % 7 == 0) for n in range(60)}
     judged = {n: Judgement(0.5, 0, scores=first.weigh((each, 0.0))) for n, each in raw.items()}
     guidance = Guidance("m", 1, (Rule("G0", "the headline"),), 1, calibration=first)
-    found, merits = calibrate(guidance, judged, tickets, 1.0)
+    found, p_correct = calibrate(guidance, judged, tickets, 1.0)
     for n, each in raw.items():
         (log_odds, _) = found.calibration.weigh((each, 0.0))
         chance = 1 / (1 + math.exp(-log_odds))
-        assert merits[n] == pytest.approx(chance if tickets[n].label == "pass" else 1 - chance, abs=1e-4)
+        assert p_correct[n] == pytest.approx(chance if tickets[n].label == "pass" else 1 - chance, abs=1e-4)

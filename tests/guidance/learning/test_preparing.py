@@ -58,8 +58,8 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
     assert guidance.step == 1 and guidance.rules == START.guidance.rules
     assert guidance.demonstrations and {each.source for each in guidance.demonstrations} <= raced
     assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
-    assert 0 < judged.judged == len(mission.merits) <= CALIBRATED_ON
-    assert min(mission.merits.values()) > 0.5  # as they are judged once calibrated
+    assert 0 < judged.judged == len(mission.p_correct) <= CALIBRATED_ON
+    assert min(mission.p_correct.values()) > 0.5  # as they are judged once calibrated
     assert from_json(to_json(guidance), "a test")["m"] == guidance
 
 

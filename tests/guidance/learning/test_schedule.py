@@ -239,7 +239,7 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     splits = split_tickets(world.tickets, config)["m"]
     pool = splits.tested[:pool_size]
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
-    edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
+    edits = [world.edit(f"{n}", p_correct, range(min(6, batch_size))[n % 2 :]) for n, p_correct in enumerate(better)]
     tried_with = world.gate(splits.raced, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
     world.answer(decide(edits, tried_with, world.join, 0.5))
     expected = forecast(world.tickets, config)

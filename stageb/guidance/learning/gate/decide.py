@@ -139,10 +139,10 @@ def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[l
     surely than before."""
     asked = [(each.guidance, each.evidence) for each in edits]
     gained = yield from judge.gains(asked)
-    reached = yield from judge.merits(asked)
+    reached = yield from judge.p_correct(asked)
     idle, others = [], []
-    for edit, gains, merits in zip(edits, gained, reached, strict=True):
-        turned = sum(gain > 0 and merit > 0.5 for gain, merit in zip(gains, merits, strict=True))
+    for edit, gains, p_correct in zip(edits, gained, reached, strict=True):
+        turned = sum(gain > 0 and p > 0.5 for gain, p in zip(gains, p_correct, strict=True))
         if turned or not edit.evidence:
             others.append(Trial(edit, turned=turned))
         else:

@@ -40,24 +40,25 @@ class Judge:
         answers = iter((yield JudgeTickets(wanted)) if wanted else ())
         return [list(next(answers)) if positions else [] for _, positions in asked]
 
-    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
-        """For each guidance and its positions, the merits."""
+    def p_correct(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
+        """For each guidance and its positions, the probabilities of the right label."""
         judged = yield from self.judgements(asked)
-        return [[each.merit for each in judgements] for judgements in judged]
+        return [[each.p_correct for each in judgements] for judgements in judged]
 
     def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
-        """For each edited guidance and its positions: merit gained over the present guidance, weighed, each in [-1, 1]."""
-        merits = yield from self.merits([*asked, *((self.present, positions) for _, positions in asked)])
-        after, before = merits[: len(asked)], merits[len(asked) :]
+        """For each edited guidance and its positions: how much more probable the right label is than under the present one,
+        weighed, each in [-1, 1]."""
+        p_correct = yield from self.p_correct([*asked, *((self.present, positions) for _, positions in asked)])
+        after, before = p_correct[: len(asked)], p_correct[len(asked) :]
         return [
             [self.weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
             for (_, positions), *both in zip(asked, after, before, strict=True)
         ]
 
-    def gains_of(self, merits: Mapping[int, float]) -> Dialogue[list[float]]:
+    def gains_of(self, p_correct: Mapping[int, float]) -> Dialogue[list[float]]:
         """The gains on tickets, in their order, of an edited guidance that judges them so."""
-        (before,) = yield from self.merits([(self.present, list(merits))])
-        return [self.weigh(i) * (new - old) for (i, new), old in zip(merits.items(), before, strict=True)]
+        (before,) = yield from self.p_correct([(self.present, list(p_correct))])
+        return [self.weigh(i) * (new - old) for (i, new), old in zip(p_correct.items(), before, strict=True)]
 
     def compare(self, rights: Mapping[int, bool], before: Mapping[int, bool]) -> list[float]:
         """The gains on tickets, in their order, of verdicts that are right there or not, over others, which may be surer or
@@ -70,8 +71,8 @@ class Judge:
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
-        (merits,) = yield from self.merits([(self.present, positions)])
-        return [(self.tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
+        (p_correct,) = yield from self.p_correct([(self.present, positions)])
+        return [(self.tickets[i].label, p > 0.5) for i, p in zip(positions, p_correct, strict=True)]
 
     def exceeds_limits(self, edited: Guidance, positions: Sequence[int]) -> Dialogue[bool]:
         """Whether an edited guidance makes more wrong passes of these tickets, or changes the verdict on more, than the
@@ -79,7 +80,7 @@ class Judge:
         most_passes, most_changed = self.config.max_false_passes, self.config.max_changed_verdicts
         if most_passes == most_changed == 1:
             return False
-        before, after = yield from self.merits([(self.present, positions), (edited, positions)])
+        before, after = yield from self.p_correct([(self.present, positions), (edited, positions)])
         lost = {i: (old > 0.5) - (new > 0.5) for i, old, new in zip(positions, before, after, strict=True)}
         passes = sum(lost[i] for i in positions if self.tickets[i].label == "fail")
         return passes > most_passes * len(positions) or sum(map(abs, lost.values())) > most_changed * len(positions)
@@ -100,16 +101,16 @@ class Verdicts:
     tokens: int = 0  # read and made for them
 
     def of(self, guidance: Guidance) -> dict[int, float]:
-        """The merits known under ``guidance``, by position. Equal rules judge alike, whatever their step."""
-        return {i: judgement.merit for i, judgement in self.known_under(guidance).items()}
+        """The probabilities of the right label known under ``guidance``, by position: equal rules judge alike."""
+        return {i: judgement.p_correct for i, judgement in self.known_under(guidance).items()}
 
     def known_under(self, guidance: Guidance) -> Mapping[int, Judgement]:
         """The judgements known under it, by position."""
         return self.known.get(render_guidance(guidance), {})
 
-    def plus(self, guidance: Guidance, merits: Mapping[int, float]) -> Verdicts:
-        """With merits that are known without asking."""
-        return self._with(guidance, {i: Judgement(merit, 0) for i, merit in merits.items()})
+    def plus(self, guidance: Guidance, p_correct: Mapping[int, float]) -> Verdicts:
+        """With probabilities of the right label that are known without asking."""
+        return self._with(guidance, {i: Judgement(p, 0) for i, p in p_correct.items()})
 
     def answered(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
         """With what the model or rules as code have answered."""

@@ -36,12 +36,12 @@ class Taught:
     guidance: Guidance
     won: float  # share of tickets that it is hoped to judge better than the present guidance
     lost: float  # that it is feared to judge worse
-    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
-    rights: Mapping[int, bool] = field(default_factory=dict)  # whether its verdict is right there; else by the merits
+    p_correct: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
+    rights: Mapping[int, bool] = field(default_factory=dict)  # whether its verdict is right there; else by ``p_correct``
     before: Mapping[int, bool] = field(
         default_factory=dict
     )  # whether the present guidance's is, prepared by the same groups;
-    #   without, it judges as it stands, and merits are compared
+    #   without, it judges as it stands, and ``p_correct`` is compared
 
 
 Memory = TypeVar("Memory")
@@ -79,11 +79,11 @@ def prove_learning(
             break
         if taught is None or is_proven:
             continue
-        merits = taught.merits or dict(
-            zip(positions, *(yield from judge.merits([(taught.guidance, positions)])), strict=True)
+        p_correct = taught.p_correct or dict(
+            zip(positions, *(yield from judge.p_correct([(taught.guidance, positions)])), strict=True)
         )
-        rights = {i: taught.rights.get(i, merit > 0.5) for i, merit in merits.items()}
-        over_present = judge.compare(rights, taught.before) if taught.before else (yield from judge.gains_of(merits))
+        rights = {i: taught.rights.get(i, p > 0.5) for i, p in p_correct.items()}
+        over_present = judge.compare(rights, taught.before) if taught.before else (yield from judge.gains_of(p_correct))
         gains = {"present": over_present, "constant": judge.gains_over_constant(rights)}
         stake = kelly_stake(taught.won, taught.lost)
         tests = {name: test if test.accepts else _bet(test, gains[name], block, stake) for name, test in tests.items()}

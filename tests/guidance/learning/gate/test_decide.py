@@ -154,7 +154,7 @@ def test_a_proven_edit_is_refused_beyond_a_limit_and_its_level_is_spent(limits: 
 def test_an_edit_that_shines_on_the_race_alone_fails_its_test_and_spends_the_level() -> None:
     race_on, pool = halves(200)
     world = World(numbered(200), [float(i % 2) for i in range(200)])
-    seen = world.edit("seen", [1.0 if i in race_on else merit for i, merit in enumerate(world.present)])
+    seen = world.edit("seen", [1.0 if i in race_on else p for i, p in enumerate(world.present)])
     decision = decided(world, [seen], race_on, pool)
     assert outcomes(decision) == {"seen": "futile"}
     assert decision.tried[0].test is not None
@@ -168,7 +168,7 @@ def test_an_edit_with_a_strong_race_is_tested_at_a_larger_level() -> None:
     world = World(numbered(400), [float(i % 2) for i in range(400)])
 
     def level(one_in: int) -> float:
-        mends = [1.0 if i % one_in == 0 else merit for i, merit in enumerate(world.present)]
+        mends = [1.0 if i % one_in == 0 else p for i, p in enumerate(world.present)]
         (tried,) = decided(world, [world.edit(f"one in {one_in}", mends)], race_on, pool).tried
         assert tried.test is not None
         return tried.test.level
@@ -213,8 +213,8 @@ def test_a_pool_too_small_for_any_proof_costs_nothing() -> None:
 def test_edits_that_win_on_different_tickets_are_joined() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 2) for i in range(400)])
-    third = [[1.0 if i % 6 == k else merit for i, merit in enumerate(world.present)] for k in (0, 2, 4)]
-    edits = [world.edit(f"mends {k}", merits, [k]) for k, merits in zip((0, 2, 4), third, strict=True)]
+    third = [[1.0 if i % 6 == k else p for i, p in enumerate(world.present)] for k in (0, 2, 4)]
+    edits = [world.edit(f"mends {k}", p_correct, [k]) for k, p_correct in zip((0, 2, 4), third, strict=True)]
     decision = decided(world, edits, race_on, pool)
     assert decision.winner is not None
     assert sorted(p.index for p in decision.winner.proposals) == [1, 2, 3]
@@ -226,7 +226,7 @@ def test_edits_that_win_on_different_tickets_are_joined() -> None:
 def test_an_edit_that_adds_nothing_is_not_joined() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 2) for i in range(400)])
-    part = [1.0 if i % 4 == 0 else merit for i, merit in enumerate(world.present)]
+    part = [1.0 if i % 4 == 0 else p for i, p in enumerate(world.present)]
     decision = decided(world, [world.edit("one", part), world.edit("the same", part)], race_on, pool)
     assert outcomes(decision) == {"one": "accepted", "the same": "dropped"}
 
@@ -234,8 +234,8 @@ def test_an_edit_that_adds_nothing_is_not_joined() -> None:
 def test_an_edit_that_breaks_much_of_what_it_mends_is_not_joined() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 2) for i in range(400)])
-    one = world.edit("one", [1.0 if i % 4 == 0 else merit for i, merit in enumerate(world.present)])
-    two = [1.0 if i % 4 == 2 else 0.0 if i % 8 == 1 else merit for i, merit in enumerate(world.present)]
+    one = world.edit("one", [1.0 if i % 4 == 0 else p for i, p in enumerate(world.present)])
+    two = [1.0 if i % 4 == 2 else 0.0 if i % 8 == 1 else p for i, p in enumerate(world.present)]
     decision = decided(world, [one, world.edit("two", two)], race_on, pool)
     assert outcomes(decision) == {"one": "accepted", "two": "dropped"}
 
@@ -243,7 +243,7 @@ def test_an_edit_that_breaks_much_of_what_it_mends_is_not_joined() -> None:
 def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_one_before_none() -> None:
     race_on, pool = halves(800)
     world = World(numbered(800), [float(i % 2) for i in range(800)])
-    careful = world.edit("careful", [1.0 if i % 6 == 0 else merit for i, merit in enumerate(world.present)])
+    careful = world.edit("careful", [1.0 if i % 6 == 0 else p for i, p in enumerate(world.present)])
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(800)])
 
     def winner(*edits: Edit) -> Edit | None:
@@ -256,7 +256,7 @@ def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_on
 def test_a_broad_edit_is_tested_where_the_careful_one_cannot_be_proven() -> None:
     race_on, pool = halves(240)
     world = World(numbered(240), [float(i % 2) for i in range(240)])
-    careful = world.edit("careful", [1.0 if i % 96 == 0 else merit for i, merit in enumerate(world.present)])
+    careful = world.edit("careful", [1.0 if i % 96 == 0 else p for i, p in enumerate(world.present)])
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(240)])
     decision = world.answer(decide([careful, broad], world.gate(race_on, pool), apart, ALPHA))
     assert outcomes(decision) == {"careful": "unpromising", "broad": "accepted"}
@@ -268,7 +268,7 @@ def test_prices_change_who_wins(price: PriceConfig, wins: str) -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 4 > 1) for i in range(400)])
     strict = [1.0 if ticket.label == "fail" else 0.0 for ticket in world.tickets]
-    edits = [world.edit("missed", strict), world.edit("alarms", [1 - merit for merit in strict])]
+    edits = [world.edit("missed", strict), world.edit("alarms", [1 - p for p in strict])]
 
     def winner(price: PriceConfig) -> Edit | None:
         gate = world.gate(race_on, pool)
@@ -283,7 +283,7 @@ def test_a_small_gain_of_which_the_race_saw_little_is_tested_all_the_same() -> N
     """One ticket in 40 is mended: by the one that the race saw, the pool would bring three quarters of a proof."""
     race_on, pool = list(range(39)), list(range(39, 480))
     world = World(numbered(480), [float(i % 2) for i in range(480)])
-    small = world.edit("small", [1.0 if i % 40 == 0 else merit for i, merit in enumerate(world.present)])
+    small = world.edit("small", [1.0 if i % 40 == 0 else p for i, p in enumerate(world.present)])
     assert outcomes(decided(world, [small], race_on, pool)) == {"small": "accepted"}
 
 
@@ -304,8 +304,8 @@ def test_where_there_is_nothing_to_learn_a_run_accepts_as_rarely_as_alpha_says()
         for number in range(bundles):
             taught, edits = list(range(number * size, (number + 1) * size)), []
             for name in range(4):
-                anew = [float(chance.random() < 0.5) if chance.random() < 0.4 else merit for merit in world.present]
-                anew = [1.0 if i in taught else merit for i, merit in enumerate(anew)]
+                anew = [float(chance.random() < 0.5) if chance.random() < 0.4 else p for p in world.present]
+                anew = [1.0 if i in taught else p for i, p in enumerate(anew)]
                 edits.append(world.edit(f"{number} {name}", anew, chance.sample(taught, 5)))
             decision = decided(world, edits, race_on, [i for i in others if i not in taught], left=left, chunk=32)
             left = decision.left

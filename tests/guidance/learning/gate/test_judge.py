@@ -26,7 +26,7 @@ def test_each_ticket_is_asked_once_under_each_text_and_counted(
     all_asked = data.draw(st.lists(questions, max_size=3))
 
     def in_turn(left: Sequence[Asked]) -> Dialogue[list[list[list[float]]]]:
-        return [(yield from judge.merits(left[0])), *(yield from in_turn(left[1:]))] if left else []
+        return [(yield from judge.p_correct(left[0])), *(yield from in_turn(left[1:]))] if left else []
 
     known = {rules(PRESENT): world.present, **world.table}
     assert world.answer(in_turn(all_asked)) == [
@@ -68,7 +68,7 @@ def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None
 def test_a_guidance_is_known_by_what_a_model_sees_of_it() -> None:
     """Step and metadata make no difference to a verdict, a rule's key does."""
     world = World(numbered(3), [1.0, 0.0, 1.0])
-    world.answer(world.judge().merits([(PRESENT, [0, 1, 2])]))
+    world.answer(world.judge().p_correct([(PRESENT, [0, 1, 2])]))
     again = Guidance("m", 8, tuple(replace(rule, metadata={"sources": ["x"]}) for rule in PRESENT.rules), 9)
     assert world.verdicts.of(again) == {0: 1.0, 1: 0.0, 2: 1.0}
     assert world.verdicts.of(replace(PRESENT, rules=(replace(PRESENT.rules[0], key="G7"),))) == {}
