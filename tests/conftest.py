@@ -11,13 +11,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from programs.shell import Shell
 from since import LOOPS, find_touched_loops, list_changed_files, loop_of
+from times import TIMES
 
 from stageb.errors import CALLER
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
 
-settings.register_profile("stageb", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("stageb", deadline=None, max_examples=25 * TIMES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stageb")
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import bending
 import hostile
 import pytest
+from times import TIMES
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.inputs import read_inputs
 from stageb.guidance.config import LoopConfig
 
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 COUNTS = {
     "configs, command lines": 20,
     "folders of runs": 30,

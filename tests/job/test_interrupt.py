@@ -111,18 +111,27 @@ def test_from_python_ctrl_c_is_an_exception_and_another_call_goes_on_in_any_thre
     assert out.read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
-def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
     arguments = small.arguments(tickets, tmp_path / "out", 1, KEYS)
     job = Job.start([sys.executable, "-m", "stageb", *arguments], tmp_path / "job", PATH)
     assert wait_until(partial(has_commits, tmp_path / "out/run", 1), 60.0)
-    os.kill(job.parent.pid, number)
+    os.kill(job.parent.pid, signal.SIGTERM)
     assert job.wait(10.0)
-    assert job.code == 128 + number
+    assert job.code == 128 + signal.SIGTERM
     assert "Traceback" not in job.err
     last = job.err.strip().splitlines()[-1]
-    assert last.startswith(f"interrupted by {number.name}; the last commit stands; to resume: python -m stageb fit --")
+    assert last.startswith("interrupted by SIGTERM; the last commit stands; to resume: python -m stageb fit --")
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_what_else_asks_a_job_to_end_ends_it_as_sigterm_does(tmp_path: Path, number: signal.Signals) -> None:
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
+    job = Forks(small.arguments(tickets, tmp_path / "out", 1, KEYS), 1, tmp_path / "job")
+    assert wait_until(partial(has_commits, tmp_path / "out/run", 1), 60.0)
+    assert job.ranks[0].pid
+    os.kill(job.ranks[0].pid, number)
+    assert job.wait().codes == (128 + number,)
 
 
 def test_the_first_commit_counts_from_the_moment_it_is_there(tmp_path: Path) -> None:

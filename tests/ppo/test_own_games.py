@@ -165,12 +165,14 @@ def test_an_evaluation_makes_no_more_games_than_a_rollout_and_plays_the_same_epi
     assert all(torch.allclose(each, found[0]) for each in found)
 
 
-@pytest.mark.parametrize(("make", "wanted", "keys"), [("Scaled", -8.0, {}), ("Pictures", 19.5, {}), ("Mixed", 19.0, {})])
+@pytest.mark.parametrize(
+    ("make", "wanted", "steps"), [("Scaled", -8.0, 30_720), ("Pictures", 19.0, 12_288), ("Mixed", 17.0, 15_360)]
+)
 def test_numbers_of_any_scale_pictures_and_choices_of_many_parts_are_learnt(
-    tmp_path: Path, make: str, wanted: float, keys: dict[str, Any]
+    tmp_path: Path, make: str, wanted: float, steps: int
 ) -> None:
     """By chance they are worth -29, 10 and 9.3."""
-    assert main(line(tmp_path, make, **keys)) == 0
+    assert main(line(tmp_path, make, runner__total_steps=steps)) == 0
     assert last_row(tmp_path)["eval/return"] > wanted
 
 
@@ -316,16 +318,20 @@ def test_the_precision_of_fabric_run_is_the_runs_and_another_cannot_resume_it(
     assert "fabric.precision: '64-true': 32-true or bf16-mixed for this loop" in capsys.readouterr().err
 
 
-def test_a_run_under_fabric_run_tells_its_precision_and_one_in_another_is_refused(tmp_path: Path) -> None:
+def test_a_run_under_fabric_run_tells_its_precision_and_one_in_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     fabric, program = Path(sys.executable).with_name("fabric"), Path(__file__).parents[2] / "bin" / "fit.py"
-    path = {"PYTHONPATH": str(Path(__file__).parents[1])}
-    words = short(tmp_path, "Plain")[1:]
-    for place, (precision, code) in enumerate((("bf16-mixed", 0), ("32-true", 1))):
-        line = [str(fabric), "run", f"--precision={precision}", "--accelerator=cpu", "--devices=1", str(program), *words]
-        job = Job.start(line, tmp_path / f"job-{place}", path)
-        assert job.wait(200) and job.code == code, job.err
-        assert "precision: bf16-mixed" in (tmp_path / "run" / "config.yaml").read_text()
-    assert "fabric.precision" in job.err or "precision" in job.err
+    words = short(tmp_path, "Plain", runner__total_steps=512, evaluation__episodes=2)
+    line = [str(fabric), "run", "--precision=bf16-mixed", "--accelerator=cpu", "--devices=1", str(program), *words[1:]]
+    job = Job.start(line, tmp_path / "job", {"PYTHONPATH": str(Path(__file__).parents[1])})
+    assert job.wait(200) and job.code == 0, job.err
+    assert "precision: bf16-mixed" in (tmp_path / "run" / "config.yaml").read_text()
+    for name in ("LT_CLI_USED", "LT_PRECISION"):  # as ``fabric run --precision=32-true`` would have it
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("LT_PRECISION", "32-true")
+    assert main(words) == 2
+    assert 'precision: "bf16-mixed" there, "32" now' in capsys.readouterr().err
 
 
 def test_devices_that_are_no_indices_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

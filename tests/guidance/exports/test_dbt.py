@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from guidance.exports.kinds import KINDS, make_missions
 from guidance.exports.test_export import ROWS, TEXTS, coded, ticket
+from times import TIMES
 
 from stageb.errors import InputError
 from stageb.guidance.exports.dbt import DbtExporter
@@ -17,7 +18,6 @@ from stageb.guidance.exports.sql import limit_to_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.evidence_forms import reading
 
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 PROFILE = "stageb: {target: dev, outputs: {dev: {type: duckdb, path: tickets.db}}}\n"
 PROJECT = "name: stageb\nprofile: stageb\nmodel-paths: [models]\n"
 

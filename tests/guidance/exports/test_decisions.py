@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 from guidance.exports.kinds import Cells
 from guidance.exports.typed import TYPED_KINDS, compare
+from times import TIMES
 
 from stageb.guidance.exports.decisions import Compare, Decisions, Every, Formula, Given, OneOf, PointSum, Same
 from stageb.guidance.rules.value_types import OPERATORS, Computed, clean_value, fold_value
 
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 SIGNS = {">": float.__gt__, "<": float.__lt__, ">=": float.__ge__, "<=": float.__le__, "=": float.__eq__, "<>": float.__ne__}
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from guidance.exports.kinds import Cells
 from guidance.exports.typed import TYPED_KINDS, compare
+from times import TIMES
 
 from stageb.guidance.exports.decisions import Decisions
 
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
 <item oor:path="/org.openoffice.Office.Calc/Formula/Load"><prop oor:name="OOXMLRecalcMode"><value>0</value></prop></item>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from guidance.exports.engines import ENGINES, ask
 from guidance.exports.kinds import KINDS, Cells, Kind, make_missions
 from guidance.rules.made_rules import judge_by_python
+from times import TIMES
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql, write_sql
@@ -17,7 +17,6 @@ from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.predicates import Ruling
 
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 MISSIONS = {"sqlite": 6 * TIMES, "spark": 2}  # of each kind; of the others 2, or more
 ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60, or more
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 from guidance.exports.kinds import KINDS, Cells, Kind, make_missions
+from times import TIMES
 
 from stageb.errors import InputError
 from stageb.guidance.exports.decisions import Decisions, decide
@@ -100,7 +100,6 @@ def can_say(mission: Any, rule: Any) -> bool:
     return True
 
 
-TIMES = int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
 SIZE = (2 * TIMES, 600 if TIMES > 1 else 60)  # missions, and rows of each
 Judge = Callable[[Decisions, list[Cells]], Rulings]
 

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from times import TIMES
 
 from lab.bench.labels import are_right, learn
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
@@ -102,7 +103,7 @@ def test_a_limit_that_another_implies_does_not_creep() -> None:
 def test_dealt_labels_prove_nothing_where_failing_all_costs_least(share: float, price: float) -> None:
     """A start that passed all tickets would let any rule that fails most of them seem proven."""
     proven = 0
-    for seed in range(3):
+    for seed in range(TIMES):
         draw = Random(f"{seed} {share}")
         rows = [{name: draw.choice("xyz") for name in "abcd"} | {"e": str(draw.randint(0, 9))} for _ in range(300)]
         tickets = [ticket(n, row, "fail" if draw.random() < share else "pass") for n, row in enumerate(rows)]

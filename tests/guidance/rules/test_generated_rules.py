@@ -3,7 +3,6 @@ themselves and by exported Python and SQL."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -19,6 +18,7 @@ from guidance.rules.made_rules import (
     ticket,
     tickets_of,
 )
+from times import TIMES
 
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.exports.missions import CodedMission
@@ -33,7 +33,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 
 LABELS = ("low", "high", "mid")
-RULES = 1_600 * int(os.environ.get("STAGEB_HOSTILE_TIMES", "1"))
+RULES = 400 * TIMES
 
 
 def generate(language: str, count: int) -> Iterator[RuleCode]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from pathlib import Path
 from random import Random
 
 import pytest
 from guidance.rules.made_rules import judge_by_python, judge_by_sql
+from times import TIMES
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
@@ -24,7 +24,7 @@ from stageb.guidance.tickets.tickets import read_entries
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
-ROWS = int(os.environ.get("STAGEB_FUZZED_ROWS", "300"))
+ROWS = 200 * TIMES
 NAMES = ["No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Ort", "A is B"]
 VALUES = (
     "worn|Worn.|worn  left|worn\nleft|worn\xa0left|wo\u200brn|dusty, cleaned|dusty|straße|Straße|STRASSE|STRAßE|Köln|"

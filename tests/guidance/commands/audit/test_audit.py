@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from guidance.commands.use import made
+from times import TIMES
 
 from stageb.__main__ import main
 from stageb.guidance.commands.audit.watch import LEVEL, find_fault, has_shifted, is_alarm, rank_rules, trace_wealth
@@ -25,7 +26,7 @@ def answer(errors: float, count: int, random: Random) -> list[bool]:
 
 @pytest.mark.parametrize("max_error", [0.02, 0.1, 0.5])
 def test_false_alarms_are_as_rare_as_is_said_however_often_one_looks(max_error: float) -> None:
-    random, runs = Random(1), 200
+    random, runs = Random(1), 100 * TIMES
     alarms = sum(any(map(is_alarm, trace_wealth(answer(max_error, 500, random), max_error))) for _ in range(runs))
     assert alarms <= LEVEL * runs + 3 * (runs * LEVEL * (1 - LEVEL)) ** 0.5
 
